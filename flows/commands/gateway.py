@@ -17,8 +17,8 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.credit import production_gains, production_rows
+from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.flows.run.prepare import read_api_key
-from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tfgrpo.flows.commands.options import with_used_task
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.lessons import decision_in_force
-from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths

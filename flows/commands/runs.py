@@ -14,12 +14,14 @@ from typing import Any, Final
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
+from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
 from tfgrpo.flows.run.damage import record_file, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.experiences.decisions import chain_problems
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
@@ -102,7 +104,7 @@ def report(run: str, place: Place, console: Console) -> None:
     night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
-    page = write_report(night, console.say)
+    page = write_report(night)
     record_file(paths, page)
     console.answer({"report": str(page), "morning": night.as_json()}, str(page))
 
@@ -171,3 +173,28 @@ def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
         total = reduce(Totals.plus, (entry.ledger for entry in some if entry.ledger is not None), Totals())
         if some:
             yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}
+
+
+def history(place: Place, console: Console) -> None:
+    """Print a row for each night and each change."""
+    task = place.existing(console)
+    entries, problems = history_of(task), chain_problems(task.promotions)
+    for problem in problems:
+        console.say(problem, style="yellow")
+    if console.as_json:
+        console.result({"nights": list(map(_night_json, entries)), "problems": problems})
+    elif not entries:
+        console.say("This task has no night yet.")
+    else:
+        console.table(COLUMNS, (each.cells for each in entries))
+        console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
+
+
+def _night_json(entry: HistoryEntry) -> dict[str, Any]:
+    """Return a line of the history, with what the manifest and the decision say."""
+    own = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
+    ledger = entry.run.ledger if entry.run else None
+    spent = {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
+    run = {name: getattr(entry.run, name, None) for name in ("status", "model")} | spent
+    decision = entry.decision and entry.decision.model_dump(mode="json", exclude={"signatures", "previous", "night"})
+    return {**{name: getattr(entry, name) for name in own}, "at": entry.at.isoformat(), **run, "decision": decision}

@@ -222,7 +222,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
     ),
     "history": Command(
-        "lessons.history:history",
+        "runs:history",
         "list every night with its decision, gain, lessons, calls and cost, and every change by a person, newest last",
         *_task,
     ),
@@ -281,7 +281,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "grade": Command(
         "attempts.grade:grade",
-        "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, the worst, reasons",
+        "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, reasons",
         argument("config", help="a data mix, or a pipeline by file or name"),
         argument(
             "completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"

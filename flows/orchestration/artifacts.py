@@ -31,7 +31,7 @@ from prefect.context import FlowRunContext
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
-from tfgrpo.flows.orchestration.named_server import first_line
+from tfgrpo.flows.orchestration.local_server import first_line
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan

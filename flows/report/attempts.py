@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, get_args
 
-from tfgrpo.flows.console.figures import ARMS, shown_arm
+from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_rows
@@ -19,7 +19,8 @@ from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.summarize import frame_label, shorten_middle
 from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, steps_of
 from tfgrpo.tasks.shapes import Frame
 
@@ -317,3 +318,37 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Carried
 def _tool_names(run: RunPaths) -> list[str]:
     tools = ManifestFile(run.manifest).read().get("tools") or ()
     return [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in tools]
+
+
+def reward(attempt: AttemptView) -> str:
+    """Return the reward of an attempt, or how it ended without one."""
+    return f"no reward: {attempt.outcome}" if attempt.reward is None else f"reward {decimal(attempt.reward)}"
+
+
+def where(attempt: AttemptView) -> str:
+    """Return the epoch, phase and arm of an attempt, and its name in the files."""
+    arm = shown_arm(attempt.arm)
+    words = (PHASES.get(attempt.phase, attempt.phase), "" if arm == "group" else ARMS.get(arm, arm))
+    return ", ".join([f"epoch {attempt.epoch}", *dict.fromkeys(filter(None, words)), attempt.rollout_id])
+
+
+def score(one: RewardScore) -> str:
+    """Return a score with its rewarder and what it is based on."""
+    return f"{one.rewarder_id} {one.score:g}: {one.evidence}".removesuffix(": ")
+
+
+def step(frame: Frame) -> str:
+    """Return who made a call, whether it failed, and whether the gateway added lessons to it."""
+    error = f": {frame.error}" if frame.error and frame.error not in frame.text else ""
+    return f"{frame_label(frame)}{error}{', lessons added' if frame.added else ''}"
+
+
+def outcomes(tally: ItemTally) -> str:
+    """Return how many attempts there are, and how they ended."""
+    counts = (f"{tally.outcomes[name]} {name}" for name in get_args(OutcomeName) if tally.outcomes[name])
+    return f"{pluralize(tally.outcomes.total(), 'attempt')}: {', '.join(counts)}"
+
+
+def rewards(tally: ItemTally) -> str:
+    """Return the mean reward of each arm."""
+    return ", ".join(f"{ARMS.get(arm, arm)} {decimal(mean)}" for arm, mean in tally.rewards.items())

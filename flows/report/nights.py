@@ -9,8 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
-from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.figures import NOTHING, points, whole
+from tfgrpo.flows.console.figures import NOTHING, points, spending, whole
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.stores.experiences.decisions import Decision, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths

@@ -13,6 +13,5 @@ __all__ = [
     "open",
     "prepare",
     "resume",
-    "served",
     "trial",
 ]

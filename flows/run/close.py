@@ -94,7 +94,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
 
     def summed_up() -> RunSummary:
         where = session.task, session.paths, session.store
-        report = _written(session, "report", lambda: write_report(Night.of(*where), session.books.manifest.warn))
+        report = _written(session, "report", lambda: write_report(Night.of(*where)))
         morning = _written(session, "morning page", lambda: Night.of(*where).as_json())
         details = _details(session, status, decision, report, timing)
         return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})

@@ -286,7 +286,7 @@ def _whole_run(session: Session) -> str:
     if session.waits:
         _await_endpoints(session)
     if session.plan.opens_sealed:
-        from tfgrpo.flows.run.loop.sealed import open_sealed  # noqa: PLC0415 - for tests on sealed items only
+        from tfgrpo.flows.run.loop.measuring import open_sealed  # noqa: PLC0415 - for tests on sealed items only
 
         return open_sealed(session)
     if not session.settings.tfgrpo.enabled and session.measures is None:

@@ -98,7 +98,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     )
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
-        from tfgrpo.flows.run.loop.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
+        from tfgrpo.flows.run.loop.measuring import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
 
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()

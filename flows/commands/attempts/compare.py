@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import ARMS, shown_arm
-from tfgrpo.flows.report.figures import decimal
+from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.index import refuse_pruned, runs_of
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval

@@ -8,16 +8,21 @@ from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.console.figures import ARMS, decimal
 from tfgrpo.flows.report.attempts import (
     AttemptView,
     ItemTally,
     ItemView,
     item_views,
+    outcomes,
     overview,
+    reward,
+    rewards,
+    score,
+    step,
+    where,
     worst_items,
 )
-from tfgrpo.flows.report.figures import decimal, outcomes, reward, rewards, score, step, where
 from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

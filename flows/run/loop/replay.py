@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final
@@ -24,13 +23,12 @@ _IGNORED: Final = frozenset(
         *("credit_lines", "credit_sha256"),
     }
 )
-"""Times, values computed from times or from all lines of the task, and fields that differ between versions."""
+"""Times, and values computed from times or from all lines of the task."""
 _COMPARED: Final = (
     *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("line of credit", "line_id")),
     ("decision", "decision"),
 )
 """What is compared row by row, and the field that names a row."""
-_SHOWN = 80
 
 
 def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
@@ -71,25 +69,15 @@ def _in_rows(
     lost, more = 0, 0
     for number, (old, new) in enumerate(zip_longest(then, now), start=1):
         lost, more = lost + (new is None), more + (old is None)
-        difference = _first(old, new, "") if old and new else None
-        if old and difference:
-            yield f"{noun} {number} differs: {old.get(name)}: {difference}"
+        if old and new and (before := _compared(old)) != (after := _compared(new)):
+            changed = [key for key in before if before[key] != after.get(key)]
+            yield f"{noun} {number} differs: {old.get(name)}: {', '.join(changed)}"
     if lost or more:
         yield f"{number - more} {noun}s then, {number - lost} now"
 
 
-def _first(old: Any, new: Any, path: str) -> str | None:
-    """Return the first difference of two JSON values. Fields that only one of them has do not count."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        both = [key for key in old if key in new and key not in _IGNORED]
-        pairs = [(old[key], new[key], f"{path}.{key}" if path else key) for key in both]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = [(*pair, f"{path}[{place}]") for place, pair in enumerate(zip(old, new, strict=True))]
-    else:
-        return None if old == new else f"{path} was {_shown(old)}, is {_shown(new)}"
-    return next((found for pair in pairs if (found := _first(*pair)) is not None), None)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _compared(value: Any) -> Any:
+    """Return a JSON value without the fields that do not count."""
+    if isinstance(value, Mapping):
+        return {key: _compared(each) for key, each in value.items() if key not in _IGNORED}
+    return [*map(_compared, value)] if isinstance(value, list) else value

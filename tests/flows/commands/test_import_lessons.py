@@ -11,7 +11,7 @@ from tests.support.records.promotions import ids_in_force
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.prompt_packs import safety
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, read_credit
 from tfgrpo.stores.experiences.decisions import read_decisions

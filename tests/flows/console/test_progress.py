@@ -11,9 +11,9 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, spending, time_left
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
-from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
+from tfgrpo.flows.console.figures import duration, spending
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Observers
+from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import Failed, Scored

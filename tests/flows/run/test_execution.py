@@ -22,7 +22,6 @@ from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution
 from tfgrpo.flows.run import open as opening
 from tfgrpo.flows.run.index import runs_of
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -460,15 +459,3 @@ def test_a_changed_dataset_is_a_warning_of_the_night(tmp_path):
         None,
         None,
     ]
-
-
-def test_how_two_large_datasets_differ_is_estimated():
-    def sketch(numbers):
-        digests = [sha256_hex(str(number))[:10] for number in numbers]
-        total = sum(int(each, 16) for each in digests) % 16**10
-        return {"count": len(digests), "sum": f"{total:010x}", "smallest": "".join(sorted(digests)[:512])}
-
-    said = opening._items_changed(sketch(range(10_000)), sketch(range(3_000, 13_000)))
-    new, gone = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+\d", said))
-    assert said.startswith("about ")
-    assert 2_000 < new == gone < 4_000

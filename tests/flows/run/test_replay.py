@@ -122,14 +122,14 @@ def edit_rollout(out):
     rows = lines(paths(out).rollouts)
     rows[7]["outcome"]["reward"] = 0.5
     write(paths(out).rollouts, rows)
-    return f"rollout 8 differs: {rows[7]['rollout_id']}: outcome.reward was 0.5, is "
+    return f"rollout 8 differs: {rows[7]['rollout_id']}: outcome"
 
 
 def edit_signal(out):
     rows = lines(paths(out).groups)
     rows[2]["signal"] = "flat"
     write(paths(out).groups, rows)
-    return f'group 3 differs: {rows[2]["group_id"]}: signal was "flat", is '
+    return f"group 3 differs: {rows[2]['group_id']}: signal"
 
 
 def drop_group(out):
@@ -143,7 +143,7 @@ def edit_record(out):
     rows = lines(path)
     rows[1]["polarity"] = "avoid" if rows[1]["polarity"] == "do" else "do"
     write(path, rows)
-    return f"record 2 differs: {rows[1]['experience_id']}: polarity was "
+    return f"record 2 differs: {rows[1]['experience_id']}: polarity"
 
 
 def edit_row(out):
@@ -151,7 +151,7 @@ def edit_row(out):
     rows = lines(path)
     rows[3]["rewards_one"][0] = 0.25
     write(path, rows)
-    return f"line of credit 4 differs: {rows[3]['line_id']}: rewards_one[0] was 0.25, is "
+    return f"line of credit 4 differs: {rows[3]['line_id']}: rewards_one"
 
 
 def drop_word(out):
@@ -165,7 +165,7 @@ def drop_word(out):
 def edit_decision(out):
     path = TaskPaths.of(out, TASK).promotions
     write(path, [row | {"experience_ids": row["experience_ids"][1:]} for row in lines(path)])
-    return 'decision 1 differs: in force: experience_ids was ["'
+    return "decision 1 differs: in force: experience_ids"
 
 
 def damage_rollouts(out):

@@ -9,8 +9,7 @@ import pytest
 from tests.support.agents.steps import group, proposal, record
 from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import EpochEnd
-from tfgrpo.flows.run.loop.books import Books
-from tfgrpo.flows.run.loop.knowledge import LearningState
+from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
 from tfgrpo.tasks.learning.credit import Memory

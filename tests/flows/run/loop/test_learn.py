@@ -26,8 +26,7 @@ from tests.support.runs.running import (
     run,
     store,
 )
-from tfgrpo.flows.console.figures import EpochSums
-from tfgrpo.flows.console.observer import EpochStart
+from tfgrpo.flows.console.observer import EpochStart, EpochSums
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
 from tfgrpo.stores.clock import utc_now
