@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import tfgrpo
-from tfgrpo.stores.errors import DatasetError
 
 SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3, "epochs": 2}
 ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
@@ -136,15 +134,6 @@ def test_messages_name_no_option_of_the_command_line():
     assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
 
 
-def test_none_is_no_rewarders_of_a_selection_as_it_is_of_a_run():
-    assert tfgrpo.select("x", k=2, rewarders=None, dry_run=True).status == "finished"
-
-
-def test_a_decimal_is_a_reward():
-    result = tfgrpo.learn(ROWS, agent=double, rewarders=[lambda output, answer: Decimal("0.5")], **SMALL)
-    assert {row["reward"] for row in result.rows()} == {0.5}
-
-
 def test_a_rewarder_gets_its_arguments_by_name_and_an_unclear_one_is_refused():
     def contains(answer, output):
         return answer in output
@@ -202,20 +191,3 @@ def test_an_agent_that_cannot_see_its_item_is_refused(agent, call):
     said_of_it = said(call, ROWS, agent=agent, **SMALL)
     assert said_of_it.startswith("agent: got ")
     assert "it takes neither prompt nor item, so it cannot see what it is asked" in said_of_it
-
-
-@pytest.mark.parametrize("agent", [lambda prompt: "7", lambda item: "7", lambda **given: "7"])
-def test_an_agent_that_takes_prompt_or_item_sees_what_it_is_asked(agent):
-    assert tfgrpo.plan(ROWS, agent=agent, **SMALL)
-
-
-def test_the_folder_of_the_tasks_may_be_a_path():
-    result = tfgrpo.learn(ROWS, agent=double, out=Path("own"), task_id="t", **SMALL)
-    assert tfgrpo.prompt("t", out=Path("own"))
-    assert tfgrpo.load_run("latest", task_id="t", out=Path("own")) == result
-    assert json.loads((result.folder / "manifest.json").read_text())["task_id"] == "t"
-
-
-def test_bytes_are_no_list_of_items():
-    with pytest.raises(DatasetError, match="items: got a value of type bytes"):
-        tfgrpo.plan(b"abc", **SMALL)

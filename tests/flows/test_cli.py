@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
-import sys
 from pathlib import Path
 
 import click
@@ -149,13 +147,6 @@ def test_a_word_that_is_close_to_an_accepted_one_is_answered_with_that(capsys, a
     assert f"accepted: {meant} (did you mean that?), or " in capsys.readouterr().err
 
 
-def test_one_problem_is_one_line(capsys):
-    assert cli.main(["run", "--epochs", "1"]) == 2
-    first, *problems = capsys.readouterr().err.splitlines()
-    assert first == "checking settings, data and endpoint …"
-    assert problems == ["tfgrpo: --epochs: got '1'; accepted: a whole number from 2 to 1,000"]
-
-
 def test_a_setting_may_be_given_twice_as_long_as_both_say_the_same(capsys):
     same = ["--set", "tfgrpo.group_size=3", "--group-size", "3", "--seed", "1", "--seed", "2", "--json"]
     assert cli.main(["config", *same]) == 0
@@ -228,17 +219,6 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     assert said.err.count("\n") == 1
 
 
-def test_an_unexpected_error_is_one_line_and_logged_with_its_traceback(capsys, monkeypatch, caplog):
-    def fail(**_):
-        raise ZeroDivisionError("of\nall things")
-
-    monkeypatch.setattr("tfgrpo.flows.commands.planned.resolve_settings", fail)
-    with caplog.at_level(logging.DEBUG, "tfgrpo.cli"):
-        assert cli.main(["config"]) == 1
-    assert capsys.readouterr().err == "tfgrpo: unexpected error: ZeroDivisionError: of all things\n"
-    assert [record.exc_info[0] for record in caplog.records if record.name == "tfgrpo.cli"] == [ZeroDivisionError]
-
-
 @pytest.mark.parametrize("command", ["run", "doctor"])
 @pytest.mark.parametrize("home", ["/proc/nowhere/prefect", "taken", "taken/below"])
 def test_a_home_that_prefect_could_not_write_is_refused_before_prefect_is_imported(
@@ -265,16 +245,6 @@ def test_a_home_of_prefect_is_made_for_a_run_and_not_by_doctor(monkeypatch, tmp_
     assert not home.parent.exists()
     assert cli.main(["run", "--dry-run"]) == 0
     assert home.is_dir()
-
-
-def test_a_broken_pipe_is_no_failure_of_the_disk(monkeypatch, tmp_path):
-    def fail(**_):
-        raise BrokenPipeError
-
-    monkeypatch.setattr("tfgrpo.flows.commands.planned.resolve_settings", fail)
-    with (tmp_path / "stdout").open("w") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        assert cli.main(["config"]) == 1
 
 
 def test_without_a_command_the_help_is_printed(capsys):
@@ -330,11 +300,3 @@ def test_every_command_has_help_that_fits_a_terminal(capsys, words, monkeypatch)
 
 def test_excess_words_are_not_repeated(capsys):
     assert refused(capsys, "config", "sk-secret", "more")[0]["given"] == "a word too many"
-
-
-def test_the_help_says_which_task_is_meant(capsys):
-    assert cli.main(["runs", "--help"]) == 0
-    page = capsys.readouterr().out
-    (out,) = (leaf.default for leaf in setting_fields() if leaf.flag == "--out")
-    assert f"[{out}]" in page
-    assert "name of the task [the one used last]" in page

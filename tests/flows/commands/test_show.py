@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -353,12 +351,6 @@ def test_a_mistake_is_one_clear_error(arguments, said, small_run, show):
     assert said in show(*arguments, "--out", small_run.out, code=2).err
 
 
-def test_a_damaged_file_is_named(own_run, show):
-    with own_run.paths.rollouts.open("a") as file:
-        file.write("{torn}\n")
-    assert str(own_run.paths.rollouts) in show("small", "--out", own_run.out, code=1).err
-
-
 def test_a_damaged_line_of_the_journal_costs_its_own_step(own_run, show):
     journal = own_run.paths.journal.read_bytes().splitlines()
     at = next(n for n, line in enumerate(journal) if b"/rollout/" in line)
@@ -366,9 +358,3 @@ def test_a_damaged_line_of_the_journal_costs_its_own_step(own_run, show):
     journal[at] = journal[at][: len(journal[at]) // 2]
     own_run.paths.journal.write_bytes(b"\n".join(journal) + b"\n")
     assert "output\n    │ " in show("small", name, "--out", own_run.out).out
-
-
-def test_a_run_is_named_by_its_directory_from_anywhere(own_run, show, monkeypatch):
-    away = Path(shutil.copytree(own_run.out, own_run.out.parent / "away"))
-    monkeypatch.chdir(away / "tfgrpo-learning" / "runs" / "small")
-    assert show(".", "--json").out == show("small", "--json", "--out", away).out

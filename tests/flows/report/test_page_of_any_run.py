@@ -45,20 +45,6 @@ def test_a_replay_has_a_page_without_costs(own_run):
     assert "cost by role" not in page_of(replay).text
 
 
-def test_an_old_manifest_with_nothing_but_a_status_has_a_page(own_run):
-    own_run.paths.manifest.write_text('{"schema_version": 1, "status": "running"}')
-    text = page_of(own_run).text
-    assert "under way" in text
-    assert "small" in text
-
-
-def test_a_run_without_any_line_file_has_a_page(own_run):
-    for path in (own_run.paths.groups, own_run.paths.rollouts, own_run.paths.journal, own_run.paths.metrics):
-        path.unlink()
-    text = page_of(own_run).text
-    assert "No batch was completed" in text
-
-
 @pytest.mark.parametrize(
     "key", ["schema_version", "tfgrpo", "decision", "ledger", "forecast", "stages", "pack", "settings"]
 )

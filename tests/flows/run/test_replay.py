@@ -7,34 +7,17 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from tests.support.records.line_files import seal
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.loop.replay import compare_with_original
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER
-
-
-def test_a_run_of_its_own_is_no_replay():
-    with pytest.raises(ValueError, match="not a replay"):
-        compare_with_original(SimpleNamespace(replay_of=None), "")
-
-
-def test_only_records_of_the_run_itself_are_compared(tmp_path):
-    run(tmp_path, run_id="another", seed=9, **SMALL)
-    run(tmp_path, run_id=RUN, **SMALL)
-    summary = run(tmp_path, replay=RUN)
-    assert summary.exit_code == 0, summary.message
-    own = [row for row in store(tmp_path) if row["run_id"] == RUN]
-    assert own
-    assert f"{len(own)} records" in summary.message
-    assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
 
 
 def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path, monkeypatch):
@@ -75,13 +58,6 @@ def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
     assert sorted(replays.iterdir()) == [first, second]
     assert first.name == f"{name[:-2]}-1"
     assert {path.stat().st_mode & 0o777 for path in replays.iterdir()} == {0o700}
-
-
-def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
-    run(tmp_path, run_id=RUN, **SMALL)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")
-    assert run(tmp_path, replay=RUN).exit_code == 2
-    assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()
 
 
 @pytest.fixture(scope="module")
