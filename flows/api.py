@@ -190,7 +190,6 @@ def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) 
 
 
 def _result(summary: RunSummary) -> Result:
-    """Return the result of a run that finished or was stopped. Raise the error of any other."""
     if summary.status == "refused":
         raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
     if summary.status == "failed":

@@ -265,7 +265,6 @@ _Event = ParamSpec("_Event")
 
 
 def _sent(event: Callable[Concatenate[Observer, _Event], None]) -> Callable[Concatenate[Observers, _Event], None]:
-    """Return the method of ``Observers`` that sends an event to each of them."""
 
     def send(self: Observers, /, *args: _Event.args, **kwargs: _Event.kwargs) -> None:
         for observer in tuple(self.observers):

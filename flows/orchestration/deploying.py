@@ -86,7 +86,6 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
 
 
 def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]:
-    """Return name and entrypoint of each deployment of ``prefect.yaml``, and the names of their work pools."""
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
         ours = {(each["name"], each["entrypoint"]) for each in declared}

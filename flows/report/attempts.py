@@ -126,7 +126,6 @@ def _score(score: Row, cut: Callable[[str], str]) -> RewardScore:
 
 
 def _tool_step(event: Row) -> Frame:
-    """Return what ``rollouts.jsonl`` has of a tool call: no text."""
     error = None if event["ok"] else "failed"
     return Frame("tool", event["tool"], "", event["tokens"], event["cost_usd"], event["latency_ms"], error)
 

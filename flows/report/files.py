@@ -242,7 +242,6 @@ def _groups(evidence: Sequence[str]) -> list[list[str]]:
 def _contrasts(
     groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
 ) -> Iterable[ContrastView]:
-    """Yield the best and the worst of the found attempts of each group."""
     for members in groups:
         attempts = [found[name] for name in members if name in found]
         attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))

@@ -98,7 +98,6 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
 
 
 def _reasons(one: Decision) -> str:
-    """Return why a person decided, and who."""
     names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
     reasons = [f"{name}: {reason}" for reason, name in names.items()]
     return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"

@@ -118,7 +118,6 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
-    """Return the calls of each role, with their share in the known cost."""
     roles = read_costs(run)
     known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
     total = sum(known.values())

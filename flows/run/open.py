@@ -209,7 +209,6 @@ def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """Return what must not change between the parts of a run."""
     pack, mix = plan.pack.manifest, plan.data.mix
     return {
         "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},

@@ -133,7 +133,6 @@ def _paired(arm: str, one: _Run, other: _Run) -> dict[str, Any]:
 
 
 def _sentences(arm: str, pairs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the means of an arm, the interval of their difference, and the items that were not paired."""
     differences = [each["difference"] for each in pairs["items"]]
     means = " → ".join(decimal(pairs[name]) for name in ("before", "after"))
     yield f"{ARMS[arm]}: {means} over {pluralize(len(differences), 'item')}"

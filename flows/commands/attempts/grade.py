@@ -437,7 +437,6 @@ def _block(rows: Sequence[Graded], parts: Mapping[str, Sequence[str]]) -> dict[s
 
 
 def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> dict[str, Any]:
-    """Return everything that is printed, as JSON."""
     of_dataset: dict[str, list[Graded]] = {}
     for each in graded:
         of_dataset.setdefault(each.dataset, []).append(each)

@@ -148,7 +148,6 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
 
 
 def _pack(name: str | None, root: Path | None, paths: TaskPaths, of_file: str) -> LoadedPack:
-    """Load the pack that is asked for, else that of the task's latest record, else that of the file."""
     if not name:
         records = ExperienceStore(paths.experiences, approved={}).records()
         name = next((record.pack_id for record in deque(records, maxlen=1)), of_file or None)

@@ -250,7 +250,6 @@ def _sound(experiences: TaskExperiences, name: str, target: Decision | None) -> 
 
 
 def _finish(experiences: TaskExperiences, console: Console, done: Decision | None, unchanged: str) -> None:
-    """Write the view, and print what is in force now; ``unchanged``: why nothing was decided."""
     if done is not None:
         write_view(experiences.store, experiences.paths, experiences.paths.root.name)
     if console.as_json:
@@ -265,7 +264,6 @@ def _finish(experiences: TaskExperiences, console: Console, done: Decision | Non
 
 
 def _who(by: str | None) -> str:
-    """Return who decides: ``--by``, else the login name."""
     if by is not None:
         return checked_text("--by", by)
     with suppress(OSError, KeyError):

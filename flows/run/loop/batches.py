@@ -276,7 +276,6 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
 
 
 def _reasons(lost: Losses) -> str:
-    """Return the most frequent reasons with their counts."""
     most = lost.reasons.most_common(_EXAMPLES)
     rest = lost.lost - sum(number for _, number in most)
     named = [f"{number:,} × {reason}" for reason, number in most]
@@ -406,7 +405,6 @@ def refuse_unscored(session: Session) -> None:
 
 
 def _span(session: Session, start: EpochStart) -> OpenSpan:
-    """Open the span of an epoch, with the settings it runs under."""
     pack = session.plan.pack.manifest
     return session.telemetry.epoch_span(
         epoch=start.epoch,

@@ -77,7 +77,6 @@ def _in_rows(
 
 
 def _compared(value: Any) -> Any:
-    """Return a JSON value without the fields that do not count."""
     if isinstance(value, Mapping):
         return {key: _compared(each) for key, each in value.items() if key not in _IGNORED}
     return [*map(_compared, value)] if isinstance(value, list) else value
