@@ -134,8 +134,7 @@ def other(field, value):
     return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
 
 
-@pytest.mark.parametrize("side", ["learn", "held_out"])
-@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt", "metadata"])
+@pytest.mark.parametrize(("side", "field"), [("learn", "prompt"), ("held_out", "metadata")])
 def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side, field):
     dataset = earlier / "items.jsonl"
     kept = dataset.read_text()

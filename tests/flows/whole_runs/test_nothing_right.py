@@ -106,7 +106,7 @@ def test_the_next_command_does_not_run_into_the_same_zeros(stopped):
     assert summary.details["morning"]["next"] == f"tfgrpo report {RUN} --task-id tfgrpo-learning --out {out}"
 
 
-@pytest.mark.parametrize(("name", "why"), [("cannot_tell", "returned None"), ("breaks", "ValueError: no idea")])
+@pytest.mark.parametrize(("name", "why"), [("breaks", "ValueError: no idea")])
 def test_an_ungraded_first_batch_stops_with_the_reasons_and_their_counts(tmp_path, name, why):
     summary = run(tmp_path, run_id=RUN, rewarders=rewarder(name), tfgrpo__max_lost_share=1.0, **SMALL)
     assert (summary.status, summary.exit_code) == ("stopped", 3)

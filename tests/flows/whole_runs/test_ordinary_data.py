@@ -80,7 +80,7 @@ def written(kind: str, folder: Path) -> Path:
 
 @pytest.mark.untraced
 @pytest.mark.parametrize(
-    "kind", ["german.csv", "options", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
+    "kind", ["german.csv", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
 )
 def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
