@@ -96,7 +96,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
         *_own_packs,
     ),
     "import": Command(
-        "lessons.import_lessons:import_lessons",
+        "lessons.review:import_lessons",
         "show the lessons that another task exported, and store them after review",
         argument("file", help="a file of `tfgrpo experiences export --to json`"),
         option("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own, else the file's]"),

@@ -12,6 +12,5 @@ __all__ = [
     "notify",
     "open",
     "prepare",
-    "resume",
     "trial",
 ]

@@ -32,8 +32,7 @@ from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.notify import list_unbegun, notify, report_unbegun
 from tfgrpo.flows.run.open import open_session
-from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, prepare
-from tfgrpo.flows.run.resume import continued
+from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, prepare
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import Clock

@@ -22,7 +22,7 @@ from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import new_run_id, record_unbegun
-from tfgrpo.flows.run.resume import earlier_run, task_of_request
+from tfgrpo.flows.run.prepare import earlier_run, task_of_request
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings

@@ -13,7 +13,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.report.files import read_costs
-from tfgrpo.flows.run.loop.replay import compare_with_original
+from tfgrpo.flows.run.close import compare_with_original
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
@@ -165,9 +165,7 @@ def compared(tmp_path_factory, finished):
     shutil.copytree(finished, out)
     with pytest.MonkeyPatch.context() as patch:
         # After its end: nobody reads the comparison that is made here.
-        patch.setattr(
-            "tfgrpo.flows.run.loop.replay.compare_with_original", lambda *of: asked.append(of) or ("finished", "")
-        )
+        patch.setattr("tfgrpo.flows.run.close.compare_with_original", lambda *of: asked.append(of) or ("finished", ""))
         assert run(out, replay=RUN).exit_code == 0
     return asked[0]
 

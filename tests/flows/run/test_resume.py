@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.prepare import earlier_run
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
