@@ -29,8 +29,7 @@ from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, prefect_settings, quiet_prefect
-from tfgrpo.flows.orchestration.local_server import start_server
-from tfgrpo.flows.orchestration.named_server import in_background
+from tfgrpo.flows.orchestration.local_server import in_background, start_server
 from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
@@ -191,7 +190,6 @@ def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) 
 
 
 def _result(summary: RunSummary) -> Result:
-    """Return the result of a run that finished or was stopped. Raise the error of any other."""
     if summary.status == "refused":
         raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
     if summary.status == "failed":

@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar, get_type_hints
 
 import numpy as np
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, parameters_of
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
@@ -58,41 +58,6 @@ Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFr
 Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
 
 
-_SETTINGS: Final = Mapping[str, Setting] | None
-_RUN: Final[Mapping[str, Any]] = {
-    "agent": Agent | None,
-    "tools": Sequence[Callable[..., Any] | str],
-    "rewarders": Sequence[Rewarder] | None,
-    "settings": _SETTINGS,
-    "pipeline": str,
-    "run_id": str,
-    "resume": str,
-    "pay_again": bool,
-    "replay": str,
-}
-_SELECT: Final[Mapping[str, Any]] = {
-    "agent": Agent | None,
-    "rewarders": Sequence[Rewarder],
-    "settings": _SETTINGS,
-    "pipeline": str,
-    "item": str,
-    "answer": str,
-    "reference": str,
-}
-RUN_KEYWORDS: Final[Mapping[str, Any]] = {
-    **_RUN,
-    **{name: type_ for name, type_, _ in parameters_of(RunRequest, RunRequest.KEYS) if name not in _ELSEWHERE},
-}
-"""Keywords of ``learn`` and ``plan``, with their types: callables, and what ``tfgrpo run`` has as options."""
-SELECT_KEYWORDS: Final[Mapping[str, Any]] = {
-    **_SELECT,
-    **{
-        name: type_ for name, type_, _ in parameters_of(SelectRequest, SelectRequest.KEYS) if name not in {"actor", "k"}
-    },
-}
-"""Keywords of ``select``, likewise."""
-
-
 class _SharedOptions(TypedDict, total=False):
     settings: Mapping[str, Setting] | None
     """Any other setting by dotted key."""
@@ -113,7 +78,7 @@ class _SharedOptions(TypedDict, total=False):
 
 
 class RunOptions(_SharedOptions, total=False):
-    """``RUN_KEYWORDS`` for type checkers, which cannot follow how those are made; a test holds both against each other."""
+    """Keywords of ``learn`` and ``plan``: callables, and what ``tfgrpo run`` has as options, to which a test holds them."""
 
     tools: Sequence[Callable[..., Any] | str]
     rewarders: Sequence[Rewarder] | None
@@ -136,7 +101,7 @@ class RunOptions(_SharedOptions, total=False):
 
 
 class SelectOptions(_SharedOptions, total=False):
-    """``SELECT_KEYWORDS`` for type checkers, likewise."""
+    """Keywords of ``select``, likewise."""
 
     rewarders: Sequence[Rewarder]
     item: str
@@ -150,6 +115,10 @@ class SelectOptions(_SharedOptions, total=False):
     memory: Literal["off", "record", "exploit", "explore"]
     max_validations: int
     timeout_s: float
+
+
+RUN_KEYWORDS: Final[Mapping[str, Any]] = get_type_hints(RunOptions)
+SELECT_KEYWORDS: Final[Mapping[str, Any]] = get_type_hints(SelectOptions)
 
 
 def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[F], F]:
@@ -304,20 +273,9 @@ def _stored(path: Path, text: str) -> Iterator[None]:
         for each in made:
             with suppress(OSError):  # another run has put files there
                 each.unlink() if each == path else each.rmdir()
-        raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
-
-
-def _of_items(problem: Problem, name: str) -> Problem:
-    """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
-    _, found, line = problem.source.partition(name)
-    if not found:
-        return problem
-    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
-    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
-    if listed is None:
-        return replace(problem, source=f"items{line}", given=given)
-    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
-    return replace(problem, source=f"{names}{listed[2]}", given=given)
+        raise type(error)(
+            [replace(each, source=re.sub(rf".*{path.name}", "items", each.source)) for each in error.problems]
+        ) from None
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
@@ -340,7 +298,7 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
         try:
             lines.append(_json_line(item))
         except (TypeError, ValueError, RecursionError) as error:
-            problems.add(Problem(f"items[{number}]", f"{error}{_where(item)}", _ITEM))
+            problems.add(Problem(f"items[{number}]", str(error), _ITEM))
     problems.raise_problems(DatasetError, "items")
     return "".join(f"{line}\n" for line in lines)
 
@@ -368,13 +326,3 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a value of type {type(value).__name__}")
-
-
-def _where(item: object) -> str:
-    """Return the field that keeps an item from being JSON, as the end of a message."""
-    for name, value in item.items() if isinstance(item, Mapping) else ():
-        try:
-            _json_line({name: value})
-        except (TypeError, ValueError, RecursionError):
-            return f" in the field {name!r}"
-    return ""

@@ -21,7 +21,7 @@ import click
 from tfgrpo.flows.commands.table import TFGRPO
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
-from tfgrpo.flows.console.parsing import Option
+from tfgrpo.flows.console.parsing import Option, problem_of
 from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
@@ -93,6 +93,8 @@ def _execute(arguments: list[str], console: Console) -> int:
             code: int | None = TFGRPO.invoke(context)
     except click.exceptions.Exit as ended:  # after a page of help
         return ended.exit_code
+    except click.UsageError as error:
+        raise problem_of(error) from None
     return code or 0
 
 

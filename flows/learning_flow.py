@@ -39,7 +39,7 @@ from tfgrpo.flows.orchestration.deployed import (
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
-from tfgrpo.flows.run.execution import as_submitted, execute, list_unbegun
+from tfgrpo.flows.run.execution import as_submitted, execute
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.flows.run.notify import report_unbegun
@@ -268,7 +268,6 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
 
 
 def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: Observer) -> RunSummary:
-    """Run a request, or what the parameters of a flow run ask for."""
     run = deployed_run()
     try:
         asked = asked_of(RunRequest, fields) if request is None or run is not None else request
@@ -292,7 +291,7 @@ def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None)
         return RunSummary.refused(None, error)
     if run is not None:
         request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
-    return list_unbegun(request, os.environ, report_unbegun(request, error, os.environ), utc_now)
+    return report_unbegun(request, error, os.environ, listed_at=utc_now)
 
 
 def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:

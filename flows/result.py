@@ -162,12 +162,10 @@ class Result:
         return "\n".join(f"{label:>9}  {text}" for label, text in self._morning())
 
     def _repr_html_(self) -> str:
-        page = "".join(map(_html_row, self._morning()))
-        lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
-        count = f"{pluralize(len(self.lessons), 'lesson')} in force"
-        known = f"<details><summary>{count}</summary><table>{lessons}</table></details>"
+        lessons = "".join(f"\n{lesson.polarity}: {lesson.text}" for lesson in self.lessons)
+        page = html.escape(visible(f"{self}\n{pluralize(len(self.lessons), 'lesson')} in force{lessons}"))
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
-        return f"<table>{page}</table>{known}{link}"
+        return f"<pre>{page}</pre>{link}"
 
     def _morning(self) -> Sequence[tuple[str, str]]:
         """Return the morning page of the run, as of now; without its files, how it ended and why there is no page."""
@@ -185,12 +183,6 @@ class Result:
 
 def _interval(gain: Mapping[str, float], compared: int) -> Interval:
     return Interval(gain["mean"], gain["low"], gain["high"], compared, CONFIDENCE)
-
-
-def _html_row(cells: tuple[str, str]) -> str:
-    """Return a row of text, aligned as text: Jupyter aligns the cells of a table as numbers."""
-    columns = (f"<td style='text-align: left'>{html.escape(cell)}</td>" for cell in cells)
-    return f"<tr>{''.join(columns)}</tr>"
 
 
 @python_names()

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,12 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.credit import production_gains, production_rows
+from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force
 from tfgrpo.flows.run.prepare import read_api_key
-from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
 from tfgrpo.pipelines.settings.prices import PriceList
@@ -117,7 +119,6 @@ def gateway(  # noqa: PLR0913 - its options
 
 
 def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, ModelSettings, str]:
-    """Return the settings, the model, and the address of its endpoint. Raise ``ConfigError``."""
     settings = with_used_task(FlowRequest(settings=dict(asked), pipeline=pipeline).resolved(os.environ))
     model = settings.model.of("actor")
     if model.base_url is None:
@@ -257,3 +258,28 @@ def compare(action: str, asked: Mapping[str, str], console: Console) -> None:
     facts = {"task_id": settings.task_id, "libraries": [gain._asdict() for gain in gains], "rows": added}
     none = "none yet: clients post them to /outcome"
     console.answer(facts, "\n".join([*lines, f"  rows added: {added}"] if gains else [f"{lines[0]} {none}"]))
+
+
+def mcp(settings: Mapping[str, str], console: Console) -> None:
+    """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
+    used = with_used_task(resolve_settings(cli=settings, env=os.environ))
+    if find_spec("mcp") is None:
+        raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
+    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
+
+    paths = TaskPaths.of(used.out, used.task_id)
+    packs_root = Path(used.packs_root) if used.packs_root else None
+    server = MCPServer("tfgrpo")
+
+    def say(text: str) -> None:
+        console.say(f"[mcp] {text}", wrap=False)  # to people: standard output is the protocol's
+
+    def lessons() -> str:
+        """Return what earlier attempts at tasks like this taught. Call it first, and follow each lesson where it fits."""
+        decision = decision_in_force(paths)
+        simulated = decision is not None and decision.simulated
+        return ServedLessons(paths, packs_root, say, simulated=simulated).block() or "There are no lessons yet."
+
+    say(f"the lessons of task {used.task_id}")
+    server.add_tool(lessons, structured_output=False)
+    server.run()

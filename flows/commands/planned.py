@@ -55,7 +55,8 @@ def diagnosis(
 ) -> tuple[dict[str, Any], str]:
     """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError`` with every problem."""
     # `config` does without what a run consists of, which takes half of a second to import.
-    from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
+    from tfgrpo.flows.console.figures import price_line  # noqa: PLC0415
+    from tfgrpo.flows.console.progress import held_out  # noqa: PLC0415
     from tfgrpo.flows.run.lessons import starting_library  # noqa: PLC0415
     from tfgrpo.flows.run.trial import try_agent  # noqa: PLC0415
 

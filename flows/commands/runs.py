@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -11,18 +12,25 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+from filelock import FileLock, Timeout
+
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.run.damage import record_file, refuse_changed, run_problems, task_problems
+from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
+from tfgrpo.flows.run.damage import extents, record_file, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.experiences.decisions import chain_problems
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import disk, sound_lines, whole_lines
 from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -102,7 +110,7 @@ def report(run: str, place: Place, console: Console) -> None:
     night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
-    page = write_report(night, console.say)
+    page = write_report(night)
     record_file(paths, page)
     console.answer({"report": str(page), "morning": night.as_json()}, str(page))
 
@@ -165,9 +173,119 @@ def _json(entry: RunEntry) -> dict[str, Any]:
 
 
 def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
-    """Yield what the runs with real models took, and those with the SIMULATED one."""
     for simulated in (False, True):
         some = [entry for entry in entries if bool(entry.simulated) is simulated]
         total = reduce(Totals.plus, (entry.ledger for entry in some if entry.ledger is not None), Totals())
         if some:
             yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}
+
+
+def history(place: Place, console: Console) -> None:
+    """Print a row for each night and each change."""
+    task = place.existing(console)
+    entries, problems = history_of(task), chain_problems(task.promotions)
+    for problem in problems:
+        console.say(problem, style="yellow")
+    if console.as_json:
+        console.result({"nights": list(map(_night_json, entries)), "problems": problems})
+    elif not entries:
+        console.say("This task has no night yet.")
+    else:
+        console.table(COLUMNS, (each.cells for each in entries))
+        console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
+
+
+def _night_json(entry: HistoryEntry) -> dict[str, Any]:
+    own = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
+    ledger = entry.run.ledger if entry.run else None
+    spent = {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
+    run = {name: getattr(entry.run, name, None) for name in ("status", "model")} | spent
+    decision = entry.decision and entry.decision.model_dump(mode="json", exclude={"signatures", "previous", "night"})
+    return {**{name: getattr(entry, name) for name in own}, "at": entry.at.isoformat(), **run, "decision": decision}
+
+
+_REMOVED: Final = ("journal", "groups", "prompts", "metrics")
+"""Files that only a resume, a replay, an export and the making of a page or a table read."""
+
+
+def prune(keep: int, place: Place, console: Console, *, dry_run: bool) -> int:
+    """Prune the finished runs of a task but the newest ``keep``; exit code 1 if a run could not be. Raise ``CorruptFile``."""
+    task = place.existing(console)
+    cited = _cited(task)
+    pruned, left = list[dict[str, Any]](), list[dict[str, Any]]()
+    for entry in [entry for entry in runs_of(task) if entry.begun][keep:]:
+        run, why, failed = task.run(entry.run_id), "", False
+        about = {"run_id": entry.run_id, "started_at": entry.started_at.isoformat()}
+        try:
+            if entry.status != "finished":
+                why = entry.state if entry.state in {"running", "unreadable"} else f"{entry.state}, and can be resumed"
+            elif freed := sum(size for _, _, size in _pruned(run, cited)) if dry_run else _prune(run, cited):
+                pruned.append({**about, "bytes": freed})
+        except (StoreError, OSError, Timeout) as error:
+            failed = not isinstance(error, Timeout)
+            why = str(error) if failed else "a process has it open"
+        if why:
+            size = sum(path.stat().st_size for path in run.root.iterdir() if path.is_file())
+            left.append({**about, "bytes": size, "failed": failed, "why": why})
+    freed = sum(each["bytes"] for each in pruned)
+    if console.as_json:
+        asked = {"task_id": task.root.name, "keep": keep, "dry_run": dry_run}
+        console.result({**asked, "bytes": freed, "pruned": pruned, "left": left})
+    else:
+        console.table(("run", "bytes"), [(each["run_id"], f"{each['bytes']:,}") for each in pruned])
+        done = "would be pruned" if dry_run else "pruned"
+        console.line(
+            f"{pluralize(len(pruned), 'run')} of {task.root.name} {done}, {freed / 1e6:,.1f} MB; newest {keep} kept"
+        )
+        for each in left:
+            console.say(f"{each['run_id']} stays whole, {each['bytes'] / 1e6:,.1f} MB: {each['why']}")
+    return int(any(each["failed"] for each in left))
+
+
+def _cited(task: TaskPaths) -> frozenset[str]:
+    """Return the attempts that the lessons cite. Raise ``CorruptFile`` for a store that may have cited others."""
+    store = ExperienceStore(task.experiences, approved={})
+    if problems := store.problems():
+        raise CorruptFile(f"{'; '.join(problems)}: nothing is pruned, for that lesson's attempts are unknown")
+    return frozenset(rollout for record in store.records() for rollout in record.evidence)
+
+
+def _prune(run: RunPaths, cited: Collection[str]) -> int:
+    """Prune a run that no process has open, and return the bytes that are free. Raise ``Timeout`` and ``StoreError``."""
+    manifest = ManifestFile(run.manifest)
+    with FileLock(run.root / ".lock", timeout=0, mode=0o600):  # nobody resumes it meanwhile
+        content = manifest.read()
+        if content.get("status") != "finished":
+            raise StoreError("it was resumed meanwhile")
+        if "pruned_at" not in content:
+            refuse_changed(run)  # afterwards nothing would tell
+        files = list(_pruned(run, cited))
+        if files:  # first: a kill leaves no run that only looks whole
+            manifest.update(pruned_at=content.get("pruned_at") or utc_now().isoformat(), files={})
+        for path, text, _ in files:
+            if text:
+                replace_text(path, text.decode())
+            else:
+                with disk(path, "cannot be removed"):
+                    path.unlink()
+        if files or not content.get("files"):
+            manifest.update(files=extents(run))
+    return sum(size for _, _, size in files)
+
+
+def _pruned(run: RunPaths, cited: Collection[str]) -> Iterator[tuple[Path, bytes, int]]:
+    """Yield the files that are not pruned yet, what remains of each, and how many bytes go. Raise ``CorruptFile``."""
+    kept = {run.rollouts: list[bytes](), run.items: list[bytes](), run.ledger: list[bytes]()}
+    with expected_shape(run.root):
+        attempts = [(json.loads(line.body), line.body) for line in sound_lines(run.rollouts)]
+        kept[run.rollouts] = [body for row, body in attempts if row["rollout_id"] in cited]
+        shown = {row["item_id"] for row, _ in attempts if row["rollout_id"] in cited}
+        for line in sound_lines(run.items):  # the ids tell which sealed items a run has seen
+            name = json.loads(line.body)["item_id"]
+            kept[run.items].append(line.body if name in shown else json.dumps({"item_id": name}).encode())
+        kept[run.ledger] = [line.body for line in sound_lines(run.ledger)][-1:]
+    texts = {path: whole_lines(bodies) for path, bodies in kept.items()}
+    texts |= {getattr(run, name): b"" for name in _REMOVED}
+    texts |= {path.with_name(f"{path.name}.torn"): b"" for path in tuple(texts)}
+    there = ((path, text, path.stat().st_size - len(text)) for path, text in texts.items() if path.is_file())
+    yield from (each for each in there if each[2])

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
@@ -23,9 +23,11 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.plan.plan import BasePlan
+
 
 _MEBIBYTE: Final = 2**20
 
@@ -132,7 +134,6 @@ async def _serve_mix(listening: _Listening, config: MixConfig, console: Console,
 
 
 def _loaded(path: str) -> MixConfig:
-    """Return the mix. Raise ``PipelineError`` also for one from which nothing can be drawn."""
     config = load_mix_config(Path(path))
     if empty := [*config.undrawable()]:
         raise PipelineError(empty)
@@ -150,7 +151,6 @@ def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) ->
 
 
 def _welcome(url: str, listening: _Listening, config: MixConfig, console: Console) -> None:
-    """Print the address of the server and what it serves."""
     for warning in config.warnings:
         console.say(f"warning: {warning}")
     if listening.is_open:
@@ -179,3 +179,14 @@ def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())
         yield f"  stage {stage.name}: below iteration {stage.until_step}, {shares}"
+
+
+def serve_simulated(*, host: str, port: int, latency: float, console: Console, **world: Any) -> None:
+    """Serve until interrupted."""
+    app = simulated_app(SimulatedOptions(latency_s=latency, **world))
+
+    def ready(url: str) -> None:
+        facts = {"status": "serving", "simulated": True, "world": world["world"], "base_url": f"{url}/v1"}
+        console.answer(facts, f"SIMULATED model, world {world['world']}, at {url}/v1")
+
+    asyncio.run(serve(app, host, port, ready))

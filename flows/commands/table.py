@@ -96,7 +96,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
         *_own_packs,
     ),
     "import": Command(
-        "lessons.import_lessons:import_lessons",
+        "lessons.review:import_lessons",
         "show the lessons that another task exported, and store them after review",
         argument("file", help="a file of `tfgrpo experiences export --to json`"),
         option("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own, else the file's]"),
@@ -145,10 +145,8 @@ _PACKS: Final[Mapping[str, Command]] = {
 COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "init": Command(
         "init:init",
-        "write a pipeline file for data of your own: asks for data, endpoint and model, and checks all of it",
-        argument(
-            "data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"
-        ),
+        "write a pipeline file for data of your own, with endpoint and model, and check all of it",
+        argument("data", help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"),
         option("--base-url", metavar="URL", help="the endpoint, OpenAI-compatible (OPENAI_BASE_URL)"),
         option("--model", metavar="NAME", help="the model there (TFGRPO_MODEL)"),
         option("--id", metavar="COLUMN", help="the column of the ids [by its name; rows are numbered without one]"),
@@ -157,9 +155,8 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         ),
         option("--answer", metavar="COLUMN", help="the column of the reference answers [by its name]"),
         _pipeline(default="tfgrpo.yaml", help="the pipeline file to write, once all checks pass"),
-        flag("--yes", help="ask nothing: take what the options, the environment and the data say"),
         flag("--force", help="replace that file"),
-        epilog="Asks only at a terminal. Spends nothing.",
+        epilog="Spends nothing.",
     ),
     "run": Command(
         "run:run",
@@ -222,7 +219,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
     ),
     "history": Command(
-        "lessons.history:history",
+        "runs:history",
         "list every night with its decision, gain, lessons, calls and cost, and every change by a person, newest last",
         *_task,
     ),
@@ -281,7 +278,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "grade": Command(
         "attempts.grade:grade",
-        "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, the worst, reasons",
+        "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, reasons",
         argument("config", help="a data mix, or a pipeline by file or name"),
         argument(
             "completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"
@@ -314,7 +311,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "--since: 0; 1 a run failed or was killed, or none has ended.",
     ),
     "prune": Command(
-        "prune:prune",
+        "runs:prune",
         "free the space of old runs that have finished; history, lessons and their evidence stay",
         option("--keep", type=_WHOLE(least=1, most=1_000_000), default=30, help="newest runs that stay whole"),
         flag("--dry-run", help="list what would be pruned, with its bytes, and change nothing"),
@@ -376,7 +373,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "second.",
     ),
     "mcp": Command(
-        "mcp:mcp",
+        "gateway:mcp",
         "give agents the lessons in force of a task, as an MCP server on standard input and output with the tool lessons()",
         settings="flows.orchestration.request:RunRequest",
         only=("task_id", "out", "packs_root"),
@@ -417,7 +414,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         ),
     ),
     "serve-simulated": Command(
-        "serve_simulated:serve_simulated",
+        "serve_data:serve_simulated",
         "serve the SIMULATED model over HTTP",
         _host,
         _port(8001),

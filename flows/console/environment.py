@@ -5,13 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
-
-_EXPORTS: Final = "exports"
-_DIRECTORIES: Final = ("runs", "replays", _EXPORTS)
 
 
 def installed_version() -> str:
@@ -72,14 +68,6 @@ def _why_not(path: Path) -> str | None:
 
 
 def _is_recorded(path: Path) -> bool:
-    """Return whether a file is a record of a task, or in the directory of a run or replay other than its exports."""
-    if path in TaskPaths(path.parent).own_files() and _is_task(path.parent):
-        return True
-    inside = (parent.name for parent in path.parents if parent.name in _DIRECTORIES and _is_task(parent.parent))
-    return next(inside, _EXPORTS) != _EXPORTS
-
-
-def _is_task(directory: Path) -> bool:
-    return any(path.is_file() for path in TaskPaths(directory).own_files()) or any(
-        directory.glob("runs/*/manifest.json")
-    )
+    """Return whether a file is a record of a task, or in the directory of a run."""
+    run = path.parent / "manifest.json"
+    return path.is_file() and (path in TaskPaths(path.parent).own_files() or run.is_file())

@@ -1,20 +1,16 @@
-"""Figures of a run for people: money, time, losses, sums over the groups of an epoch, and the time left."""
+"""Write figures for people; what is unknown is a dash, never zero."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart
-from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.rewarders.scorer import UNIT, Range
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.decisions import Gain
 from tfgrpo.stores.ledger.state import NANO, Totals
-from tfgrpo.stores.outcomes import Scored, is_highest
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.shapes import GroupResult
+from tfgrpo.tasks.decision import signed
 
 ARMS: Final[Mapping[str, str]] = {
     "group": "in groups",
@@ -23,8 +19,8 @@ ARMS: Final[Mapping[str, str]] = {
     "control": "control",
 }
 """What people call the arms, in the order in which they are shown."""
-_REASONS = 100
-_REASON_CHARS = 200
+NOTHING: Final = "–"
+"""Shown for an unknown figure, which is not zero."""
 
 
 def shown_arm(arm: str) -> str:
@@ -93,138 +89,60 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def held_out(plan: Plan) -> str:
-    """Return the number of held-out items, and how many of them the sweep measures."""
-    measured, every = len(plan.eval_items), len(plan.data.split.held_out)
-    return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
+def decimal(value: float | None, digits: int = 3) -> str:
+    """Return a reward, or another number with decimals."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-@dataclass(slots=True)
-class Losses:
-    """Requests, losses and their reasons."""
-
-    asked: int = 0
-    lost: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    """Losses by reason; at most the first 100 reasons."""
-
-    @property
-    def mostly(self) -> str:
-        """Most frequent reason, with its count; empty without losses."""
-        return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
-
-    def add(self, reason: str | None) -> None:
-        """Count one request; ``reason`` of its loss, None if it was answered."""
-        self.asked += 1
-        if reason is None:
-            return
-        self.lost += 1
-        short = " ".join(reason.split())[:_REASON_CHARS]
-        if short in self.reasons or len(self.reasons) < _REASONS:
-            self.reasons[short] += 1
+def whole(value: float | None) -> str:
+    """Return a count."""
+    return NOTHING if value is None else f"{value:,.0f}"
 
 
-@dataclass(slots=True)
-class _ArmSum:
-    """Scored rollouts of one arm."""
-
-    total: float = 0.0
-    scored: int = 0
-    solved: int = 0
+def percent(share: float | None, of: int | None = None) -> str:
+    """Return a share, and how many it is a share of."""
+    if share is None:
+        return NOTHING
+    return f"{100.0 * share:.0f} %" if of is None else f"{100.0 * share:.0f} % of {of:,}"
 
 
-@dataclass(slots=True)
-class EpochSums:
-    """Sums over the groups of an epoch.
-
-    Rewards are summed by arm, because a mean with and without lessons means little: the epoch reports those with lessons.
-    The two sides of a group, each with a random half of the lessons, are one arm.
-    """
-
-    start: EpochStart
-    score_range: Range = UNIT
-    """Of the reward, as its rewarders declare it."""
-    groups: int = 0
-    informative: int = 0
-    arms: dict[str, _ArmSum] = field(default_factory=dict)
-    rollouts: Losses = field(default_factory=Losses)
-    learning: Losses = field(default_factory=Losses)
-    """Reflections and curations."""
-
-    @property
-    def scored(self) -> int:
-        """Scored rollouts of all arms."""
-        return sum(arm.scored for arm in self.arms.values())
-
-    @property
-    def mean_reward(self) -> float | None:
-        """Mean over the scored rollouts of the reported arm; None without any."""
-        return self._reported.total / self._reported.scored if self._reported.scored else None
-
-    @property
-    def solve_rate(self) -> float | None:
-        """Share of the reported arm's scored rollouts with the full reward; None without any."""
-        return self._reported.solved / self._reported.scored if self._reported.scored else None
-
-    @property
-    def reward(self) -> str:
-        """Mean reward for people, by arm when there are two."""
-        named = {**ARMS, "group": "reward"}
-        sums = ((name, self.arms[arm]) for arm, name in named.items() if arm in self.arms)
-        means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
-        return ", ".join(means) or "no reward yet"
-
-    @property
-    def _reported(self) -> _ArmSum:
-        return next((self.arms[arm] for arm in ARMS if arm in self.arms), _ArmSum())
-
-    def add(self, results: Sequence[GroupResult]) -> None:
-        """Add groups."""
-        self.groups += len(results)
-        for result in results:
-            self.informative += result.signal == "mixed"
-            for rollout in result.rollouts:
-                outcome = rollout.outcome
-                arm = self.arms.setdefault(shown_arm(rollout.key.arm), _ArmSum())
-                if isinstance(outcome, Scored):
-                    arm.total += outcome.reward
-                    arm.scored += 1
-                    arm.solved += is_highest(outcome.reward, self.score_range)
-                self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
-            if result.reflected:
-                failure = result.reflection_failure
-                self.learning.add(failure.sentence if failure is not None else None)
-
-    def end(self, on_trial: Sequence[ExperienceRecord]) -> EpochEnd:
-        """Return the summary of the epoch, after which these lessons are on trial."""
-        return EpochEnd(
-            self.start.epoch,
-            self.start.phase,
-            self.mean_reward,
-            self.scored,
-            self.rollouts.lost,
-            self.informative,
-            lessons=len(on_trial),
-            lost_mostly=self.rollouts.mostly,
-            learning_asked=self.learning.asked,
-            learning_lost=self.learning.lost,
-            learning_lost_mostly=self.learning.mostly,
-        )
+def seconds(value: float | None, per_second: float = 1.0) -> str:
+    """Return a span of time, with as many digits as make sense."""
+    if value is None:
+        return NOTHING
+    span = value / per_second
+    return f"{span * 1000:.0f} ms" if span < 1 else f"{span:.1f} s"
 
 
-def groups_of(plan: Plan) -> int:
-    """Return the number of groups in all epochs, with both sides of the sweep; one in which nothing would follow has none."""
-    if plan.measured_groups or plan.opens_sealed:
-        return plan.measured_groups or 2 * len(plan.eval_items)
-    size = len(plan.cohort(1).items)
-    return size * (plan.settings.tfgrpo.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size
+def tokens(known: int, without_usage: int) -> str:
+    """Return the tokens of calls, some of which may not have reported theirs."""
+    if without_usage:
+        return f"{known:,} + unknown" if known else "unknown"
+    return f"{known:,}" if known else NOTHING
 
 
-def time_left(epoch: EpochSums, groups: int, elapsed: float) -> str:
-    """Return the time left at the pace of this epoch, which has taken ``elapsed`` s; it and later ones have ``groups``."""
-    if not epoch.groups:
-        return "time left unknown"
-    ahead = epoch.start.groups
-    if epoch.start.epoch < epoch.start.epochs:
-        ahead = max(ahead, groups)
-    return f"about {duration(elapsed / epoch.groups * (ahead - epoch.groups))} left"
+def dollars(usd: float | None, unknown: int | None) -> str:
+    """Return the cost of calls, some of which may have an unknown price."""
+    known = "" if usd is None else f"${usd:.4f}"
+    if not unknown:
+        return known or NOTHING
+    return f"{known} + {unknown:,} unknown" if known else "unknown"
+
+
+def setting(value: object) -> str:
+    """Return the value of a setting."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def minute(time: str) -> str:
+    """Return a time stamp without its seconds."""
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()  # a time without a zone ends in a blank
+
+
+def points(gain: Gain | Mapping[str, Any] | None) -> str:
+    """Return a gain in points with its interval, of a decision or of a lesson's effect; a dash for none."""
+    known = gain.model_dump() if isinstance(gain, Gain) else gain
+    if not known:
+        return NOTHING
+    mean, low, high = (signed(known[name]) for name in ("mean", "low", "high"))
+    return f"{mean} ({low} … {high})"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias
 
+from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import Phase
+from tfgrpo.stores.outcomes import Phase, Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -70,6 +73,123 @@ class EpochEnd:
         lost = f"{self.lost} of {pluralize(self.lost + self.scored, 'rollout')} brought no reward and count nowhere"
         rollouts = f"{lost}; most often {self.lost_mostly}" if self.lost else ""
         return tuple(f"epoch {self.epoch}: {text}" for text in (rollouts, self.learning_loss) if text)
+
+
+_REASONS = 100
+_REASON_CHARS = 200
+
+
+@dataclass(slots=True)
+class Losses:
+    """Requests, losses and their reasons."""
+
+    asked: int = 0
+    lost: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Losses by reason; at most the first 100 reasons."""
+
+    @property
+    def mostly(self) -> str:
+        """Most frequent reason, with its count; empty without losses."""
+        return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
+
+    def add(self, reason: str | None) -> None:
+        """Count one request; ``reason`` of its loss, None if it was answered."""
+        self.asked += 1
+        if reason is None:
+            return
+        self.lost += 1
+        short = " ".join(reason.split())[:_REASON_CHARS]
+        if short in self.reasons or len(self.reasons) < _REASONS:
+            self.reasons[short] += 1
+
+
+@dataclass(slots=True)
+class _ArmSum:
+    """Scored rollouts of one arm."""
+
+    total: float = 0.0
+    scored: int = 0
+    solved: int = 0
+
+
+@dataclass(slots=True)
+class EpochSums:
+    """Sums over the groups of an epoch.
+
+    Rewards are summed by arm, because a mean with and without lessons means little: the epoch reports those with lessons.
+    The two sides of a group, each with a random half of the lessons, are one arm.
+    """
+
+    start: EpochStart
+    score_range: Range = UNIT
+    """Of the reward, as its rewarders declare it."""
+    groups: int = 0
+    informative: int = 0
+    arms: dict[str, _ArmSum] = field(default_factory=dict)
+    rollouts: Losses = field(default_factory=Losses)
+    learning: Losses = field(default_factory=Losses)
+    """Reflections and curations."""
+
+    @property
+    def scored(self) -> int:
+        """Scored rollouts of all arms."""
+        return sum(arm.scored for arm in self.arms.values())
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean over the scored rollouts of the reported arm; None without any."""
+        return self._reported.total / self._reported.scored if self._reported.scored else None
+
+    @property
+    def solve_rate(self) -> float | None:
+        """Share of the reported arm's scored rollouts with the full reward; None without any."""
+        return self._reported.solved / self._reported.scored if self._reported.scored else None
+
+    @property
+    def reward(self) -> str:
+        """Mean reward for people, by arm when there are two."""
+        named = {**ARMS, "group": "reward"}
+        sums = ((name, self.arms[arm]) for arm, name in named.items() if arm in self.arms)
+        means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
+        return ", ".join(means) or "no reward yet"
+
+    @property
+    def _reported(self) -> _ArmSum:
+        return next((self.arms[arm] for arm in ARMS if arm in self.arms), _ArmSum())
+
+    def add(self, results: Sequence[GroupResult]) -> None:
+        """Add groups."""
+        self.groups += len(results)
+        for result in results:
+            self.informative += result.signal == "mixed"
+            for rollout in result.rollouts:
+                outcome = rollout.outcome
+                arm = self.arms.setdefault(shown_arm(rollout.key.arm), _ArmSum())
+                if isinstance(outcome, Scored):
+                    arm.total += outcome.reward
+                    arm.scored += 1
+                    arm.solved += is_highest(outcome.reward, self.score_range)
+                self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
+            if result.reflected:
+                failure = result.reflection_failure
+                self.learning.add(failure.sentence if failure is not None else None)
+
+    def end(self, on_trial: Sequence[ExperienceRecord]) -> EpochEnd:
+        """Return the summary of the epoch, after which these lessons are on trial."""
+        return EpochEnd(
+            self.start.epoch,
+            self.start.phase,
+            self.mean_reward,
+            self.scored,
+            self.rollouts.lost,
+            self.informative,
+            lessons=len(on_trial),
+            lost_mostly=self.rollouts.mostly,
+            learning_asked=self.learning.asked,
+            learning_lost=self.learning.lost,
+            learning_lost_mostly=self.learning.mostly,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +265,6 @@ _Event = ParamSpec("_Event")
 
 
 def _sent(event: Callable[Concatenate[Observer, _Event], None]) -> Callable[Concatenate[Observers, _Event], None]:
-    """Return the method of ``Observers`` that sends an event to each of them."""
 
     def send(self: Observers, /, *args: _Event.args, **kwargs: _Event.kwargs) -> None:
         for observer in tuple(self.observers):

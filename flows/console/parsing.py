@@ -1,30 +1,26 @@
-"""Commands, options and arguments on click: every mistake of a command line is a ``Problem``, and all are reported at once.
+"""Commands, options and arguments on click, whose mistakes are problems as those of settings are.
 
-So a mistake in an option has the same form, exit code and ``--json`` object as a mistake in a value. A value of an
-unknown option, and a word too many, are never repeated: they may be secrets in the wrong place.
+So a mistake in an option has the same form, exit code and ``--json`` object as a mistake in a value, and all bad values are
+reported at once. A value of an unknown option, and a word too many, are never repeated: they may be secrets in the wrong place.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import takewhile
 from typing import Any, Final, get_args
 
 import click
 
 from tfgrpo.pipelines.problems import ProblemCollector, shown
-from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.text import did_you_mean, pluralize, suggested
+from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
+from tfgrpo.stores.text import did_you_mean, suggested
 
-_OPTION: Final = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
-"""A word that is an option, and not a negative number or a text that starts with a dash."""
-_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "ignore_unknown_options": True, "allow_extra_args": True}
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 _CHECKS: Final = "tfgrpo.checks"
 
 
@@ -171,41 +167,9 @@ class Command(click.Command):
         return [*self.setting_options, *super().get_params(ctx)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read options and arguments in any order. Raise ``SettingsError`` for words that cannot be read."""
-        options = {name: param for param in self.get_params(ctx) for name in param.opts}
-        if problems := list(self._misplaced(ctx, args, options)):
-            raise SettingsError(problems)
+        """Read options and arguments in any order."""
         ctx.meta[_CHECKS] = ProblemCollector()
-        try:
-            left = super().parse_args(ctx, args)
-        except click.MissingParameter as error:
-            name = error.param.make_metavar(ctx).strip("[].") if error.param else ""
-            raise SettingsError.one(name, "nothing", f"a value; see `{ctx.command_path} --help`") from None
-        if left:
-            accepted = f"what `{ctx.command_path} --help` lists"
-            raise SettingsError.one(ctx.command_path, f"{pluralize(len(left), 'word')} too many", accepted)
-        return left
-
-    def _misplaced(
-        self, ctx: click.Context, args: Sequence[str], options: Mapping[str, click.Parameter]
-    ) -> Iterator[Problem]:
-        """Yield unknown options, values of flags, and options without their value. click would stop at the first."""
-        takes_next = False
-        for place, word in enumerate(takewhile(lambda word: word != "--", args)):
-            if takes_next or not _OPTION.match(word):
-                takes_next = False
-                continue
-            name, separator, _ = word.partition("=")
-            known = options.get(name)
-            if known is None:
-                yield _unknown_option(ctx, name, options)
-            elif getattr(known, "is_flag", False):
-                if separator:
-                    yield Problem(name, "a value", "it without a value")
-            elif not separator:
-                takes_next = place + 1 < len(args) and not _OPTION.match(args[place + 1])
-                if not takes_next:
-                    yield Problem(name, "nothing", "a value")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function. Raise ``ConfigError`` with every refused value, unless it goes on with the checks itself."""
@@ -228,19 +192,22 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
-def _unknown_option(ctx: click.Context, name: str, options: Iterable[str]) -> Problem:
-    """Return the problem of an option that the command has not; of one that other actions have it names those."""
-    group = ctx.parent.command if ctx.parent else None
-    if isinstance(group, Commands) and group.kind == "ACTION":
-        takers = [action for action, each in group.table.items() if name in {n for p in each.params for n in p.opts}]
-        if takers:
-            return Problem(name, f"it with {ctx.info_name}", f"{' or '.join(takers)} only")
-    return _unknown(name, options)
-
-
-def _unknown(name: str, known: Iterable[str]) -> Problem:
-    options = sorted(each for each in known if each.startswith("--"))
-    return Problem(name, "an unknown option", did_you_mean(name, options, listed_by="--help"))
+def problem_of(error: click.UsageError) -> ConfigError:
+    """Return a mistake that click found as a problem."""
+    ctx = error.ctx
+    if isinstance(error, click.NoSuchOption) and ctx is not None:
+        known = sorted(name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--"))
+        accepted = did_you_mean(error.option_name, known, listed_by="--help")
+        return SettingsError.one(error.option_name, "an unknown option", accepted)
+    if isinstance(error, click.BadOptionUsage):
+        lacks = "requires" in error.message
+        accepted = "a value" if lacks else "it without a value"
+        return SettingsError.one(error.option_name, "nothing" if lacks else "a value", accepted)
+    command = "tfgrpo" if ctx is None else ctx.command_path
+    if isinstance(error, click.MissingParameter) and error.param is not None and ctx is not None:
+        name = error.param.make_metavar(ctx).strip("[].")
+        return SettingsError.one(name, "nothing", f"a value; see `{command} --help`")
+    return SettingsError.one(command, "a word too many", f"what `{command} --help` lists")
 
 
 class Commands(click.Group):
@@ -260,36 +227,10 @@ class Commands(click.Group):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the name of a command, before or behind its options. Raise ``SettingsError`` without one."""
-        own = {name for param in self.get_params(ctx) for name in param.opts}
-        if args and _OPTION.match(args[0]) and args[0] not in own:
-            args = self._reordered(args)
+        """Read the name of a command. Raise ``SettingsError`` without one."""
         if not args:
             raise SettingsError.one(self.kind, "nothing", ", ".join(self.table))
         return super().parse_args(ctx, args)
-
-    def _reordered(self, args: Sequence[str]) -> list[str]:
-        """Return the words with that of the command first: the first one that is no option and no value of one."""
-        params = [param for each in self.leaves() for param in (*each.setting_options, *each.params)]
-        known = {name: not getattr(param, "is_flag", False) for param in params for name in param.opts}
-        unknown, is_value = [], False
-        for place, word in enumerate(args):
-            name, separator, _ = word.partition("=")
-            if not is_value and _OPTION.match(word):
-                unknown += [name] * (name not in known)
-                is_value = not separator and known.get(name, True)
-            elif not is_value or (word in self.table and args[place - 1] not in known):
-                return [word, *args[:place], *args[place + 1 :]]
-            else:
-                is_value = False
-        if unknown:
-            raise SettingsError([_unknown(name, known) for name in unknown])
-        return []
-
-    def leaves(self) -> Iterator[Command]:
-        """Yield every command, those of groups too."""
-        for one in self.table.values():
-            yield from one.leaves() if isinstance(one, Commands) else (one,)
 
     def resolve_command(
         self,

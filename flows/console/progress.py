@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, held_out, money, plus_unknown, time_left
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, FirstBatch, Observer
+from tfgrpo.flows.console.figures import duration, money, plus_unknown
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, FirstBatch, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import BudgetSettings
@@ -191,3 +191,27 @@ def _described(plan: Plan) -> str:
     epochs = f"{plan.settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
     learned = pluralize(len(plan.learn_items), "item")
     return f"{learned} to learn on; {held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
+
+
+def held_out(plan: Plan) -> str:
+    """Return the number of held-out items, and how many of them the sweep measures."""
+    measured, every = len(plan.eval_items), len(plan.data.split.held_out)
+    return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
+
+
+def groups_of(plan: Plan) -> int:
+    """Return the number of groups in all epochs, with both sides of the sweep; one in which nothing would follow has none."""
+    if plan.measured_groups or plan.opens_sealed:
+        return plan.measured_groups or 2 * len(plan.eval_items)
+    size = len(plan.cohort(1).items)
+    return size * (plan.settings.tfgrpo.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size
+
+
+def time_left(epoch: EpochSums, groups: int, elapsed: float) -> str:
+    """Return the time left at the pace of this epoch, which has taken ``elapsed`` s; it and later ones have ``groups``."""
+    if not epoch.groups:
+        return "time left unknown"
+    ahead = epoch.start.groups
+    if epoch.start.epoch < epoch.start.epochs:
+        ahead = max(ahead, groups)
+    return f"about {duration(elapsed / epoch.groups * (ahead - epoch.groups))} left"

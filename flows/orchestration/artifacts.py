@@ -31,7 +31,7 @@ from prefect.context import FlowRunContext
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
-from tfgrpo.flows.orchestration.named_server import first_line
+from tfgrpo.flows.orchestration.local_server import first_line
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
@@ -76,9 +76,9 @@ class PrefectArtifacts(Observer):
         """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
         name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
-        self._write("name", lambda: name, name_flow_run)
+        self._write("name", lambda: name, update_flow_run)
         self._tags = [plan.settings.task_id, *(["simulated"] if plan.simulated else [])]
-        self._write("tags", lambda: self._tags, tag_flow_run)
+        self._write("tags", lambda: self._tags, partial(update_flow_run, None))
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -119,7 +119,7 @@ class PrefectArtifacts(Observer):
         if summary.status != "refused":  # also a night without a sweep, or one that stopped
             self._show_progress(100.0)
         if decision := summary.details.get("decision"):
-            self._write("tags", lambda: [*self._tags, decision["decision"]], tag_flow_run)
+            self._write("tags", lambda: [*self._tags, decision["decision"]], partial(update_flow_run, None))
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
@@ -189,21 +189,14 @@ class PrefectArtifacts(Observer):
             self._written[key] = known
 
 
-def name_flow_run(name: str) -> None:
-    """Give the current flow run a name in place of Prefect's random one."""
+def update_flow_run(name: str | None = None, tags: Sequence[str] = ()) -> None:
+    """Name the current flow run in place of Prefect's random name, or add tags to those that it began with."""
     # Not by ``flow_run_name``, for which Prefect knows the parameters alone: task and night follow from file and store.
     context = FlowRunContext.get()
     if context is not None and context.flow_run is not None:
         with get_client(sync_client=True) as client:
-            client.update_flow_run(context.flow_run.id, name=name)
-
-
-def tag_flow_run(tags: Sequence[str]) -> None:
-    """Add tags to those that the current flow run began with."""
-    context = FlowRunContext.get()
-    if context is not None and context.flow_run is not None:
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(context.flow_run.id, tags=[*{*context.flow_run.tags, *tags}])
+            every = [*{*context.flow_run.tags, *tags}] if tags else None
+            client.update_flow_run(context.flow_run.id, name=name, tags=every)
 
 
 def warn_run(summary: RunSummary, warning: str) -> None:
@@ -294,7 +287,6 @@ def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:
-    """Return a lesson with its state, its effect, how many groups speak for and against it, and its price."""
     effect, groups = effect_text(lesson["effect"]), f"{lesson['groups_for']} for, {lesson['groups_against']} against"
     known = f"{lesson['state']}; {effect}; groups: {groups}; {pluralize(lesson['tokens'], 'token')}"
     return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}; {known})"

@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import httpx
 import yaml
+from prefect.automations import AutomationCore, ChangeFlowRunState, EventTrigger, Posture, ResourceSpecification
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.objects import StateType, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
-from tfgrpo.flows.orchestration.automations import (
-    apply_automations,
-    declared_automations,
-    end_zombies,
-    notification_block,
-)
 from tfgrpo.flows.orchestration.environment import API_URL
-from tfgrpo.flows.orchestration.named_server import first_line, why_silent, without_login
+from tfgrpo.flows.orchestration.local_server import first_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"
@@ -89,7 +86,6 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
 
 
 def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]:
-    """Return name and entrypoint of each deployment of ``prefect.yaml``, and the names of their work pools."""
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
         ours = {(each["name"], each["entrypoint"]) for each in declared}
@@ -170,3 +166,90 @@ def rule_of(schedule: SCHEDULE_TYPES) -> str:
 def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:
     online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
     return f"{online} online" if online else f"none online; start one: prefect worker start --pool {pool.name}"
+
+
+_AUTOMATIONS: Final = Path("ops", "automations.yaml")
+ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
+NO_HEARTBEAT_S: Final = 180
+"""Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
+
+
+def notification_block(client: SyncPrefectClient, name: str) -> UUID:
+    """Return the id of the notification block ``NAME`` or ``TYPE/NAME``. Raise ``SettingsError`` that names those there are."""
+    known = {
+        f"{each.block_type.slug}/{each.name}": each.id
+        for each in client.read_block_documents(include_secrets=False)
+        if each.name and each.block_type and each.block_schema and "notify" in each.block_schema.capabilities
+    }
+    found = [block for full, block in known.items() if name in {full, full.partition("/")[2]}]
+    if len(found) != 1:
+        there = (
+            ", ".join(sorted(known)) or "there is none; `prefect block create slack-webhook` shows where to make one"
+        )
+        raise SettingsError.one("--notify", repr(name), f"a notification block of the server: {there}")
+    return found[0]
+
+
+def declared_automations(home: Path) -> list[dict[str, Any]]:
+    """Return the automations of a checkout. Raise ``SettingsError`` for a file that is none."""
+    try:
+        declared: list[dict[str, Any]] = yaml.safe_load((home / _AUTOMATIONS).read_text(encoding="utf-8"))
+        return [{name: each[name] for name in ("name", "trigger", "subject", "body")} for each in declared]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
+        given = f"{str(home / _AUTOMATIONS)!r} ({type(error).__name__})"
+        raise SettingsError.one("--notify", given, "the file of a checkout of tfgrpo") from error
+
+
+def apply_automations(
+    client: SyncPrefectClient, declared: Collection[dict[str, Any]], block: UUID, deployments: Collection[UUID]
+) -> Iterator[str]:
+    """Make or renew the automations for these deployments; yield each by its name. One that is paused stays so."""
+    ours = {
+        "prefect.resource.role": "deployment",
+        "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
+    }
+    for each in declared:
+        action = {
+            "type": "send-notification",
+            "block_document_id": block,
+            "subject": each["subject"],
+            "body": each["body"],
+        }
+        automation = AutomationCore.model_validate(
+            {
+                "name": each["name"],
+                "description": "Made by `tfgrpo deploy --notify`.",
+                "trigger": {**each["trigger"], "match_related": ours},
+                "actions": [action],
+            }
+        )
+        yield f"{each['name']}{_renewed(client, automation)}"
+
+
+def end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
+    """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
+    ids = [f"prefect.deployment.{each}" for each in deployments]
+    trigger = EventTrigger(
+        posture=Posture.Proactive,
+        after={"prefect.flow-run.heartbeat"},
+        # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
+        # a Retry that waits for its place after the last heartbeat is taken for dead.
+        expect={"prefect.flow-run.*"},
+        match_related=ResourceSpecification({"prefect.resource.role": "deployment", "prefect.resource.id": ids}),
+        for_each={"prefect.resource.id"},
+        within=timedelta(seconds=NO_HEARTBEAT_S),
+    )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost")
+    automation = AutomationCore(name=ZOMBIES, description="Made by `tfgrpo deploy`.", trigger=trigger, actions=[crash])
+    paused = _renewed(client, automation)
+    return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
+
+
+def _renewed(client: SyncPrefectClient, automation: AutomationCore) -> str:
+    """Make or renew an automation, and return a mark for one that somebody has paused, which stays so."""
+    before = client.read_automations_by_name(automation.name)
+    for known in before:
+        client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))
+    if not before:
+        client.create_automation(automation)
+    return "" if all(known.enabled for known in before) else " (PAUSED)"

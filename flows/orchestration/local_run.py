@@ -24,8 +24,15 @@ from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.environment import API_URL
-from tfgrpo.flows.orchestration.local_server import LocalServer, wanted
-from tfgrpo.flows.orchestration.named_server import first_line, in_background, is_refusal, why_silent, without_login
+from tfgrpo.flows.orchestration.local_server import (
+    LocalServer,
+    first_line,
+    in_background,
+    is_refusal,
+    wanted,
+    why_silent,
+    without_login,
+)
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status

@@ -1,7 +1,7 @@
 """Read the items of a run with every attempt: question, reference, steps, lessons carried, output, scores and outcome.
 
-The files of the run suffice, whatever became of its dataset and however it ended: its journal has the steps of attempts, also
-of those whose batch was never finished. What no file says is None. Worse comes first: without a reward, then the lowest.
+The files of the run suffice, whatever became of its dataset and however it ended. What no file says is None. Worse comes
+first: without a reward, then the lowest.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, get_args
 
-from tfgrpo.flows.console.figures import ARMS, shown_arm
+from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import lines_of, read_rows
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.summarize import frame_label, shorten_middle
 from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, steps_of
 from tfgrpo.tasks.shapes import Frame
 
+_TEXTS: Final = ("prompt", "system_prompt", "answer")
 PHASES: Final[Mapping[str, str]] = {"train": "learning", "eval": "sweep", "measure": "measuring"}
-UNFINISHED: Final = "unfinished"
-_UNFINISHED_WHY: Final = "its batch was not finished: what the model answered is in the journal, and was not graded"
-
-Ended: TypeAlias = OutcomeName | Literal["unfinished"]
 Row: TypeAlias = Mapping[str, Any]
 
 
@@ -64,14 +62,12 @@ class AttemptView:
     """One attempt at an item."""
 
     rollout_id: str
-    """Of an unfinished one, its name in the journal."""
     item_id: str
     epoch: int
     phase: str
-    """Empty for an unfinished one."""
     arm: str
     index: int
-    outcome: Ended
+    outcome: OutcomeName
     reward: float | None
     error_type: str | None
     reason: str | None
@@ -115,10 +111,9 @@ class AttemptView:
         )
 
     @property
-    def worse_first(self) -> tuple[int, float, int, str, int]:
-        """Key that sorts attempts: those without a reward, then by reward; unfinished ones last."""
-        rank = 2 if self.outcome == UNFINISHED else int(self.reward is not None)
-        return rank, self.reward or 0.0, self.epoch, self.rollout_id.rpartition("/")[0], self.index
+    def worse_first(self) -> tuple[bool, float, int, str, int]:
+        """Key that sorts attempts: those without a reward, then by reward."""
+        return self.reward is not None, self.reward or 0.0, self.epoch, self.rollout_id.rpartition("/")[0], self.index
 
     @property
     def other_steps(self) -> tuple[Frame, ...]:
@@ -131,7 +126,6 @@ def _score(score: Row, cut: Callable[[str], str]) -> RewardScore:
 
 
 def _tool_step(event: Row) -> Frame:
-    """Return what ``rollouts.jsonl`` has of a tool call: no text."""
     error = None if event["ok"] else "failed"
     return Frame("tool", event["tool"], "", event["tokens"], event["cost_usd"], event["latency_ms"], error)
 
@@ -166,8 +160,8 @@ class ItemTally:
 
     @property
     def lost(self) -> int:
-        """Attempts without a reward, besides unfinished ones."""
-        return self.outcomes.total() - self.outcomes["scored"] - self.outcomes[UNFINISHED]
+        """Attempts without a reward."""
+        return self.outcomes.total() - self.outcomes["scored"]
 
     def as_json(self) -> dict[str, Any]:
         """Return counts and means as JSON."""
@@ -212,53 +206,21 @@ class ItemView:
         return {**view, **self.tally.as_json()}
 
 
-def overview(task: TaskPaths, run: RunPaths) -> dict[str, ItemTally]:
+def overview(run: RunPaths) -> dict[str, ItemTally]:
     """Return the tallies of a run by item. Raise ``CorruptFile`` for files of another shape."""
     tallies: dict[str, ItemTally] = defaultdict(ItemTally)
     with expected_shape(run.rollouts):
         for row in read_rows(run.rollouts):
             tallies[row["item_id"]].add(row)
-    count_unfinished(task, run, tallies)
     return tallies
 
 
-def count_unfinished(task: TaskPaths, run: RunPaths, tallies: dict[str, ItemTally]) -> None:
-    """Add the attempts that the journal has and ``rollouts.jsonl`` has not, of a run that did not finish."""
-    if not _may_lack_attempts(task, run):
-        return
-    draws = _draws(run)
-    with expected_shape(run.rollouts):
-        recorded = {_place_of_row(row, draws) for row in read_rows(run.rollouts)}
-    with expected_shape(run.items):
-        known = {*tallies, *(row["item_id"] for row in read_rows(run.items))}
-    names = (attempt_of_key(line.data, STEP_ROLES) for line in lines_of(run.journal) if line.length)
-    for place in {_place(name) for name in names if name is not None} - recorded:
-        tallies.setdefault(_item_of(place, known), ItemTally()).outcomes[UNFINISHED] += 1
-
-
-@dataclass(slots=True)
-class _Kept:
-    """An attempt on its way to its view."""
-
+class _Recorded(NamedTuple):
     view: AttemptView
-    place: str
-    prompt: str = ""
+    name: str
+    """In the journal."""
+    prompt: str
     """Digest of its prompt."""
-
-
-@dataclass(slots=True)
-class _Item:
-    """An item on its way to its view."""
-
-    question: str | None = None
-    system_prompt: str = ""
-    reference: str | None = None
-    tally: ItemTally = field(default_factory=ItemTally)
-    kept: list[_Kept] = field(default_factory=list)
-
-    def keep_lowest(self, limit: int | None) -> None:
-        self.kept.sort(key=lambda each: each.view.worse_first)
-        self.kept = self.kept[:limit]
 
 
 def item_views(
@@ -268,76 +230,68 @@ def item_views(
 
     Memory has what ``limits`` keep of these items, and no more of the run.
     """
-    items = {item_id: _Item() for item_id in wanted}
+    asked: dict[str, Row] = {}
     with expected_shape(run.items):
         for row in read_rows(run.items):
-            if (item := items.get(row["item_id"])) is not None:
-                item.question, item.reference = limits.cut(row["prompt"]), limits.cut(row["answer"])
-                item.system_prompt = limits.cut(row.get("system_prompt") or "")
-    recorded = _read_attempts(task, run, items, limits)
-    names, journal = _journal(task, run, items, recorded)
-    shown = {each.place for item in items.values() for each in item.kept}
-    for place, name in names.items():
-        if place not in shown and (item_id := _item_of(place, items)) in items:
-            items[item_id].tally.outcomes[UNFINISHED] += 1
-            items[item_id].kept.append(_Kept(_unfinished(item_id, name), place))
-    for item in items.values():
-        item.keep_lowest(limits.attempts)
-    lessons = _lessons(run, {each.prompt for item in items.values() for each in item.kept})
-    tools = _tool_names(run)
+            if row["item_id"] in wanted:
+                asked[row["item_id"]] = {name: limits.cut(row.get(name) or "") for name in _TEXTS}
+    tallies, kept = _recorded(run, wanted, limits)
+    shown = [each for some in kept.values() for each in some]
+    lessons = _lessons(run, {each.prompt for each in shown})
+    journal, tools = _journal(task, run, {each.name for each in shown}), _tool_names(run)
 
-    def finished(each: _Kept) -> AttemptView:
-        view, name = replace(each.view, lessons=lessons.get(each.prompt)), names.get(each.place, "")
-        return view if journal is None else _with_steps(view, steps_of(journal.lines(name), name, tools), limits)
+    def finished(each: _Recorded) -> AttemptView:
+        view = replace(each.view, lessons=lessons.get(each.prompt))
+        return (
+            view if journal is None else _with_steps(view, steps_of(journal.lines(each.name), each.name, tools), limits)
+        )
 
     views = []
-    for item_id, item in items.items():
+    for item_id in wanted:
+        texts = asked.get(item_id, {})
         with expected_shape(run.journal):
-            attempts = tuple(map(finished, item.kept))
-        views.append(ItemView(item_id, item.question, item.system_prompt, item.reference, item.tally, attempts))
+            attempts = tuple(map(finished, kept[item_id]))
+        question, system, reference = (texts.get(name) for name in _TEXTS)
+        views.append(ItemView(item_id, question, system or "", reference, tallies[item_id], attempts))
     return views
 
 
-def _read_attempts(
-    task: TaskPaths, run: RunPaths, items: Mapping[str, _Item], limits: ViewLimits
-) -> Collection[str] | None:
-    """Add the recorded attempts to their items; return their places, None if there can be no others."""
-    may_lack, draws, recorded = _may_lack_attempts(task, run), _draws(run), set[str]()
+def _recorded(
+    run: RunPaths, wanted: Collection[str], limits: ViewLimits
+) -> tuple[Mapping[str, ItemTally], Mapping[str, list[_Recorded]]]:
+    """Return the tally of each item, and its attempts, the worse first."""
+    tallies, kept = defaultdict[str, ItemTally](ItemTally), {item_id: list[_Recorded]() for item_id in wanted}
+    with expected_shape(run.groups):
+        groups = {row["group_id"]: GroupKey.of_row(row) for row in read_rows(run.groups) if row["item_id"] in kept}
     with expected_shape(run.rollouts):
         for row in read_rows(run.rollouts):
-            if (item := items.get(row["item_id"])) is None:
+            if (some := kept.get(row["item_id"])) is None:
                 continue
-            item.tally.add(row)
-            place = _place_of_row(row, draws)
-            item.kept.append(_Kept(AttemptView.of_row(row, limits.cut), place, row["prompt_digest"]))
-            if limits.attempts is not None and len(item.kept) > 4 * limits.attempts:
-                item.keep_lowest(limits.attempts)
-            if may_lack:
-                recorded.add(place)
-    for item in items.values():
-        item.keep_lowest(limits.attempts)
-    return recorded if may_lack else None
+            tallies[row["item_id"]].add(row)
+            group = groups.get(row["group_id"])
+            name = "" if group is None else attempt_name(replace(group, arm=row["arm"]), row["index"])
+            some.append(_Recorded(AttemptView.of_row(row, limits.cut), name, row["prompt_digest"]))
+            if limits.attempts is not None and len(some) > 4 * limits.attempts:
+                _keep_lowest(some, limits)
+    for some in kept.values():
+        _keep_lowest(some, limits)
+    return tallies, kept
 
 
-def _journal(
-    task: TaskPaths, run: RunPaths, items: Mapping[str, _Item], recorded: Collection[str] | None
-) -> tuple[Mapping[str, str], LineIndex | None]:
-    """Return the names in the journal by place, of shown attempts and of those that were not recorded, and its index."""
-    # A replay has the journal of its run.
-    path, names = run.journal if run.journal.is_file() else task.original().run(run.root.name).journal, dict[str, str]()
-    shown = {each.place for item in items.values() for each in item.kept}
+def _keep_lowest(some: list[_Recorded], limits: ViewLimits) -> None:
+    some[:] = sorted(some, key=lambda each: each.view.worse_first)[: limits.attempts]
+
+
+def _journal(task: TaskPaths, run: RunPaths, names: Collection[str]) -> LineIndex | None:
+    """Return the index of the journal by these attempts; a replay has that of its run."""
+    path = run.journal if run.journal.is_file() else task.original().run(run.root.name).journal
 
     def key_of(line: bytes) -> str | None:
         name = attempt_of_key(line, STEP_ROLES)
-        place = "" if name is None else _place(name)
-        lacking = recorded is not None and place not in recorded and _item_of(place, items) in items
-        if name is None or not (place in shown or lacking):
-            return None
-        names[place] = name
-        return name
+        return name if name in names else None
 
     with expected_shape(path):
-        return names, LineIndex(path, key_of) if path.is_file() else None
+        return LineIndex(path, key_of) if path.is_file() else None
 
 
 def _with_steps(view: AttemptView, did: Steps, limits: ViewLimits) -> AttemptView:
@@ -345,14 +299,7 @@ def _with_steps(view: AttemptView, did: Steps, limits: ViewLimits) -> AttemptVie
     if most is not None and len(frames) > most:
         frames = (*frames[: most // 2], *frames[len(frames) - most + most // 2 :])
     steps = tuple(replace(frame, text=limits.cut(frame.text)) for frame in frames)
-    output = view.output if view.outcome != UNFINISHED or did.output is None else limits.cut(did.output)
-    return replace(view, output=output, steps=steps, steps_left_out=len(did.frames) - len(steps))
-
-
-def _unfinished(item_id: str, name: str) -> AttemptView:
-    epoch, arm, _, rest = name.split("/", 3)
-    index = int(rest.rpartition("/")[2])
-    return AttemptView(name, item_id, int(epoch), "", arm, index, UNFINISHED, None, None, _UNFINISHED_WHY, "")
+    return replace(view, steps=steps, steps_left_out=len(did.frames) - len(steps))
 
 
 def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[CarriedLesson, ...]]:
@@ -367,35 +314,40 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Carried
     return found
 
 
-def _may_lack_attempts(task: TaskPaths, run: RunPaths) -> bool:
-    """Return whether the journal may have attempts that were not recorded. A replay writes none of its own."""
-    return task.original() is task and ManifestFile(run.manifest).read().get("status") != "finished"
-
-
 def _tool_names(run: RunPaths) -> list[str]:
     tools = ManifestFile(run.manifest).read().get("tools") or ()
     return [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in tools]
 
 
-def _draws(run: RunPaths) -> dict[str, int]:
-    """Return how often its item had been drawn before in the epoch, for each group where that is above 0."""
-    with expected_shape(run.groups):
-        return {row["group_id"]: row["draw"] for row in read_rows(run.groups) if row.get("draw")}
+def reward(attempt: AttemptView) -> str:
+    """Return the reward of an attempt, or how it ended without one."""
+    return f"no reward: {attempt.outcome}" if attempt.reward is None else f"reward {decimal(attempt.reward)}"
 
 
-def _place(name: str) -> str:
-    """Return the name of an attempt in the journal without its batch, which an item's draw implies."""
-    epoch, arm, _, rest = name.split("/", 3)
-    return f"{epoch}/{arm}/{rest}"
+def where(attempt: AttemptView) -> str:
+    """Return the epoch, phase and arm of an attempt, and its name in the files."""
+    arm = shown_arm(attempt.arm)
+    words = (PHASES.get(attempt.phase, attempt.phase), "" if arm == "group" else ARMS.get(arm, arm))
+    return ", ".join([f"epoch {attempt.epoch}", *dict.fromkeys(filter(None, words)), attempt.rollout_id])
 
 
-def _place_of_row(row: Row, draws: Mapping[str, int]) -> str:
-    key = GroupKey(row["epoch"], row["phase"], row["arm"], 0, row["item_id"], draws.get(row["group_id"], 0))
-    return _place(attempt_name(key, row["index"]))
+def score(one: RewardScore) -> str:
+    """Return a score with its rewarder and what it is based on."""
+    return f"{one.rewarder_id} {one.score:g}: {one.evidence}".removesuffix(": ")
 
 
-def _item_of(place: str, known: Collection[str]) -> str:
-    """Return the item of an attempt; the name of its draw if that is not known."""
-    draw_id = place.split("/", 2)[-1].rpartition("/")[0]
-    item_id, _, draw = draw_id.rpartition("~")
-    return item_id if draw_id not in known and draw.isdecimal() and item_id in known else draw_id
+def step(frame: Frame) -> str:
+    """Return who made a call, whether it failed, and whether the gateway added lessons to it."""
+    error = f": {frame.error}" if frame.error and frame.error not in frame.text else ""
+    return f"{frame_label(frame)}{error}{', lessons added' if frame.added else ''}"
+
+
+def outcomes(tally: ItemTally) -> str:
+    """Return how many attempts there are, and how they ended."""
+    counts = (f"{tally.outcomes[name]} {name}" for name in get_args(OutcomeName) if tally.outcomes[name])
+    return f"{pluralize(tally.outcomes.total(), 'attempt')}: {', '.join(counts)}"
+
+
+def rewards(tally: ItemTally) -> str:
+    """Return the mean reward of each arm."""
+    return ", ".join(f"{ARMS.get(arm, arm)} {decimal(mean)}" for arm, mean in tally.rewards.items())

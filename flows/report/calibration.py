@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, islice, permutations
+from itertools import combinations, islice
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.rewarders.composite import AnyScorer, ByDataset, walk
@@ -29,12 +29,9 @@ COUNTS: Final = (
     "swaps",  # pairs judged in both orders
     "consistent",  # of them with the same answer
     "first_favoured",  # of them where the output shown first won both times
-    "triples",  # three compared attempts of which one beat another that beat the third
-    "intransitive",  # of them where the one does not beat the third
     "voted",  # attempts with at least two votes
     "disagreement",  # sum of their mean differences between two votes
 )
-_WON: Final = {"first": 1, "tie": 0, "second": -1}
 
 
 def compared_pairs(found: Counts) -> int:
@@ -57,7 +54,6 @@ SHARES: Final[Mapping[str, Callable[[Counts], float | None]]] = {
     "agreement": lambda found: _share(found["concordant"] + found["tied_by_judge"] / 2, compared_pairs(found)),
     "tau": tau,
     "swap_consistency": lambda found: _share(found["consistent"], found["swaps"]),
-    "intransitive_share": lambda found: _share(found["intransitive"], found["triples"]),
     "vote_difference": lambda found: _share(found["disagreement"], found["voted"]),
 }
 
@@ -147,33 +143,16 @@ def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:
 
 
 def _comparisons(judged: Mapping[str, RewardScore]) -> dict[str, int]:
-    swaps: list[tuple[str, str]] = []
-    margins: dict[tuple[str, str], float] = {}
-    for name, score in judged.items():
-        for comparison in _details(score, "comparison").get("comparisons", ()):
-            answers = [(vote["forward"], vote["backward"]) for vote in comparison["votes"]]
-            usable = [pair for pair in answers if None not in pair]
-            swaps += usable
-            if usable:
-                margins[name, comparison["with"]] = sum(_WON[one] for one, other in usable if one == other)
+    answers = [
+        (vote["forward"], vote["backward"])
+        for score in judged.values()
+        for comparison in _details(score, "comparison").get("comparisons", ())
+        for vote in comparison["votes"]
+    ]
+    swaps = [pair for pair in answers if None not in pair]
     consistent = sum(forward == backward for forward, backward in swaps)
     favoured = swaps.count(("first", "second"))  # both in terms of the forward order
-    counts = {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
-    return counts | transitivity(margins)
-
-
-def transitivity(margins: Mapping[tuple[str, str], float]) -> dict[str, int]:
-    """Count triples in which A beats B and B beats C, and those where A then does not beat C.
-
-    ``margins``: by how much the first of each compared pair won; each pair once, in either order.
-    """
-    beats = {**margins, **{(other, one): -margin for (one, other), margin in margins.items()}}
-    chains = [
-        [beats[a, c] > 0 for a, b, c in permutations(trio) if beats[a, b] > 0 < beats[b, c]]
-        for trio in combinations(sorted({name for pair in margins for name in pair}), 3)
-        if all(pair in beats for pair in combinations(trio, 2))
-    ]
-    return {"triples": sum(map(bool, chains)), "intransitive": sum(not all(each) for each in chains)}
+    return {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
 
 
 def _details(score: RewardScore, by: str) -> Mapping[str, Any]:

@@ -43,8 +43,6 @@ STATES: Final = ("in force", "on trial", "known", "kept out")
 class Groups:
     """Sums of ``groups.jsonl``."""
 
-    arms: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Mean reward by held-out item and arm."""
     proposals: int = 0
     """Lessons that reflection proposed, refused ones included."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -70,8 +68,6 @@ def read_groups(run: RunPaths) -> Groups:
             groups.refuse(text, reason)
         if row.get("reflection_failure"):
             groups.broken[row["reflection_failure"]["error_type"]] += 1
-        if row["phase"] == "eval" and row["mean_reward"] is not None:
-            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = row["mean_reward"]
     return groups
 
 
@@ -183,7 +179,7 @@ class Learned(NamedTuple):
     missing: int
     """Known lessons that are not in the store."""
     unreadable: tuple[str, ...]
-    """A warning for each damaged file of an earlier run, whose attempts or prompts are not shown."""
+    """Damaged files of earlier runs, whose attempts or prompts are not shown."""
 
 
 def learned(night: Night) -> tuple[Learned, Rollouts]:
@@ -208,7 +204,7 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
     found |= rollouts.wanted
     items, prompts = {attempt.item_id for attempt in found.values()}, dict[str, str]()
     for each in (*earlier, run):
-        with _left_out(unreadable) if each is not run else nullcontext(), expected_shape(each.items):
+        with nullcontext() if each is run else _left_out(unreadable), expected_shape(each.items):
             prompts |= {
                 row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
             }
@@ -229,7 +225,6 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
 
 @contextmanager
 def _left_out(warnings: list[str]) -> Iterator[None]:
-    """Turn a file of an earlier run that cannot be read into a warning."""
     try:
         yield
     except (StoreError, OSError) as error:
@@ -247,7 +242,6 @@ def _groups(evidence: Sequence[str]) -> list[list[str]]:
 def _contrasts(
     groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
 ) -> Iterable[ContrastView]:
-    """Yield the best and the worst of the found attempts of each group."""
     for members in groups:
         attempts = [found[name] for name in members if name in found]
         attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))

@@ -191,19 +191,16 @@ class Night:
 
     @property
     def _origin(self) -> Decision | None:
-        """The decision since which the same lessons are in force, or none."""
         same = [*takewhile(lambda one: one.experience_ids == self.in_force, reversed(self.decisions))]
         return same[-1] if same else None
 
     @property
     def _tested(self) -> bool:
-        """Whether the lessons in force were tested on sealed items."""
         mine = self.in_force, bool(self.manifest.get("simulated"))
         return any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original().tests))
 
     @property
     def _sealed(self) -> int:
-        """Sealed items that the lessons in force were not tested on yet."""
         return int(self.block("dataset").get("sealed", 0)) if self.in_force and not self._tested else 0
 
     def _named(self, ids: Sequence[str], few: int) -> str:
@@ -279,7 +276,6 @@ class Night:
         return f"{said}; {still}" if still else said
 
     def _wanted(self) -> str:
-        """Return the gain that nights like this one put into force, as the run's forecast has it."""
         bounds = self.block("forecast", "gain").get("five_nights")
         if not bounds:
             return ""

@@ -9,8 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
-from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.figures import NOTHING, points, whole
+from tfgrpo.flows.console.figures import NOTHING, points, spending, whole
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.stores.experiences.decisions import Decision, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
@@ -99,7 +98,6 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
 
 
 def _reasons(one: Decision) -> str:
-    """Return why a person decided, and who."""
     names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
     reasons = [f"{name}: {reason}" for reason, name in names.items()]
     return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"

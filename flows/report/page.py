@@ -6,7 +6,7 @@ Fields that an older manifest or a run that ended early lacks are omitted.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from inspect import isfunction
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
+from tfgrpo.flows.console import figures
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import ARMS, duration
-from tfgrpo.flows.report import figures
-from tfgrpo.flows.report.attempts import PHASES, ViewLimits, count_unfinished, item_views, worst_items
+from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.report import attempts
+from tfgrpo.flows.report.attempts import PHASES, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
+from tfgrpo.flows.report.files import Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.night import Night, place_options
 from tfgrpo.flows.report.nights import COLUMNS, picture
 from tfgrpo.stores.files.atomic import replace_text
@@ -27,6 +28,7 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import chance
 
 _ROLES = {
@@ -40,22 +42,15 @@ _ROLES = {
     "judge": "judging",
     "tool": "tools",
 }
-_FLIPS = 12
 _ITEMS_SHOWN = 50
 _ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
 """Of each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
-def write_report(night: Night, warn: Callable[[str], object] = str) -> Path:
-    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file.
-
-    ``warn`` gets a sentence for each damaged file of an earlier run; the page says the same.
-    """
+def write_report(night: Night) -> Path:
+    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
     with expected_shape(night.run.root, UndefinedError):
-        content = _page(night)
-        for warning in content["lessons"].unreadable:
-            warn(warning)
-        page = _template().render(content)
+        page = _template().render(_page(night))
     replace_text(night.run.report, page)
     return night.run.report
 
@@ -70,8 +65,10 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters |= {name: each for name, each in vars(figures).items() if isfunction(each)}
-    environment.filters |= {"chance": chance, "compared_pairs": compared_pairs, "duration": duration}
+    for module in (figures, attempts):
+        own = (each for each in vars(module).values() if isfunction(each) and each.__module__ == module.__name__)
+        environment.filters |= {each.__name__: each for each in own}
+    environment.filters |= {"chance": chance, "compared_pairs": compared_pairs, "pluralize": pluralize}
     return environment.get_template("report.html.j2")
 
 
@@ -82,7 +79,6 @@ def _page(night: Night) -> dict[str, Any]:
     for text, reason in night.block("tfgrpo").get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(night)
-    count_unfinished(task, run, rollouts.items)
     packs = night.block("settings").get("packs_root")
     return {
         "night": night,
@@ -98,7 +94,6 @@ def _page(night: Night) -> dict[str, Any]:
         "groups": groups,
         "lessons": lessons,
         "texts": {each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons.known},
-        "flips": _flips(groups),
         "items": item_views(task, run, worst_items(rollouts.items)[:_ITEMS_SHOWN], _ITEM_LIMITS),
         "limits": _ITEM_LIMITS,
         "items_left_out": max(0, len(rollouts.items) - _ITEMS_SHOWN),
@@ -123,18 +118,7 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
-    """Return the calls of each role, with their share in the known cost."""
     roles = read_costs(run)
     known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
     total = sum(known.values())
     return [(label, roles[role], known[role] / total if total else None) for role, label in _labelled(_ROLES, roles)]
-
-
-def _flips(groups: Groups) -> list[tuple[str, float, float]]:
-    """Return the held-out items on which lessons changed the mean reward most: id, without lessons, with them."""
-    pairs = [(item, arms["none"], arms["library"]) for item, arms in groups.arms.items() if len(arms) == 2]
-    changed = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair))
-    worse = [pair for pair in changed if pair[2] < pair[1]]
-    better = [pair for pair in changed if pair[2] > pair[1]]
-    # Losses first: a gain is what one hopes for, a loss is what one has to look at.
-    return [*worse[:_FLIPS], *better[: max(_FLIPS - len(worse), _FLIPS // 2)]]

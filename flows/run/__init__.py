@@ -12,7 +12,5 @@ __all__ = [
     "notify",
     "open",
     "prepare",
-    "resume",
-    "served",
     "trial",
 ]

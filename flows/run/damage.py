@@ -172,7 +172,6 @@ def _files(run: RunPaths) -> list[Path]:
 
 
 def _vouched(task: TaskPaths) -> list[Path]:
-    """Return the append-only files of a task that its runs write."""
     return [
         each for each in (task.experiences, task.batches, task.credit, task.promotions, task.tests) if each.exists()
     ]
@@ -205,22 +204,20 @@ def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
 def run_problems(run: RunPaths) -> list[str]:
     """Return what is damaged, missing or changed of a run, each with its file."""
     problems, where = list[str](), f"runs/{run.root.name}/"
-    closed = False
-    with _noted(problems):
-        problems += _changed(run)
-        closed = bool(ManifestFile(run.manifest).read().get("files"))
-    for path in [] if problems else _files(run):
+    for check in (_changed(run), _damaged_lines(run), _disagreements(run)):
         with _noted(problems):
-            problems += _line_problems(path, torn=closed)
-    if not problems:
-        with _noted(problems):
-            problems += _disagreements(run)
+            problems += () if problems else check
     return [each if str(run.root) in each else where + each for each in problems]
+
+
+def _damaged_lines(run: RunPaths) -> Iterator[str]:
+    closed = bool(ManifestFile(run.manifest).read().get("files"))
+    for path in _files(run):
+        yield from _line_problems(path, torn=closed)
 
 
 @contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Note a file that cannot be read, or whose lines are of another shape."""
     try:
         yield
     except (TfgrpoError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -240,14 +237,9 @@ def _line_problems(path: Path, *, torn: bool = True) -> Iterator[str]:
 
 def _disagreements(run: RunPaths) -> Iterator[str]:
     """Yield what rollouts and ledger of a run have that its journal lacks; a replay has none, nor has a pruned run."""
-    if "pruned_at" in ManifestFile(run.manifest).read():
-        return
-    known, attempted = read_journal(run.journal), _attempted(run)
-    for row in deque(read_rows(run.ledger), maxlen=1):
-        if (counted := row["totals"]["journalled"]) > known.spent.journalled:
-            yield f"journal.jsonl: has {known.spent.journalled} of the {counted} answers that the ledger counts"
-    if run.ledger.is_file() and attempted > known.attempts:
-        yield f"journal.jsonl: has answers of {known.attempts} attempts, rollouts.jsonl has {attempted} with an answer"
+    if run.ledger.is_file() and "pruned_at" not in ManifestFile(run.manifest).read():
+        lost = _lost_answers(run, read_journal(run.journal), _attempted(run), totals_in(run.ledger), 0)
+        yield from filter(None, [lost])
 
 
 def task_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
@@ -275,12 +267,6 @@ def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
         return
     named = [pair for one in read_decisions(task.promotions) for pair in one.signatures.items()]
     yield from missing(store, named)
-    stored = [record.experience_id for record in store.records()]
-    batches = [name for row in read_rows(task.batches) for name in row["experience_ids"]]
-    if lost := [name for name in dict.fromkeys(batches) if name not in set(stored)]:
-        yield f"{task.experiences.name}: {pluralize(len(lost), 'lesson')} of batches.jsonl are missing: {lost[0]}"
-    if lost := [name for name in dict.fromkeys(stored) if name not in set(batches)]:
-        yield f"{task.batches.name}: {pluralize(len(lost), 'lesson')} of experiences.jsonl are in no batch: {lost[0]}"
     made = {path.parent.name: {row["rollout_id"] for row in read_rows(path)} for path in task.root.glob(_ROLLOUTS)}
     for one in store.records():  # of a merged lesson, attempts may be of a run that was removed
         if one.operation == "add" and not set(one.evidence) <= made.get(one.run_id, set(one.evidence)):

@@ -16,7 +16,6 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, TypeAlias, TypeVar
@@ -27,14 +26,13 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.exit_status import RunSummary, Status
-from tfgrpo.flows.run.index import close_killed, killed_nights, new_run_id, record_unbegun
+from tfgrpo.flows.run.index import close_killed, killed_nights
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
-from tfgrpo.flows.run.notify import notify, report_unbegun
+from tfgrpo.flows.run.notify import list_unbegun, notify, report_unbegun
 from tfgrpo.flows.run.open import open_session
-from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, prepare
-from tfgrpo.flows.run.resume import continued, task_of_request
+from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, prepare
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import Clock
@@ -87,7 +85,7 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return list_unbegun(request, env, report_unbegun(request, error, env), clock)
+                return report_unbegun(request, error, env, listed_at=clock)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             after_workers.callback(session.lock.release)
             after_workers.callback(_close, session, "the record of its files", partial(record_files, session.paths))
@@ -96,19 +94,8 @@ def execute(
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)
     except ConfigError as error:
-        refused = report_unbegun(request, error, env)
         # What a person types and sees refused leaves nothing behind; a night of a deployment is listed.
-        return refused if request.flow_run_id is None else list_unbegun(request, env, refused, clock)
-
-
-def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> RunSummary:
-    """Record a run that did not begin where its task is known, and return its summary."""
-    if request.earlier is None:
-        with suppress(ValueError):
-            run = task_of_request(request, env).run(request.run_id or new_run_id(clock))
-            asked = {"flow_run_id": request.flow_run_id, "pipeline": Path(request.pipeline).stem}
-            record_unbegun(run, ended.status, ended.message, clock=clock, **asked)
-    return ended
+        return report_unbegun(request, error, env, listed_at=None if request.flow_run_id is None else clock)
 
 
 def _resume_killed(
@@ -225,7 +212,6 @@ def _clear_owners(context: RunContext) -> None:
 
 
 def _close(session: Session, what: str, close: Callable[[], object]) -> None:
-    """Close a resource after the run; a failure becomes a manifest warning."""
     try:
         close()
     except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
@@ -286,7 +272,7 @@ def _whole_run(session: Session) -> str:
     if session.waits:
         _await_endpoints(session)
     if session.plan.opens_sealed:
-        from tfgrpo.flows.run.loop.sealed import open_sealed  # noqa: PLC0415 - for tests on sealed items only
+        from tfgrpo.flows.run.loop.measuring import open_sealed  # noqa: PLC0415 - for tests on sealed items only
 
         return open_sealed(session)
     if not session.settings.tfgrpo.enabled and session.measures is None:

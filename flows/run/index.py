@@ -262,7 +262,6 @@ def _is_open(run: RunPaths) -> bool:
 
 
 def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:
-    """Return the totals in the manifest of a run, else those in its ledger; None where neither can be read."""
     try:
         if closed:
             return Totals.from_json(dict(closed))

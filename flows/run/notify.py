@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -20,11 +21,13 @@ import httpx
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.index import new_run_id, record_unbegun
+from tfgrpo.flows.run.prepare import earlier_run, task_of_request
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 
@@ -100,13 +103,20 @@ def _post(url: str, body: Mapping[str, Any]) -> str:
     return why
 
 
-def report_unbegun(request: RunRequest, error: TfgrpoError | OSError, env: Mapping[str, str]) -> RunSummary:
-    """Return the summary of a run that ended before it began; count and report it, if its settings can be read."""
+def report_unbegun(
+    request: RunRequest, error: TfgrpoError | OSError, env: Mapping[str, str], *, listed_at: Clock | None = None
+) -> RunSummary:
+    """Return the summary of a run that ended before it began; count and report it, if its settings can be read.
+
+    With a clock, it is a line of `tfgrpo runs` where its task is known.
+    """
     run_id = request.earlier or request.run_id
     if isinstance(error, ConfigError):
         summary = RunSummary.refused(run_id, error)
     else:
         summary = RunSummary("failed", run_id, f"the run could not be opened: {type(error).__name__}: {error}", {})
+    if listed_at is not None:
+        list_unbegun(request, env, summary, listed_at)
     try:
         asked = request.resolved(env) if request.earlier is None else earlier_run(request, env).resolved
     except (TfgrpoError, OSError):
@@ -120,3 +130,12 @@ def report_unbegun(request: RunRequest, error: TfgrpoError | OSError, env: Mappi
     warnings.append(notify(settings, summary))
     known = [warning for warning in warnings if warning]
     return replace(summary, details={**summary.details, **({"warnings": known} if known else {})})
+
+
+def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> None:
+    """Record a run that did not begin, where its task is known."""
+    if request.earlier is None:
+        with suppress(ValueError):
+            run = task_of_request(request, env).run(request.run_id or new_run_id(clock))
+            asked = {"flow_run_id": request.flow_run_id, "pipeline": Path(request.pipeline).stem}
+            record_unbegun(run, ended.status, ended.message, clock=clock, **asked)

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
-from heapq import nsmallest
 from itertools import chain
 from typing import Any, Final
 
@@ -22,8 +21,7 @@ from tfgrpo.flows.run.credit import conditions_of, memory_of
 from tfgrpo.flows.run.damage import refuse_damage
 from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import starting_library, store_of
-from tfgrpo.flows.run.loop.books import Books, recorded_failures
-from tfgrpo.flows.run.loop.knowledge import LearningState
+from tfgrpo.flows.run.loop.books import Books, LearningState, recorded_failures
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
@@ -50,8 +48,8 @@ from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
-_SKETCH: Final = 512
-"""Items by whose digests two datasets are compared: up to so many exactly, beyond by an estimate."""
+_NAMED: Final = 512
+"""Items of which the manifest has the digest of each, 5 kB."""
 _DIGITS: Final = 10
 _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 
@@ -133,37 +131,21 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
 
 
 def _items_of(plan: Plan) -> dict[str, Any]:
-    """Return what tells datasets apart, in 5 kB: the number of items, the sum of their digests, and the smallest of these."""
-    count = total = 0
-
-    def digests() -> Iterator[str]:  # one by one: there may be more than fit into memory
-        nonlocal count, total
-        for item in chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed):
-            digest = sha256_hex(canonical_json(item_texts(item)))[:_DIGITS]
-            count, total = count + 1, (total + int(digest, 16)) % 16**_DIGITS
-            yield digest
-
-    smallest = "".join(nsmallest(_SKETCH, digests()))
-    return {"count": count, "sum": f"{total:0{_DIGITS}x}", "smallest": smallest}
+    """Return what tells datasets apart: the number of items, a digest of all, and of few items the digest of each."""
+    items = chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed)
+    digests = sorted(sha256_hex(canonical_json(item_texts(item)))[:_DIGITS] for item in items)
+    few = digests if len(digests) <= _NAMED else []
+    return {"count": len(digests), "digest": sha256_hex("".join(digests)), "few": few}
 
 
 def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return how many items are new and gone; None for the same ones. Of many items the share is that of a sample.
-
-    The smallest digests of the union are a uniform sample of it (Broder 1997, min-wise hashing).
-    """
-    if (before["count"], before["sum"]) == (now["count"], now["sum"]):
+    """Return how many items are new and gone, of many how many there are; None for the same ones."""
+    if before["digest"] == now["digest"]:
         return None
-    old, new = (
-        {text[at : at + _DIGITS] for at in range(0, len(text), _DIGITS)}
-        for text in (before["smallest"], now["smallest"])
-    )
-    if max(before["count"], now["count"]) <= _SKETCH:
-        return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
-    sample = nsmallest(_SKETCH, old | new)
-    shared = sum(each in old and each in new for each in sample) / len(sample)
-    common = round((before["count"] + now["count"]) * shared / (1 + shared))
-    return f"about {pluralize(max(0, now['count'] - common), 'item')} new, {max(0, before['count'] - common):,} gone"
+    if not before["few"] or not now["few"]:
+        return f"{now['count']:,} items, {before['count']:,} before, not the same ones"
+    old, new = {*before["few"]}, {*now["few"]}
+    return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
 
 
 def _night_fields(prepared: Prepared) -> dict[str, Any]:
@@ -227,7 +209,6 @@ def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """Return what must not change between the parts of a run."""
     pack, mix = plan.pack.manifest, plan.data.mix
     return {
         "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},

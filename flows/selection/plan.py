@@ -16,8 +16,7 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
-from tfgrpo.flows.run.prepare import run_context
-from tfgrpo.flows.run.resume import lasting_settings
+from tfgrpo.flows.run.prepare import lasting_settings, run_context
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, item_texts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import tfgrpo
-from tfgrpo.stores.errors import DatasetError
 
 SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3, "epochs": 2}
 ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
@@ -73,24 +71,18 @@ def test_numbers_of_numpy_are_numbers_in_items_and_settings():
     assert plan.settings.tfgrpo.epochs == 3
 
 
-def test_what_is_no_json_is_named_by_its_field_and_equal_ones_are_counted():
-    deep = []
-    for _ in range(5000):
-        deep = [deep]
-    wrong = [{"id": 1, "answer": float("nan")}, {"id": 2, "raw": b"x"}, {"id": 3, "metadata": deep}, *[None] * 100]
+def test_what_is_no_json_is_named_and_equal_ones_are_counted():
+    wrong = [{"id": 1, "answer": float("nan")}, {"id": 2, "raw": b"x"}, *[None] * 100]
     message = said(tfgrpo.learn, wrong, **SMALL)
-    for number, field in enumerate(("answer", "raw", "metadata")):
-        assert f"in the field '{field}'" in message.splitlines()[number]
-    assert message.splitlines()[3].startswith("items[3], items[4], items[5] and 97 more: got a value of type NoneType")
-    assert len(message.splitlines()) == 4
+    assert [line.partition(":")[0] for line in message.splitlines()[:2]] == ["items[0]", "items[1]"]
+    assert message.splitlines()[2].startswith("items[2], items[3], items[4] and 97 more: got a value of type NoneType")
+    assert len(message.splitlines()) == 3
 
 
 def test_problems_of_stored_items_speak_of_items():
     message = said(tfgrpo.learn, [ROWS[0], ROWS[0], {"id": None, "prompt": "x"}], **SMALL)
-    assert "items[1]: got the id '0' of items[0] again" in message
-    assert "items[2]: got null in the field 'id'" in message
-    message = said(tfgrpo.learn, [{"id": number, "prompt": 5} for number in range(9)], **SMALL)
-    assert message.startswith("items[0], items[1], items[2] and 6 more: got int in the field 'prompt'")
+    assert "items:2: got the id '0' of line 1 again" in message
+    assert "items:3: got null in the field 'id'" in message
 
 
 def test_an_unknown_keyword_names_the_nearest_of_python():
@@ -140,15 +132,6 @@ def test_a_name_of_another_type_is_one_clear_error(wrong):
 def test_messages_name_no_option_of_the_command_line():
     assert said(tfgrpo.learn, ROWS, rewarders=[], **SMALL).startswith("rewarders: got no rewarder that counts")
     assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
-
-
-def test_none_is_no_rewarders_of_a_selection_as_it_is_of_a_run():
-    assert tfgrpo.select("x", k=2, rewarders=None, dry_run=True).status == "finished"
-
-
-def test_a_decimal_is_a_reward():
-    result = tfgrpo.learn(ROWS, agent=double, rewarders=[lambda output, answer: Decimal("0.5")], **SMALL)
-    assert {row["reward"] for row in result.rows()} == {0.5}
 
 
 def test_a_rewarder_gets_its_arguments_by_name_and_an_unclear_one_is_refused():
@@ -208,20 +191,3 @@ def test_an_agent_that_cannot_see_its_item_is_refused(agent, call):
     said_of_it = said(call, ROWS, agent=agent, **SMALL)
     assert said_of_it.startswith("agent: got ")
     assert "it takes neither prompt nor item, so it cannot see what it is asked" in said_of_it
-
-
-@pytest.mark.parametrize("agent", [lambda prompt: "7", lambda item: "7", lambda **given: "7"])
-def test_an_agent_that_takes_prompt_or_item_sees_what_it_is_asked(agent):
-    assert tfgrpo.plan(ROWS, agent=agent, **SMALL)
-
-
-def test_the_folder_of_the_tasks_may_be_a_path():
-    result = tfgrpo.learn(ROWS, agent=double, out=Path("own"), task_id="t", **SMALL)
-    assert tfgrpo.prompt("t", out=Path("own"))
-    assert tfgrpo.load_run("latest", task_id="t", out=Path("own")) == result
-    assert json.loads((result.folder / "manifest.json").read_text())["task_id"] == "t"
-
-
-def test_bytes_are_no_list_of_items():
-    with pytest.raises(DatasetError, match="items: got a value of type bytes"):
-        tfgrpo.plan(b"abc", **SMALL)

@@ -20,12 +20,6 @@ AS_SCRIPT = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; "
     "from tfgrpo.flows.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-CODE = """
-import sys
-from tfgrpo.flows.cli import main
-assert [main(words) for words in (["packs", "verify"], ["config"], ["estimate"])] == [0, 0, 0]
-print('prefect' in sys.modules, file=sys.stderr)
-"""
 HELP = """
 import sys
 from tfgrpo.flows.cli import main
@@ -93,11 +87,6 @@ def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monke
     assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
 
 
-def test_commands_that_run_nothing_import_no_prefect():
-    done = isolated("-c", CODE)
-    assert (done.returncode, done.stderr) == (0, "False\n")
-
-
 def test_the_script_finds_modules_of_the_working_directory(at_home):
     (at_home / "mine_alone.py").write_text("async def agent(prompt):\n    return 'x'\n")
     done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_alone:agent", cwd=at_home)
@@ -121,12 +110,6 @@ def test_a_module_that_leaves_the_process_is_a_problem_with_the_setting_that_nam
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert problem["source"] == "actor.kind"
     assert f"importing it failed: SystemExit: {code}" in problem["given"]
-
-
-def test_the_module_runs_as_a_script():
-    done = isolated("-m", "tfgrpo.flows.cli", "config", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["tfgrpo.epochs"]["value"]
 
 
 @pytest.mark.untraced

@@ -80,11 +80,3 @@ def test_what_a_run_needs_is_read_and_asked_for_once(api, tmp_path, monkeypatch)
     monkeypatch.setattr(execution, "prepare", lambda *_: pytest.fail("it was prepared before"))
     screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
     assert run_locally(prepared, screen).status == "finished"
-
-
-def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api, tmp_path):
-    state = tfgrpo_learning(request=request(tmp_path, group_size=1, epochs=0), return_state=True)
-    assert state.type.value == "FAILED"
-    assert "parameter group_size: got 1" in state.message
-    assert "parameter epochs: got 0" in state.message
-    assert list(tmp_path.iterdir()) == []

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import ARMS, shown_arm
-from tfgrpo.flows.report.figures import decimal
+from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.index import refuse_pruned, runs_of
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval
@@ -134,7 +133,6 @@ def _paired(arm: str, one: _Run, other: _Run) -> dict[str, Any]:
 
 
 def _sentences(arm: str, pairs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the means of an arm, the interval of their difference, and the items that were not paired."""
     differences = [each["difference"] for each in pairs["items"]]
     means = " → ".join(decimal(pairs[name]) for name in ("before", "after"))
     yield f"{ARMS[arm]}: {means} over {pluralize(len(differences), 'item')}"

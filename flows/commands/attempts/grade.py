@@ -1,4 +1,8 @@
-"""``tfgrpo grade``: grade completions offline, and print what every grader gave, the worst ones, and why some are ungraded."""
+"""``tfgrpo grade``: grade completions by the graders of a data mix as its server does, or by the rewarders of a pipeline.
+
+Nothing is graded before everything is checked: configuration, lines, and ids. A judge asks the model of its pipeline, within
+the pipeline's budget; its answers are in no journal.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,312 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tfgrpo.flows.commands.attempts.grading import (
-    Graded,
-    Grading,
-    MixGrading,
-    PipelineGrading,
-    grade_all,
-    read_completions,
-)
+from pydantic import ValidationError
+
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
-from tfgrpo.flows.console.figures import spending
+from tfgrpo.flows.console.figures import decimal, spending
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.report.figures import decimal
-from tfgrpo.pipelines.mix.config import is_mix
-from tfgrpo.pipelines.problems import ProblemCollector
-from tfgrpo.pipelines.server.service import GradeItem
+from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
+from tfgrpo.pipelines.datasets.datasets import Dataset
+from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
+from tfgrpo.pipelines.mix.sampling import locate
+from tfgrpo.pipelines.plan.data import read_every
+from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
+from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
+from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
+from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.layers import Resolved
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-from tfgrpo.rewarders.runner import TIMEOUT_S
-from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
+from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.rewarders.composite import check_scorers
+from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained
+from tfgrpo.stores.errors import DatasetError, PipelineError, Problem, RunAborted, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
-from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.text import pluralize, quoted_names
+from tfgrpo.tasks.models.endpoint import scrubbed
+from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.runtime.runtime import Runtime
 
-_WORST: Final = 3
+BATCH: Final = 1_024
+"""Completions that are graded together, as a trainer's request would have them."""
 _REASONS: Final = 20
-_CHARS: Final = 300
-"""Of a completion that is quoted."""
 _STOPPED: Final = 3
+_IDS: Final = ("sample_id", "item_id", "id")
+_TEXTS: Final = ("completion", "output")
+"""Names of these fields, in the order in which they count. Those of ``rollouts.jsonl`` are among them."""
+_FACTS: Final = {
+    **dict.fromkeys(("completion_tokens", "completion_index"), "a whole number"),
+    **dict.fromkeys(("cost_usd", "latency_s"), "a number"),
+    "tool_calls": "a list of objects with name and arguments",
+}
+"""What a line may also have, and as what."""
+_EMPTY: Final = ItemGrade(
+    None, {}, {"completion": "empty: an attempt of a run without any output is not graded either"}
+)
+
+
+class Graded(NamedTuple):
+    """A completion with its grade."""
+
+    item: GradeItem
+    grade: ItemGrade
+    dataset: str
+    evidence: Mapping[str, str] = {}
+    """What each part rests on; empty for the graders of a mix, which do not say."""
+
+
+def read_completions(path: Path, unknown: Callable[[str], str] | None) -> list[GradeItem]:
+    """Return the completions of a file. Raise ``DatasetError`` with every line that is none, and every unknown id.
+
+    ``unknown`` is that of the grading; None: the ids cannot be checked.
+    """
+    problems, items = CappedProblems(), list[GradeItem]()
+    source = open_source(str(path), FieldMap())
+    for row in source.rows():
+        if isinstance(row, Problem):
+            problems.add(row)
+            continue
+        try:
+            item = _completion(row.values, row.source)
+            if unknown is not None and (accepted := unknown(item.sample_id)):
+                raise DatasetError.one(row.source, f"the unknown id {item.sample_id[:200]!r}", accepted)
+        except DatasetError as error:
+            for problem in error.problems:
+                problems.add(problem)
+        else:
+            items.append(item)
+    if not items and not problems.total:
+        problems.add(Problem(str(path), "no completions", "at least one line"))
+    problems.raise_problems(DatasetError, str(path))
+    return items
+
+
+def _completion(values: Mapping[str, object], where: str) -> GradeItem:
+    name, text = (next((key for key in keys if values.get(key) is not None), None) for keys in (_IDS, _TEXTS))
+    if name is None or text is None:
+        lacking = _IDS if name is None else _TEXTS
+        accepted = f'{" or ".join(lacking)}, as in {{"{_IDS[0]}": …, "{_TEXTS[0]}": …}}'
+        raise DatasetError.one(where, f"no {lacking[0]!r} among the fields {quoted_names(values)}", accepted)
+    sample_id = values[name]
+    if isinstance(sample_id, int) and not isinstance(sample_id, bool):
+        sample_id = str(sample_id)  # as datasets read ids
+    facts = {key: values.get(key) for key in _FACTS}
+    try:
+        return GradeItem.model_validate({"sample_id": sample_id, "completion": values[text], **facts})
+    except ValidationError as error:
+        names = {"sample_id": name, "completion": text}
+        places = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+        found = [(key, values.get(key)) for key in (names.get(place, place) for place in places)]
+        raise DatasetError(
+            [
+                Problem(
+                    where, f"{shown(value)} in {key!r}", "text" if key in names.values() else f"{_FACTS[key]} or null"
+                )
+                for key, value in found
+            ]
+        ) from None
+
+
+@dataclass
+class MixGrading:
+    """The graders of a data mix, as ``tfgrpo serve-data`` runs them."""
+
+    config: MixConfig
+    timeout_s: float
+    """For a grader and a batch."""
+    plan: BasePlan | None
+    """Of its judges; None without any."""
+    warnings: tuple[str, ...]
+    spent: Totals | None = None
+    over_budget: str | None = None
+
+    @classmethod
+    def load(cls, path: Path, timeout_s: float, resolved: Resolved | None) -> MixGrading:
+        """Read a mix; its judges ask the model of the settings. Raise ``ConfigError`` with all its problems."""
+        config = load_mix_config(path)
+        return cls(config, timeout_s, plan_judges(config, resolved), config.warnings)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether judges ask the simulated model."""
+        return self.plan is not None and self.plan.simulated
+
+    def unknown(self, sample_id: str) -> str:
+        """Return what ids are accepted; empty if this is one."""
+        try:
+            locate(self.config, sample_id)
+        except DatasetError:
+            sizes = (
+                f"{name}:0 to {len(each.records) - 1}" for name, each in self.config.datasets.items() if each.records
+            )
+            return f"<dataset>:<number of the record>: {', '.join(sizes)}"
+        return ""
+
+    def dataset_of(self, sample_id: str) -> str:
+        """Return the dataset of an item."""
+        return locate(self.config, sample_id)[0]
+
+    def parts_of(self, dataset: str) -> Sequence[str]:
+        """Return the names of the graders of a dataset."""
+        graders = self.config.datasets[dataset].graders
+        return [*(part.scorer.rewarder_id for part in graders.parts), *(gate.rewarder_id for gate in graders.gates)]
+
+    async def grade(self, items: Sequence[GradeItem]) -> list[Graded]:
+        """Return the grade of each completion."""
+        judges, graded = list[GroupJudge](), list[Graded]()
+        async with AsyncExitStack() as resources:
+            runner = resources.enter_context(ScoreRunner(timeout_s=self.timeout_s))
+            service = DataService(self.config, runner)
+            if self.plan is not None:
+                runtime, warnings = await resources.enter_async_context(open_judges(self.plan, "grade"))
+                self.warnings += warnings
+
+                def judge(item_id: str) -> GroupJudge:
+                    judges.append(judge_of(runtime)(item_id))
+                    return judges[-1]
+
+                service = DataService(self.config, runner, judge)
+            for batch in batched(items, BATCH):
+                grades = await service.grade(batch)
+                self.over_budget = _stopped(judges) or self.over_budget
+                judges.clear()
+                graded += [
+                    Graded(*pair, self.dataset_of(pair[0].sample_id)) for pair in zip(batch, grades, strict=True)
+                ]
+            self.spent = runtime.ledger.totals() if self.plan is not None else None
+        return graded
+
+
+@dataclass
+class PipelineGrading:
+    """The rewarders of a pipeline, on the items of its datasets."""
+
+    plan: BasePlan
+    data: tuple[Dataset, ...]
+    warnings: tuple[str, ...]
+    spent: Totals | None = None
+    over_budget: str | None = None
+
+    def __post_init__(self) -> None:
+        self._places = {
+            item.id: (number, index) for number, data in enumerate(self.data) for index, item in enumerate(data.items)
+        }
+        self._is_mix = self.plan.settings.dataset.mix is not None
+
+    @classmethod
+    def load(cls, resolved: Resolved) -> PipelineGrading:
+        """Check and load what the settings name for grading. Raise ``ConfigError`` with all problems."""
+        # No actor attempts anything: what the settings say of one is not started.
+        settings = resolved.settings.model_copy(update={"actor": ActorSettings()})
+        checks = ProblemCollector()
+        mixes = checks.run(mix_of, settings)
+        built = checks.run(build_scorers, settings, mixes[0]) if mixes else []
+        data = checks.run(read_every, settings, mixes[0]) if mixes else []
+        packs = checks.run(load_pack, settings, settings.pack)
+        if rewarders := [weighted for each in built for weighted in each]:
+            checks.run(try_scorers, settings, rewarders)
+            checks.run(check_scorers, rewarders)
+            if any(each.scorer.asks_model for each in rewarders):
+                checks.run(check_judges, resolved, judges_among(each.scorer for each in rewarders))
+        checks.raise_problems()
+        every = chain.from_iterable(each.items for each in data[0])
+        named = resolved.sources["rewarders"] != "default"
+        reading = ReferenceReading.of(settings, built[0], () if mixes[0] is not None else every, named=named)
+        plan = BasePlan(reading.settings, choose_models(settings), packs[0], reading.rewarders, ())
+        return cls(plan, data[0], (*(warning for each in data[0] for warning in each.warnings), *reading.warnings))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether judges ask the simulated model."""
+        return self.judges and self.plan.simulated
+
+    @property
+    def judges(self) -> bool:
+        """Whether any rewarder asks a model."""
+        return any(each.scorer.asks_model for each in self.plan.rewarders)
+
+    def unknown(self, sample_id: str) -> str:
+        """Return what ids are accepted; empty if this is one."""
+        return "" if sample_id in self._places else f"the id of an item of {', '.join(each.name for each in self.data)}"
+
+    def dataset_of(self, sample_id: str) -> str:
+        """Return the dataset of an item."""
+        return sample_id.rpartition(":")[0] if self._is_mix else self.data[self._places[sample_id][0]].name
+
+    def parts_of(self, dataset: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
+        """Return the names of the rewarders."""
+        return [each.scorer.rewarder_id for each in self.plan.rewarders]
+
+    async def grade(self, items: Sequence[GradeItem]) -> list[Graded]:
+        """Return the grade of each completion; those of one item are a group."""
+        groups: dict[str, list[int]] = {}
+        for at, item in enumerate(items):
+            groups.setdefault(item.sample_id, []).append(at)
+        graded: dict[int, Graded] = {}
+        async with open_judges(self.plan, "grade", asked=self.judges) as (runtime, warnings):
+            self.warnings += warnings
+            for some in batched([*groups.values()], BATCH):
+                asked = (self._group([items[at] for at in places], runtime) for places in some)
+                for places, found in zip(some, await asyncio.gather(*asked), strict=True):
+                    graded |= zip(places, found, strict=True)
+            self.spent = runtime.ledger.totals() if self.judges else None
+        return [graded[at] for at in range(len(items))]
+
+    async def _group(self, completions: Sequence[GradeItem], runtime: Runtime) -> list[Graded]:
+        item_id = completions[0].sample_id
+        number, index = self._places[item_id]
+        group = graded_group(self.data[number].items[index], len(completions), runtime)
+        judge, dataset = GroupJudge(group, runtime), self.dataset_of(item_id)
+        attempts = [each.attempt(str(at), at) for at, each in enumerate(completions) if each.completion.strip()]
+        scores = scrubbed(await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts)), runtime.scrub)
+        self.over_budget = _stopped([judge]) or self.over_budget
+        known = dict(zip((each.rollout_id for each in attempts), scores.verdicts, strict=True))
+        graded = []
+        for at, completion in enumerate(completions):
+            if (verdicts := known.get(str(at))) is None:
+                graded.append(Graded(completion, _EMPTY, dataset))
+                continue
+            given = [each for each in verdicts if isinstance(each, RewardScore)]
+            pairs = zip(runtime.rewarders, verdicts, strict=True)
+            silent = {
+                each.rewarder_id: each.reason for of, each in pairs if isinstance(each, Abstained) and of.weight > 0
+            }
+            grade = ItemGrade(scores.totals.get(str(at)), {each.rewarder_id: each.score for each in given}, silent)
+            graded.append(Graded(completion, grade, dataset, {each.rewarder_id: each.evidence for each in given}))
+        return graded
+
+
+def _stopped(judges: Sequence[GroupJudge]) -> str | None:
+    """Return why the budget refused a judge; None if it did not. Raise ``RunAborted`` if none can be asked any more."""
+    if fatal := next((each.spend.fatal for each in judges if each.spend.fatal), None):
+        raise RunAborted(fatal)
+    return next((each.spend.budget_refused for each in judges if each.spend.budget_refused), None)
+
+
+T = TypeVar("T")
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in lists of at most this size."""
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+Grading: TypeAlias = MixGrading | PipelineGrading
 
 
 def grade(  # noqa: PLR0913 - its options
@@ -67,11 +342,7 @@ def grade(  # noqa: PLR0913 - its options
 
 
 def _graded(grading: Grading, completions: Sequence[GradeItem], target: Path | None, console: Console) -> int:
-    fewest, most = grading.judge_calls(completions)
-    if most:
-        console.say(f"judging takes {fewest:,} to {most:,} calls")
-    of_all = f"of {len(completions):,} graded"
-    graded = asyncio.run(grade_all(grading, completions, lambda count: console.say(f"{count:,} {of_all}")))
+    graded = asyncio.run(grading.grade(completions))
     for warning in grading.warnings:
         console.say(f"warning: {warning}", style="yellow")
     if target is not None:
@@ -166,7 +437,6 @@ def _block(rows: Sequence[Graded], parts: Mapping[str, Sequence[str]]) -> dict[s
 
 
 def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> dict[str, Any]:
-    """Return everything that is printed, as JSON."""
     of_dataset: dict[str, list[Graded]] = {}
     for each in graded:
         of_dataset.setdefault(each.dataset, []).append(each)
@@ -175,13 +445,6 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         name: list(dict.fromkeys((*grading.parts_of(name), *(part for row in rows for part in row.grade.parts))))
         for name, rows in of_dataset.items()
     }
-    scored = [(each.grade.reward, each) for each in graded if each.grade.reward is not None]
-    seen: Counter[tuple[float, str]] = Counter()
-    places = []
-    for reward, each in scored:  # of equal rewards, different items first
-        seen[reward, each.item.sample_id] += 1
-        places.append((reward, seen[reward, each.item.sample_id]))
-    worst = [scored[at][1] for at in sorted(range(len(scored)), key=places.__getitem__)[:_WORST]]
     lost = (each.grade.errors.items() for each in graded if each.grade.reward is None)
     reasons = Counter(f"{part}: {why.removeprefix(f'{part}: ')}" for errors in lost for part, why in errors)
     spent = grading.spent
@@ -189,10 +452,6 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         "completions": len(graded),
         **_block(graded, parts),
         "datasets": {name: _block(rows, parts) for name, rows in of_dataset.items()},
-        "worst": [
-            {**_row(each), "reference": grading.reference_of(each.item.sample_id), "completion": each.item.completion}
-            for each in worst
-        ],
         "reasons": dict(reasons.most_common()),
         "simulated": grading.simulated,
         "spent": None if spent is None else {"calls": spent.calls, "tokens": spent.tokens, "usd": spent.usd},
@@ -207,15 +466,6 @@ def _print(result: Mapping[str, Any], console: Console) -> None:
     named = [("all", result), *datasets.items()] if several else [("", result)]
     columns = (*(("dataset",) if several else ()), "part", "graded", "ungraded", "mean", "lowest", "highest")
     console.table(columns, (row[not several :] for name, block in named for row in _rows(name, block)))
-    for row in result["worst"]:
-        index = row["completion_index"]
-        console.line(
-            f"\nreward {decimal(row['reward'])}, {row['sample_id']}{'' if index is None else f', completion {index}'}"
-        )
-        for part, value in row["parts"].items():
-            console.line(f"  {part} {value:g}: {row['evidence'].get(part, '')}".removesuffix(": "))
-        console.line(f"  reference: {shorten_middle(row['reference'], _CHARS) or 'none'}")
-        console.quote(shorten_middle(row["completion"], _CHARS) or "(empty)")
     if ungraded := result["reward"]["ungraded"]:
         reasons = result["reasons"]
         console.text(f"\n{pluralize(ungraded, 'completion')} ungraded, for:")

@@ -8,17 +8,21 @@ from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.console.figures import ARMS, decimal
 from tfgrpo.flows.report.attempts import (
-    UNFINISHED,
     AttemptView,
     ItemTally,
     ItemView,
     item_views,
+    outcomes,
     overview,
+    reward,
+    rewards,
+    score,
+    step,
+    where,
     worst_items,
 )
-from tfgrpo.flows.report.figures import decimal, outcomes, reward, rewards, score, step, where
 from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -44,7 +48,7 @@ def show(run: str, item: str | None, place: Place, console: Console, *, every: b
         "status": manifest.get("status", "unknown"),
         "simulated": manifest.get("simulated"),
     }
-    tallies = overview(task, paths)
+    tallies = overview(paths)
     if item is None:
         _show_items(about, task, paths, tallies, console, every=every)
         return
@@ -136,8 +140,7 @@ def _show_attempt(attempt: AttemptView, title: str, console: Console) -> None:
     for each in attempt.scores:
         console.line(f"  {score(each)}")
     if attempt.lessons is None:
-        if attempt.outcome != UNFINISHED:
-            console.text("  lessons: not known, its prompt was not recorded")
+        console.text("  lessons: not known, its prompt was not recorded")
     else:
         console.text(f"  lessons in its prompt: {len(attempt.lessons) or 'none'}")
         for lesson in attempt.lessons:

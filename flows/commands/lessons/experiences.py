@@ -40,7 +40,7 @@ def list_lessons(place: Place, packs_root: Path | None, console: Console, *, eve
     )
     known = experiences.figures(*experiences.kinds if every else ())
     if console.as_json:
-        console.results("experiences", (_json(record, known) for record in shown))
+        console.result({"experiences": [_json(record, known) for record in shown]})
     elif not every and not experiences.library.entries:
         console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, --all every record.")
     else:

@@ -6,14 +6,14 @@ A batch is the unit of acceptance: it is recorded once all its groups are back a
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import count, islice
 from random import Random
+from time import perf_counter
 from typing import Final
 
-from tfgrpo.flows.console.figures import Losses
-from tfgrpo.flows.console.observer import AttemptExcerpt, Finding, FirstBatch
+from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums, Finding, FirstBatch, Losses
 from tfgrpo.flows.run.lessons import rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
@@ -29,12 +29,14 @@ from tfgrpo.stores.outcomes import (
     REWARDER_LATE,
     Failed,
     GroupKey,
+    Phase,
     Scored,
     Ungraded,
     is_highest,
     is_lowest,
     scored_rewards,
 )
+from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import random_halves
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure, RolloutRecord
@@ -274,7 +276,6 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
 
 
 def _reasons(lost: Losses) -> str:
-    """Return the most frequent reasons with their counts."""
     most = lost.reasons.most_common(_EXAMPLES)
     rest = lost.lost - sum(number for _, number in most)
     named = [f"{number:,} × {reason}" for reason, number in most]
@@ -345,3 +346,75 @@ def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> N
             f"{missing} of {pluralize(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
             f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
         )
+
+
+def draw_cohort(session: Session, epoch: int) -> Cohort:
+    """Draw the items of a learning epoch and write them into the manifest."""
+    cohort = draw_items(session, epoch)
+    session.books.cohort(epoch, cohort)
+    return cohort
+
+
+def draw_items(session: Session, epoch: int) -> Cohort:
+    """Draw items to learn on; those of an epoch that does not learn are free for measuring."""
+    return session.plan.cohort(epoch)
+
+
+@contextmanager
+def open_epoch(
+    session: Session, epoch: int, phase: Phase, groups: int, *, last: int | None = None
+) -> Iterator[EpochSums]:
+    """Start an epoch of ``groups`` groups, and close its books at the end. ``last`` is the number of the last epoch."""
+    learning, settings = session.learning, session.settings.tfgrpo
+    temperature = settings.temperature.eval if phase == "eval" else settings.temperature.train
+    start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
+    sums = EpochSums(start, session.plan.score_range)
+    learning.losses, began = sums.learning, perf_counter()
+    session.observer.epoch_started(start)
+    with _span(session, start):
+        yield sums
+    end = sums.end(learning.credit.on_trial)
+    session.books.epoch_ended(end, learning)
+    session.telemetry.record(
+        "epoch",
+        epoch=epoch,
+        phase=phase,
+        duration_s=perf_counter() - began,
+        reward_mean=sums.mean_reward,
+        solve_rate=sums.solve_rate,
+    )
+    session.telemetry.collect()
+    session.observer.epoch_ended(end)
+    if phase == "train" and sums.rollouts.lost and not sums.scored:
+        # The rest of the run would be paid for without a chance to learn or judge.
+        raise RunAborted(
+            f"not one of {pluralize(sums.rollouts.lost, 'rollout')} of epoch {epoch} brought a reward, so that "
+            f"nothing can be learned or judged; most often {sums.rollouts.mostly}"
+        )
+
+
+def refuse_unscored(session: Session) -> None:
+    """Raise ``RunAborted`` if not one rollout of the run has a reward."""
+    books = session.books
+    if not books.lost_rollouts or books.lost_rollouts < books.rollouts:
+        return
+    raise RunAborted(
+        f"not one of {pluralize(books.lost_rollouts, 'rollout')} brought a reward, so that nothing was learned or judged; "
+        f"most often {books.epochs[-1].lost_mostly}"
+    )
+
+
+def _span(session: Session, start: EpochStart) -> OpenSpan:
+    pack = session.plan.pack.manifest
+    return session.telemetry.epoch_span(
+        epoch=start.epoch,
+        phase=start.phase,
+        temperature=start.temperature,
+        group_size=session.plan.sweep_size
+        if start.phase == "eval" and session.plan.learns
+        else session.plan.group_size,
+        sample_size=start.groups,
+        pack_id=pack.id,
+        pack_stamp=pack.stamp,
+        seed=session.settings.tfgrpo.seed,
+    )

@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
+from tfgrpo.flows.console.observer import EpochEnd, FirstBatch, Losses
 from tfgrpo.flows.report.calibration import CalibrationTally
 from tfgrpo.flows.run.credit import lesson_json
-from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Abstained, Weighted
-from tfgrpo.stores.experiences.credit import CreditFile
+from tfgrpo.stores.experiences.credit import CreditFile, CreditLine
 from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
@@ -33,6 +33,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
+from tfgrpo.tasks.learning.credit import Credit, Memory, credit_of
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
 if TYPE_CHECKING:
@@ -51,6 +52,34 @@ def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstaine
             kept = {name: Abstained(name, str(why), broke=not late, late=late) for name, why in failures.items()}
             found.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = kept
     return found
+
+
+@dataclasses.dataclass(slots=True)
+class LearningState:
+    """Mutable learning state of one run."""
+
+    memory: Memory
+    credit: Credit
+    remembered: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Texts of rejected proposals with how often they were rejected, shown to the curator."""
+    rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    """Every proposal that curation refused, with the reason."""
+    proposals: Counter[str] = dataclasses.field(default_factory=Counter)
+    """What curation made of the proposals: confirmed, contradicted, new, useless."""
+    stored: int = 0
+    """Records stored by this run."""
+    losses: Losses = dataclasses.field(default_factory=Losses)
+    """Reflections and curations of the current epoch."""
+
+    @classmethod
+    def of(cls, memory: Memory, remembered: Mapping[str, int]) -> LearningState:
+        """Return the state of a run that begins with this memory."""
+        return cls(memory, credit_of(memory), remembered)
+
+    def add(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> None:
+        """Take in what a batch or the sweep brought."""
+        self.memory = self.memory.plus(records, lines)
+        self.credit = credit_of(self.memory)
 
 
 class Books:

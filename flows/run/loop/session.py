@@ -13,8 +13,7 @@ from filelock import BaseFileLock
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import Measuring
-from tfgrpo.flows.run.loop.books import Books
-from tfgrpo.flows.run.loop.knowledge import LearningState
+from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.scorer import Abstained

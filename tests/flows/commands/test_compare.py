@@ -77,12 +77,6 @@ def test_arms_are_compared_apart_and_a_single_pair_has_no_interval(task):
     assert "95 %" not in task.tell("compare", "two").out
 
 
-def test_runs_without_an_item_in_common_say_so(task):
-    attempted(task, "one", 1, {"a": [1]})
-    attempted(task, "two", 2, {"b": [1]})
-    assert "with lessons: – → – over 0 items; 0 worse, 0 better; 1 only before (a)" in task.tell("compare", "two").out
-
-
 def test_lessons_that_came_and_left_between_two_runs_are_listed(task):
     task.learn(("do", UNITS), ("avoid", CENTS), simulated=False)
     first, second = task.ids

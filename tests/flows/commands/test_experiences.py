@@ -113,26 +113,6 @@ def test_an_unknown_or_ambiguous_id_is_refused(task, name, says):
     assert says in task.tell("experiences", "show", name, code=2).err
 
 
-@pytest.mark.parametrize(
-    "arguments", [("show",), ("blame",), ("blame", "a", "b"), ("list", "a"), ("diff",), ("diff", "a", "b", "c")]
-)
-def test_names_too_few_or_too_many_are_refused(task, arguments):
-    assert "accepted: " in task.tell("experiences", *arguments, code=2).err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("list", "--to", "json"), "--to: got it with list; accepted: export only"),
-        (("show", "x", "--all"), "--all: got it with show; accepted: list only"),
-        (("export", "--in-force"), "--in-force: got it with export; accepted: import only"),
-        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import only"),
-    ],
-)
-def test_an_option_that_the_action_does_not_take_is_refused(task, arguments, says):
-    assert says in task.tell("experiences", *arguments, code=2).err
-
-
 def test_blame_names_the_rollouts_that_showed_a_lesson(ask, in_force, small_run):
     record = next(row for row in records(small_run.task) if row["experience_id"] == in_force[0])
     said = ask("blame", in_force[0]).out
@@ -176,19 +156,6 @@ def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, in_force)
     own_run.paths.rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     seal(own_run.paths.rollouts)
     assert f"{evidence[0]}  no reward" in ask("blame", in_force[0], out=own_run.out).out
-
-
-def test_blame_names_the_line_of_a_damaged_file(ask, in_force, own_run):
-    with own_run.paths.rollouts.open("a") as file:
-        file.write("{torn\n")
-    said = ask("blame", in_force[0], out=own_run.out, code=1).err
-    assert "rollouts.jsonl: line" in said
-    assert said.count("\n") == 1
-
-
-def test_an_intact_store_verifies(task):
-    assert task.tell("verify", kit.TASK).out == f"{task.paths.root}: all files of the task and 0 runs verify\n"
-    assert task.ask("verify", kit.TASK) == {"ok": True, "task_id": kit.TASK, "runs": [], "problems": []}
 
 
 def test_a_changed_lesson_does_not_verify_and_is_not_exported(task):
@@ -244,32 +211,6 @@ def test_before_any_decision_nothing_is_in_force(task):
     assert "--all" in task.tell("experiences", "list").err
     assert task.tell("experiences", "export").out == ""
     assert task.ask("verify", kit.TASK)["problems"] == []
-
-
-@pytest.mark.usefixtures("task")
-def test_the_environment_names_the_task_too(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFGRPO_OUT", str(tmp_path / "out"))
-    assert cli.main(["experiences", "list"]) == 0
-    monkeypatch.setenv("TFGRPO_TASK_ID", "another")
-    assert cli.main(["experiences", "list"]) == 2
-    assert "tfgrpo-learning" in capsys.readouterr().err
-
-
-def test_an_empty_directory_name_is_refused(capsys):
-    assert cli.main(["experiences", "list", "--out", ""]) == 2
-    assert "--out: got ''; accepted: a directory" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["../up", "nobody", ""])
-def test_an_unknown_task_is_refused(task, capsys, name):
-    assert cli.main(["experiences", "list", "--out", str(task.paths.root.parent), "--task-id", name]) == 2
-    assert "--task-id" in capsys.readouterr().err
-
-
-def test_a_task_that_learned_nothing_is_refused(tmp_path, capsys):
-    (tmp_path / "tfgrpo-learning").mkdir()
-    assert cli.main(["experiences", "list", "--out", str(tmp_path)]) == 2
-    assert "learned something" in capsys.readouterr().err
 
 
 def test_own_packs_are_in_force_with_those_that_ship(task, tmp_path):

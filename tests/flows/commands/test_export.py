@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.records.line_files import seal, sign
+from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.stores.batch.lines import read_groups
@@ -116,24 +115,6 @@ def test_the_default_path_of_an_export_is_in_the_task(own_run, ask):
     assert "lines from" in ask("small", "--out", own_run.out, "--to", "jsonl").err
 
 
-def test_a_run_is_found_by_its_directory_alone(own_run, ask, tmp_path):
-    alone = tmp_path / "elsewhere" / "runs" / "small"
-    shutil.copytree(own_run.paths.root, alone)
-    shutil.rmtree(own_run.out)
-    said = json.loads(ask(alone, "--to", "openrlhf", "--json").out)
-    assert said["rows"] > 0
-    assert said["file"] == str(tmp_path / "elsewhere" / "exports" / "small-openrlhf.jsonl")
-
-
-@pytest.mark.untraced
-def test_a_replay_is_a_run_too(own_run, ask, tmp_path):
-    summary = kit.run(own_run.out, replay="small")
-    assert summary.status == "finished", summary.message
-    (again,) = own_run.task.root.glob("replays/*/runs/small")
-    one, two = (json.loads(ask(run, "--to", "trl-sft", "--json").out) for run in (own_run.paths.root, again))
-    assert one["rows"] == two["rows"] > 0
-
-
 @pytest.mark.untraced
 def test_a_run_with_tools_leaves_with_its_conversations_and_its_tools(tmp_path, ask):
     asked = {"pipeline": "ledger-tools", "run_id": "tools", "sample_size": 6, "batch_size": 3, "task_id": "books"}
@@ -157,13 +138,6 @@ def test_of_a_run_that_stopped_the_accepted_batches_leave(own_run, ask, tmp_path
     assert said["groups"]["written"] == 6
     assert said["left_out"]["groups"]["of a batch that was never accepted"] == len(groups) - 6
     assert "the run is stopped: only its accepted batches are here" in said["notes"]
-
-
-def test_an_export_notes_that_a_callable_made_its_own_prompts(own_run, ask):
-    settings = json.loads(own_run.paths.manifest.read_text())["settings"]
-    settings["actor"]["kind"] = "agent:answer"
-    sign(own_run.paths.manifest, settings=settings)
-    assert "agent:answer made its own prompts" in ask("small", "--out", own_run.out, "--to", "trl-sft").err
 
 
 def test_an_empty_export_writes_no_file_and_exits_with_one(export, tmp_path, ask, small_run):
@@ -213,26 +187,6 @@ def test_an_option_that_the_target_does_not_take_is_refused(option, value, taker
         ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file)
 
 
-def test_all_options_that_do_not_fit_the_target_are_reported_together(ask, small_run):
-    said = ask("small", "--out", small_run.out, "--to", "verl", "--pairs", "2", "--min-reward", "1", code=2).err
-    assert "--pairs" in said
-    assert "--min-reward" in said
-
-
-def test_an_empty_export_renames_the_file_of_an_older_one(ask, small_run, tmp_path):
-    file = tmp_path / "x.jsonl"
-    command = ("small", "--out", small_run.out, "--to", "trl-sft", "--file", file)
-    ask(*command)
-    older = file.read_bytes()
-    said = ask(*command, "--min-reward", "5", code=1).err
-    assert "x.jsonl.old" in said
-    assert not file.exists()
-    assert (tmp_path / "x.jsonl.old").read_bytes() == older
-    report = json.loads((tmp_path / "x.jsonl.report.json").read_text())
-    assert (report["file"], report["notes"][-1]) == (None, "the file of an earlier export was put aside as x.jsonl.old")
-    assert "put aside" not in ask(*command, "--min-reward", "5", code=1).err
-
-
 def test_the_file_that_is_read_is_never_the_one_that_is_written(ask, tmp_path):
     file = tmp_path / "groups.jsonl"
     file.write_text("kept\n")
@@ -240,18 +194,4 @@ def test_the_file_that_is_read_is_never_the_one_that_is_written(ask, tmp_path):
     assert file.read_text() == "kept\n"
 
 
-def test_the_only_task_that_has_the_run_need_not_be_named(own_run, ask, monkeypatch):
-    (own_run.out / "tfgrpo-learning").rename(own_run.out / "other")
-    monkeypatch.setenv("TFGRPO_OUT", str(own_run.out))
-    assert ask("small", "--to", "verl").out.strip().endswith("other/exports/small-verl.jsonl")
-
-
 # --- what a run keeps for it
-
-
-def test_a_run_keeps_each_item_once_however_often_it_was_attempted(small_run):
-    items = kit.lines(small_run.paths.items)
-    ids = [row["item_id"] for row in items]
-    assert len(set(ids)) == len(ids)
-    assert set(ids) == {row["item_id"] for row in rollouts(small_run)}
-    assert all(row["prompt"] and row["answer"] for row in items)

@@ -27,7 +27,7 @@ from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import TASK, run
 from tfgrpo.flows import cli
-from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.stores.experiences.credit import Row, read_credit
 from tfgrpo.stores.experiences.decisions import read_decisions

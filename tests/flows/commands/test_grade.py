@@ -66,12 +66,10 @@ def test_a_mix_grades_as_its_server_does_and_says_what_every_grader_gave(grade, 
     assert result["parts"]["right_number"]["graded"] == 24
     assert result["parts"]["reasoning_format"]["graded"] == 48
     assert result["reward"]["graded"] == result["completions"] == 48
-    assert [row["reward"] for row in result["worst"]] == sorted(row["reward"] for row in written)[:3]
-    assert len({row["sample_id"] for row in result["worst"]}) == 3, "of equal rewards, different items"
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_people_see_a_table_and_the_worst_beside_their_references(grade, tmp_path):
+def test_people_see_a_table(grade, tmp_path):
     said = grade(MIX, jsonl(tmp_path / "c.jsonl", *mixed())).out.splitlines()
     assert said[0].split() == ["dataset", "part", "graded", "ungraded", "mean", "lowest", "highest"]
     assert [line.split()[:2] for line in said[1:5]] == [
@@ -80,11 +78,6 @@ def test_people_see_a_table_and_the_worst_beside_their_references(grade, tmp_pat
         ["all", "ticket_label"],
         ["all", "reward"],
     ]
-    at = next(number for number, line in enumerate(said) if line.startswith("reward "))
-    assert re.fullmatch(r"reward 0\.000, \w+:\d+, completion \d", said[at])
-    assert said[at + 1].startswith("  right_number 0")
-    assert said[at + 3].startswith("  reference: ")
-    assert said[at + 4].startswith("    │ ")
 
 
 def test_the_attempts_of_a_run_are_worth_offline_what_they_were_worth_in_it(grade, small_run, tmp_path):
@@ -128,8 +121,6 @@ def test_ids_and_texts_go_by_the_names_that_datasets_runs_and_trainers_give_them
     )
     result = json.loads(grade(pipeline(), source, "--json").out)
     assert result["parts"]["gt"] == {"graded": 3, "ungraded": 0, "mean": 2 / 3, "lowest": 0.0, "highest": 1.0}
-    assert result["worst"][0]["sample_id"] == "3"
-    assert result["worst"][0]["reference"] == "6"
 
 
 def test_every_line_and_id_that_cannot_be_graded_is_named_at_once_and_nothing_is_written(grade, pipeline, tmp_path):
@@ -218,7 +209,6 @@ def test_a_judge_without_a_model_is_refused_and_a_simulated_one_says_so(grade, p
     said = grade(pipeline("judge", "{}"), source, "--dry-run", "--json")
     result = json.loads(said.out)
     assert (result["simulated"], result["spent"]["calls"]) == (True, 1)
-    assert "judging takes 1 to 2 calls" in said.err
     assert "(SIMULATED)" in said.err
 
 
@@ -241,23 +231,9 @@ def test_a_judge_asks_the_model_of_the_pipeline_within_its_budget(grade, pipelin
     assert not Path("out").exists()
 
 
-def test_what_models_and_graders_wrote_cannot_act_on_a_terminal(grade, pipeline, tmp_path):
-    hostile = "\x1b[2J\x1b]0;owned\x07\r\nreward 1.000, 1\u202e\x9b"
-    Path("mine.py").write_text(
-        "from tfgrpo.stores.outcomes import RewardScore\n"
-        "class Mine:\n    rewarder_id = 'mine'\n"
-        "    def score(self, context):\n"
-        f"        return [RewardScore('mine', 0.0, {hostile!r}) for _ in context.outputs]\n"
-    )
-    said = grade(pipeline("mine.py:Mine", "{}"), jsonl(tmp_path / "c.jsonl", {"id": "1", "completion": hostile}))
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said.out + said.err)
-    assert [line for line in said.out.splitlines() if line.startswith("reward 1.000")] == []
-
-
-def test_a_large_file_is_graded_in_batches_in_its_order(grade, pipeline, tmp_path):
+def test_a_large_file_is_graded_in_its_order(grade, pipeline, tmp_path):
     rows = [{"id": str(n % 4), "completion": f"Answer: {n % 7}"} for n in range(2_100)]
-    said = grade(pipeline(), jsonl(tmp_path / "c.jsonl", *rows), "--to", tmp_path / "graded.jsonl")
-    assert "of 2,100 graded" in said.err
+    grade(pipeline(), jsonl(tmp_path / "c.jsonl", *rows), "--to", tmp_path / "graded.jsonl")
     written = kit.lines(tmp_path / "graded.jsonl")
     assert [row["reward"] for row in written] == [float(n % 7 == 2 * (n % 4)) for n in range(2_100)]
     many = [{"sample_id": f"sums:{n % 16}", "completion": str(n)} for n in range(2_100)]

@@ -12,7 +12,6 @@ from tests.support.records.line_files import seal
 from tests.support.records.promotions import gain
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
-from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
@@ -89,12 +88,6 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
     assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
 
 
-def test_a_damaged_manifest_is_a_line_too(task):
-    ended(task, "n2", day=2)
-    task.paths.run("n2").manifest.write_text("{")
-    assert task.ask("history")["nights"][-1]["outcome"] == "unreadable"
-
-
 def test_simulated_and_real_libraries_change_apart(task):
     task.learn(("do", TWICE), simulated=False)
     nights = task.ask("history")["nights"]
@@ -111,15 +104,6 @@ def test_a_broken_chain_is_said(task):
     task.paths.promotions.write_text(lines[1])
     assert "does not continue the chain" in task.tell("history").err
     assert task.ask("history")["problems"]
-
-
-def test_before_any_night_there_is_nothing_to_list(tmp_path, capsys):
-    task = Task(tmp_path / "out", "fresh", capsys)
-    task.paths.root.mkdir(parents=True)
-    assert "no night yet" in task.tell("history").err
-    assert task.ask("history") == {"nights": [], "problems": []}
-    gone = Task(tmp_path / "out", "gone", capsys)
-    assert "--task-id" in gone.tell("history", code=2).err
 
 
 def test_lessons_on_trial_are_reviewed_of_the_kind_of_model_that_learned_last(tmp_path, capsys):
@@ -177,23 +161,3 @@ def test_a_review_shows_why_a_lesson_holds(task):
     seal(task.paths.experiences)
     assert "\n    because Cents were added to euros.\n" in task.tell("experiences", "review").out
     assert [each["cause"] for each in reviewed(task).values()] == ["Cents were added to euros.", None]
-
-
-def test_before_anything_was_learned_there_is_nothing_to_review(task):
-    task.paths.experiences.write_text("")
-    assert "No lesson is known" in task.tell("experiences", "review").err
-    assert task.ask("experiences", "review")["lessons"] == []
-
-
-def test_the_only_task_there_is_need_not_be_named_and_of_two_the_last_one_is_meant(tmp_path, capsys):
-    def listed(*named):
-        code = cli.main(["history", "--out", str(tmp_path), *named])
-        return code, capsys.readouterr().err
-
-    for name in ("mine", "yours"):
-        Task(tmp_path, name, capsys).learn(("do", UNITS))
-        if name == "mine":
-            assert listed() == listed("--task-id", name)
-            assert listed("--task-id", "other")[0] == 2
-    code, said = listed()
-    assert (code, "task yours, the one used last" in said) == (0, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.support.records.promotions import ids_in_force
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.prompt_packs import safety
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, read_credit
 from tfgrpo.stores.experiences.decisions import read_decisions
@@ -188,23 +187,6 @@ def test_a_new_task_needs_a_pack_unless_the_file_names_one(lessons, tmp_path, ca
     fresh.tell("experiences", "import", file, "--pack", "arithmetic")
     fresh.tell("experiences", "import", lessons(("do", UNITS), pack_id="general"), *REVIEWED)
     assert {row["pack_id"] for row in stored(fresh)} == {"general"}
-
-
-def test_packs_of_ones_own_can_be_stamped_for(task, lessons, tmp_path):
-    shutil.copytree(kit.PACKS / "arithmetic", tmp_path / "packs" / "arithmetic")
-    root = ("--packs-root", tmp_path / "packs")
-    file = lessons(("avoid", CENTS))
-    assert task.ask("experiences", "import", file, "--pack", "arithmetic", *root, *REVIEWED)["stored"] == 1
-
-
-def test_a_file_in_another_encoding_is_reported_with_the_byte(task, tmp_path):
-    (tmp_path / "x.json").write_bytes(b'{"lessons": "caf\xe9"}')
-    said = task.tell("experiences", "import", tmp_path / "x.json", code=2).err
-    assert "got no UTF-8 at byte 16; accepted: a file of lessons in UTF-8" in said
-
-
-def test_a_file_too_large_to_be_lessons_is_refused(task, lessons):
-    assert "at most" in task.tell("experiences", "import", lessons(("do", "x" * (5 << 20))), code=2).err
 
 
 def test_a_lesson_that_is_refused_by_now_leaves_by_no_door(task, lessons, monkeypatch, capsys):

@@ -167,10 +167,9 @@ def grade(mix, at_home, capsys):
 
 def test_grading_offline_asks_as_the_server_does_and_within_the_budget(grade, pipeline):
     pipeline(dry_run=True)
-    result, said = grade("--pipeline", "judging.yaml")
+    result, _ = grade("--pipeline", "judging.yaml")
     assert result["parts"]["right"]["mean"] == 1.0
     assert (result["simulated"], result["spent"]["calls"]) == (True, 4)
-    assert "judging takes 4 to 8 calls" in said
     result, _ = grade("--pipeline", "judging.yaml", "--max-calls", "3", code=3)
     assert (result["parts"]["right"]["graded"], result["parts"]["right"]["ungraded"]) == (3, 1)
     assert "max_calls 3 is reached" in result["stopped"]

@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.console.environment import check_output_file
-from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -30,8 +28,7 @@ def everything(run):
 @pytest.mark.parametrize(
     "name",
     [
-        "runs/small/rollouts.jsonl", "runs/small/new.jsonl", "runs/other/x.jsonl", "runs/small/exports/x.jsonl",
-        "replays/small-1/x.jsonl", "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "selections.jsonl",
+        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl",
     ],
 )  # fmt: skip
 def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
@@ -51,13 +48,7 @@ def test_the_state_of_a_task_is_never_overwritten(own_run, capsys):
 
 def test_records_are_protected_through_links_too(own_run, write, tmp_path):
     (tmp_path / "link").symlink_to(own_run.paths.root)
-    assert "records of a task" in write(tmp_path / "link" / "new.jsonl", code=2)
-
-
-def test_a_directory_named_like_one_of_ours_can_be_written(write, tmp_path):
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    write(tmp_path / "runs" / "mine" / "groups.jsonl")
-    assert (tmp_path / "runs" / "mine" / "groups.jsonl").is_file()
+    assert "records of a task" in write(tmp_path / "link" / "rollouts.jsonl", code=2)
 
 
 @pytest.mark.parametrize("text", ["notes", '{"kind": "note"}\n', "", "[1]\n"])
@@ -79,12 +70,3 @@ def test_an_unwritable_path_is_refused_before_reading(write, tmp_path):
     assert "a directory; accepted: a file of your own that can be written" in write(tmp_path / "a.jsonl", code=2)
     for place in (tmp_path / "file" / "x.jsonl", "/proc/nowhere/x.jsonl", tmp_path / f"{'n' * 300}.jsonl"):
         assert "--file: got " in write(place, code=2)
-
-
-@pytest.mark.parametrize("name", ["experiences.jsonl", "promotions.jsonl", "runs/night/more.jsonl"])
-def test_a_task_whose_first_run_was_stopped_early_is_a_task(tmp_path, name):
-    run = tmp_path / "mine" / "runs" / "night"
-    run.mkdir(parents=True)
-    (run / "manifest.json").write_text("{}")
-    with pytest.raises(SettingsError, match="belongs to the records of a task"):
-        check_output_file(tmp_path / "mine" / name, lambda _: True, "one of its own")

@@ -71,25 +71,6 @@ def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(caps
     assert "<lessons>" in text
 
 
-def test_lessons_of_an_unknown_task_are_refused(ask):
-    assert "--task-id" in ask("render", "arithmetic", "--task-id", "nobody", code=2).err
-
-
-def test_where_no_pack_verifies_stdout_is_empty(ask):
-    assert ask("verify", "nobody", code=2).out == ""
-
-
-@pytest.mark.parametrize("arguments", [("stamp", "nobody"), ("render", "nobody")])
-def test_an_unknown_pack_is_refused(ask, arguments):
-    assert "arithmetic" in ask(*arguments, code=2).err
-
-
-def test_a_directory_without_packs_is_refused(capsys, tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert cli.main(["packs", "verify", "--packs-root", str(tmp_path / "empty")]) == 2
-    assert "a directory with packs in it" in capsys.readouterr().err
-
-
 def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
     assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
     for command, says in (
@@ -98,7 +79,3 @@ def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, cap
     ):
         assert cli.main([*command.split(), "--help"]) == 0
         assert says in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_directory_of_tasks_without_a_task_is_refused(ask):
-    assert "--out only with --task-id TASK" in ask("render", "arithmetic", "--out", "x", code=2).err

@@ -8,14 +8,12 @@ import shutil
 import pytest
 from filelock import FileLock
 
-import tfgrpo
 from tests.support.records.line_files import sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands import prune as command
 from tfgrpo.flows.run import open as opening
 from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -116,13 +114,6 @@ def test_a_command_that_needs_what_was_pruned_says_when_it_was(ask, task, wanted
     assert files(task.out) == before
 
 
-def test_python_says_so_too(ask, task):
-    pruned(ask)
-    for run in ("small", task.paths.root):
-        with pytest.raises(SettingsError, match="pruned on 20"):
-            tfgrpo.load_run(run, out=task.out)
-
-
 @pytest.mark.parametrize("status", ["running", "stopped", "failed"])
 def test_a_run_that_can_be_resumed_is_not_touched(ask, task, status):
     root = copied(task, "old", status=status, started_at="1999-01-01T00:00:00+00:00")
@@ -191,19 +182,3 @@ def test_attempts_that_were_edited_are_not_pruned_out_of_sight(ask, task):
     (left,) = pruned(ask, keep=3, code=1)["left"]
     assert "groups.jsonl: was changed since its run ended" in left["why"]
     assert files(task.paths.root) == before
-
-
-def test_runs_that_never_began_take_no_place_of_those_that_are_kept(ask, task):
-    for day in range(1, 4):
-        root = task.task.run(f"refused-{day}").root
-        root.mkdir()
-        never = {"schema_version": 1, "status": "refused", "started_at": f"2999-02-0{day}T00:00:00+00:00"}
-        (root / "manifest.json").write_text(json.dumps(never))
-    assert [each["run_id"] for each in pruned(ask, "--dry-run", keep=3)["pruned"]] == ["small"]
-
-
-@pytest.mark.parametrize("keep", ["0", "-1", "x", "1.5"])
-def test_the_newest_run_always_stays(ask, task, keep):
-    before = files(task.out)
-    assert "--keep" in ask("prune", "--keep", keep, code=2).err
-    assert files(task.out) == before

@@ -20,7 +20,6 @@ from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.stores.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -62,12 +61,6 @@ def test_a_stopped_run_prints_the_command_that_resumes_it():
     assert "--out" not in closing(RunSummary("stopped", "n", "", {**details, "run": "out/task/runs/night"}))
     page = closing(RunSummary("stopped", "n", "", {**details, "run": "my work/task/runs/night"}))
     assert "tfgrpo run --resume night --out 'my work'" in page
-
-
-def test_a_refusal_carries_its_problems_as_data():
-    summary = RunSummary.refused("night", SettingsError.one("--epochs", "1", "2 or more"))
-    assert summary.exit_code == 2
-    assert summary.as_json()["problems"] == [{"source": "--epochs", "given": "1", "accepted": "2 or more"}]
 
 
 @pytest.mark.parametrize("status", ["finished", "stopped", "failed", "refused"])
@@ -126,37 +119,6 @@ def test_the_page_of_a_run_is_printed_where_its_report_cannot_be_written(capsys,
     assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
     said = capsys.readouterr().err
     assert said.index("night  In force: ") < said.index("report.html: cannot be replaced")
-
-
-@pytest.mark.parametrize("run", ["nobody", "../x"])
-def test_a_report_of_an_unknown_run_is_refused(capsys, small_run, run):
-    assert cli.main(["report", run, "--out", str(small_run.out)]) == 2
-    said = capsys.readouterr().err
-    assert f"RUN: got '{run}'; accepted: a run of" in said
-    assert said.count("accepted:") == 1
-
-
-def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
-    with own_run.paths.groups.open("a") as file:
-        file.write("{torn\n")
-    assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
-    assert "groups.jsonl: was changed since its run ended" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--port", "99999"),
-        ("--seed", "-1"),
-        ("--latency", "nan"),
-        ("--world", "flat"),
-    ],
-)
-def test_a_server_with_bad_options_is_refused(capsys, arguments):
-    assert cli.main(["serve-simulated", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert arguments[0] in said
-    assert said.count("accepted:") == 1
 
 
 def test_the_simulated_server_prints_its_address_and_refuses_other_keys(capsys):

@@ -9,9 +9,6 @@ import pytest
 
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows import cli
-from tfgrpo.flows.selection.request import SelectRequest
-
-GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +61,6 @@ def test_the_prompt_may_come_through_a_pipe(capsys, monkeypatch):
         piped(monkeypatch, "Which day is it?\n")
         assert on(server, "--rewarder", "json_valid", "--k", "1") == 0
     assert server.bodies[0]["messages"][-1]["content"] == "Which day is it?\n"
-
-
-def test_an_empty_pipe_asks_nothing(capsys, monkeypatch):
-    piped(monkeypatch, " \n")
-    assert cli.main(["select", "--model", "m"]) == 2
-    assert "--prompt: got nothing to ask" in capsys.readouterr().err
 
 
 def test_a_binary_prompt_is_refused(capsys, monkeypatch):
@@ -137,14 +128,6 @@ def test_a_function_of_another_signature_is_refused_before_anything_is_asked(cap
     assert "of (output, answer); parameters are bound by name: " in said
 
 
-def test_a_broken_rewarder_is_reported(capsys):
-    with ChatServer(lambda number, body: "7") as server:
-        code = on(server, "--prompt", "x", "--rewarder", "json_valid", "--rewarder", "builtins:divmod=0", "--k", "2")
-    assert code == 0
-    said = capsys.readouterr().err
-    assert "not graded  builtins:divmod: TypeError: unsupported operand type(s) for divmod(): 'str' and 'str'" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "source"),
     [
@@ -157,21 +140,3 @@ def test_a_broken_rewarder_is_reported(capsys):
 def test_problems_name_the_options_of_the_command(arguments, source, capsys):
     assert cli.main(["select", "--prompt", "x", "--json", *arguments]) == 2
     assert source in json.loads(capsys.readouterr().out)["problems"][0]["source"]
-
-
-NO_WAIT = ("--set", "model.wait_s=0")
-
-
-def test_an_unreachable_endpoint_is_one_message(capsys):
-    asked = ["--prompt", "x", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "model.wait_s=0"]
-    assert cli.main(["select", *asked]) == 1
-    assert "no connection" in capsys.readouterr().err
-
-
-def test_every_option_has_its_help(capsys):
-    assert cli.main(["select", "--help"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    for name in SelectRequest.KEYS:
-        assert f"--{name.replace('_', '-')} " in printed
-    assert "[4]" in printed
-    assert "[off|record|exploit|explore]" in printed

@@ -12,7 +12,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 

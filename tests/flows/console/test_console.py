@@ -61,14 +61,6 @@ def test_only_the_first_rows_of_a_long_table_are_kept_in_memory(terminal, monkey
     assert out.getvalue().splitlines() == ["name   value", *(f"row {number}  x" for number in range(9))]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_list_of_results_is_one_json_object_written_one_value_at_a_time(count):
-    console, out, _ = voices(as_json=True)
-    console.results("rows", ({"number": number} for number in range(count)))
-    assert json.loads(out.getvalue()) == {"rows": [{"number": number} for number in range(count)]}
-    assert out.getvalue().count("\n") == 1
-
-
 def test_a_table_on_a_terminal_fits_it():
     console, out, _ = voices(terminal=True)
     console.table(("key", "value"), [("a", "word " * 60)])
@@ -108,12 +100,6 @@ def test_json_is_one_ascii_line_without_nan():
     assert out.getvalue().count("\n") == 1
     with pytest.raises(ValueError, match="JSON"):
         console.result({"nan": float("nan")})
-
-
-def test_half_a_surrogate_pair_is_shown_as_a_replacement(tmp_path):
-    with (tmp_path / "out").open("w", encoding="utf-8") as file:
-        Console(stdout=RichConsole(file=file)).text("a \ud83d b")
-    assert (tmp_path / "out").read_text(encoding="utf-8") == "a \ufffd b\n"
 
 
 def test_a_failure_prints_to_stdout_only_with_json():

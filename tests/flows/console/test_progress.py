@@ -6,14 +6,13 @@ import dataclasses
 import io
 from types import SimpleNamespace
 
-import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, spending, time_left
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
-from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
+from tfgrpo.flows.console.figures import spending
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Observers
+from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import Failed, Scored
@@ -125,14 +124,6 @@ def test_the_live_view_leaves_the_terminal_when_the_run_breaks(small_run):
     assert "\x1b[?25h" in console.file.getvalue()
 
 
-def test_a_long_list_of_lessons_is_cut_on_the_terminal(small_run):
-    console = screen(terminal=True)
-    progress = Progress(console)
-    records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
-    progress.lessons_stored([records[0]] * 12, 0)
-    assert "and 4 more lessons" in console.file.getvalue()
-
-
 def test_lost_rollouts_and_caps_are_in_the_figures():
     console = screen(terminal=False)
     progress = Progress(console, now=Watch())
@@ -143,21 +134,6 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     said = console.file.getvalue()
     assert "reward 1.000, 1 lost, 7 of 50 calls, $0.5000 + 1 call of unknown price of $2" in said
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
-
-
-def test_an_epoch_without_rewards_is_reported():
-    console = screen(terminal=False)
-    progress = Progress(console, now=Watch())
-    progress.epoch_started(EpochStart(1, 3, "train", 1, 0.7))
-    progress.group_done(group(None), Totals())
-    progress.lessons_stored([], 0)
-    progress.epoch_ended(EpochEnd(1, "train", None, 0, 4, 0, 0))
-    assert console.file.getvalue().splitlines()[-1] == (
-        "epoch 1 train done: no rollout was scored, 4 lost, 0 informative groups, 0 lessons stored and 0 refused, "
-        "0 lessons on trial, took 1s"
-    )
-    progress.epoch_ended(EpochEnd(1, "eval", 0.5, 4, 0, 0, 0))
-    assert "reward 0.500 over 4 rollouts" in console.file.getvalue()
 
 
 def opening(plan):
@@ -176,13 +152,6 @@ def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
 
 def plan_of(small_run):
     return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-
-
-def test_warnings_of_the_plan_are_printed_first(small_run):
-    plan = plan_of(small_run)
-    console = screen(terminal=False)
-    Progress(console).run_started(plan, "night", ("a price is unknown",))
-    assert "warning: a price is unknown" in console.file.getvalue()
 
 
 def test_the_time_left_counts_the_epochs_to_come():
@@ -209,11 +178,6 @@ def test_the_two_halves_of_a_group_are_one_mean():
     tally.add([group(0.0, 0.5, arm="one"), group(1.0, 0.5, arm="other"), group(1.0)])
     assert tally.reward == "reward 0.600"
     assert tally.end([None, None]).lessons == 2
-
-
-@pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
-def test_time_spans_have_hours_minutes_and_seconds(seconds, says):
-    assert duration(seconds) == says
 
 
 def test_the_risk_of_lost_calls_is_shown_with_the_cost():

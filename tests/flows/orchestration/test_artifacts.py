@@ -80,15 +80,6 @@ def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest
     assert f"{rewards['none']['mean']:.3f} → {rewards['library']['mean']:.3f}" in said
 
 
-def test_a_run_that_stopped_shows_how_to_go_on():
-    details = {"resume with": "--resume mine", "run": "elsewhere/t/runs/mine"}
-    page = night_page("stopped", "the budget is spent", "mine", details)
-    assert page.startswith("# STOPPED\n")
-    assert "tfgrpo run --resume mine --out elsewhere" in page
-    refused = night_page("refused", "--epochs: got 0\n--group-size: got 1", None, {})
-    assert refused.startswith("# REFUSED\n\n--epochs: got 0\n\n--group-size: got 1\n")
-
-
 @pytest.mark.parametrize("warnings", [1, 3])
 def test_what_the_ten_lines_say_is_not_said_again_below_them(warnings):
     look = [f"warning {number}" for number in range(warnings)]
@@ -102,11 +93,6 @@ def test_what_the_ten_lines_say_is_not_said_again_below_them(warnings):
     assert "also Retry" in night_page("stopped", "cancelled", "mine", details)
     assert page.count("warning 0") == (1 if warnings == 1 else 2)
     assert ("## To look at: 3" in page) is (warnings == 3)
-
-
-def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
-    epoch = {**small_run.summary.details["epochs"][0], "mean_reward": None}
-    assert "| – |" in night_page("failed", "it broke", "x", {"epochs": [epoch]})
 
 
 @pytest.mark.parametrize("text", ["![x](http://a/b.png)", "<img src=x>", "[click](http://a)", "a\x1b[2Jb", "| a\n# B"])
@@ -144,14 +130,6 @@ def test_an_artifact_that_was_not_made_is_not_changed(monkeypatch):
     observer.wait()
     made = [call[0] for call in calls.made]
     assert made == ["create_progress_artifact", "create_progress_artifact", "create_markdown_artifact"]
-
-
-def test_a_page_that_cannot_be_made_does_not_end_the_flow(monkeypatch, caplog):
-    Calls(monkeypatch)
-    observer = PrefectArtifacts()
-    observer.finish(RunSummary("finished", "mine", "done", {"lessons": [{}]}))
-    observer.wait()
-    assert "an artifact could not be written: KeyError" in caplog.text
 
 
 def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch):

@@ -98,10 +98,6 @@ def test_a_cap_in_the_pipeline_file_of_the_deployment_holds_under_another_file(o
         of_deployment({"max_calls": 20_000}, own)
 
 
-def test_parameters_left_out_ask_for_nothing():
-    assert asked_of(RunRequest, {"epochs": 2, "max_calls": None, "settings": {}}) == RunRequest(epochs=2)
-
-
 @pytest.mark.parametrize(
     ("flow", "source", "accepted", "said"),
     [

@@ -319,20 +319,6 @@ def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
     assert local == {"01:30"}
 
 
-def test_the_bare_name_is_refused_as_the_page_says(machine):
-    refused = machine.call("prefect", "deployment", "run", "tfgrpo-learning")
-    assert refused.returncode != 0
-    assert "Invalid deployment name format" in refused.stdout + refused.stderr
-
-
-def test_a_wrong_parameter_is_refused_before_a_run_exists(machine):
-    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
-    before = len(machine.runs("tfgrpo-learning"))
-    answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"epochs": "two"}})
-    assert answer.status_code in {409, 422}
-    assert len(machine.runs("tfgrpo-learning")) == before
-
-
 def test_the_checkout_named_while_deploying_is_written_into_the_deployment(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
     assert deployment["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}]

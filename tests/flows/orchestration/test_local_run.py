@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Failed
 
 from tests.support.runs.running import PATIENCE_S, start
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration import local_run, named_server
+from tfgrpo.flows.orchestration import local_run, local_server
 from tfgrpo.flows.orchestration.local_run import run_locally
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
@@ -83,19 +83,11 @@ def test_a_server_that_refuses_is_a_wrong_setting_at_once(flow, monkeypatch, sta
     error = httpx.HTTPStatusError("no", request=reply.request, response=reply)
     asked = []
     monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
-    monkeypatch.setattr(named_server, "_healthcheck", lambda: asked.append(status) or error)
+    monkeypatch.setattr(local_server, "_healthcheck", lambda: asked.append(status) or error)
     flow(lambda: None)
     with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(code):
         run_nothing()
     assert (len(asked) == 1) == (code is SettingsError)
-
-
-def test_a_machine_that_may_have_no_server_is_told_what_to_name(flow):
-    calls = flow(lambda: None)
-    forbidden = temporary_settings({PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}, restore_defaults={PREFECT_API_URL})
-    with forbidden, pytest.raises(SettingsError, match="PREFECT_API_URL: got nothing"):
-        run_nothing()
-    assert calls == []
 
 
 def test_a_server_that_fails_the_run_is_told_in_one_line(flow, unnamed):

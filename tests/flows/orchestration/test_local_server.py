@@ -81,12 +81,6 @@ def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(
         httpx.get(f"{url}/health")
 
 
-def test_none_is_started_where_the_environment_names_one(stand_in, farewells):
-    stand_in("raise SystemExit('started')")
-    assert start_server({"PREFECT_API_URL": "http://127.0.0.1:1/api"}) is None
-    assert farewells == []
-
-
 TRACEBACK = "Traceback\\n  File\\nsql.Error: no such table\\n(see there)\\n\\nfailed"
 
 
@@ -117,16 +111,6 @@ def test_a_server_that_never_answers_is_given_up_on(stand_in):
     process = psutil.Process(server._process.pid)
     server.stop()
     assert not process.is_running()
-
-
-def test_one_that_does_not_heed_its_end_is_killed(stand_in, monkeypatch):
-    monkeypatch.setattr(local_server, "_STOPPING_S", 0.1)
-    stand_in(HEALTHY, first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
-    server = LocalServer(os.environ)
-    server.serve({}, PATIENCE_S)
-    server.stop()
-    assert server._process.returncode == -signal.SIGKILL
-    server.stop()
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
@@ -191,17 +175,6 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
         parent.kill()
     server.wait(PATIENCE_S)
     assert not server.is_running()
-
-
-@pytest.mark.parametrize("elsewhere", ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "PREFECT_API_URL"])
-def test_the_real_server_ends_by_itself_where_prefects_profile_says_so(elsewhere, unnamed, monkeypatch, tmp_path):
-    value = "false" if "ALLOW" in elsewhere else "http://127.0.0.1:1/api"
-    (tmp_path / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{elsewhere} = "{value}"\n')
-    server = LocalServer({**os.environ, "PREFECT_HOME": str(tmp_path)})
-    with pytest.raises(PrefectUnavailable, match="ended with 0 before it answered"):
-        server.serve({}, PATIENCE_S)
-    server.stop()
-    assert [path.name for path in tmp_path.iterdir()] == ["profiles.toml"]
 
 
 @pytest.mark.parametrize("asked", [None, "true"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from tests.support.runs.pages import ROOT
-from tfgrpo.flows.orchestration.automations import NO_HEARTBEAT_S
+from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
 from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare

@@ -37,10 +37,6 @@ def test_every_flag_reaches_its_setting(name):
     assert resolved.sources[FLAGS[name].key].startswith("command line")
 
 
-def test_absent_fields_ask_for_nothing():
-    assert RunRequest().settings == {}
-
-
 def test_any_other_setting_is_reached_by_its_key_as_a_value_or_as_text():
     for send_seed in (False, "off"):
         asked = RunRequest(settings={"tfgrpo.min_spread": 0.25, "model.send_seed": send_seed})

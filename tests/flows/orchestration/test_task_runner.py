@@ -50,22 +50,6 @@ def in_flow(body):
     assert outer() == "done"
 
 
-def test_a_synchronous_task_is_refused():
-    def blocking():
-        return 1
-
-    with EventLoopTaskRunner() as runner, pytest.raises(TypeError, match="'t' is not asynchronous"):
-        runner.submit(quiet_task(blocking), {})
-
-
-def test_a_runner_that_was_not_started_is_refused():
-    async def one():
-        return 1
-
-    with pytest.raises(RuntimeError, match="not started"):
-        EventLoopTaskRunner().submit(quiet_task(one), {})
-
-
 def test_the_next_run_begins_when_the_one_before_says_that_it_has_begun_or_has_ended():
     told = []
 
@@ -107,12 +91,6 @@ def test_no_more_runs_are_in_progress_than_asked_for():
     assert most == 3
 
 
-def test_a_flow_run_gets_a_runner_of_its_own():
-    runner = EventLoopTaskRunner()
-    assert isinstance(runner.duplicate(), EventLoopTaskRunner)
-    assert runner.duplicate() is not runner
-
-
 def test_all_tasks_share_one_loop_and_one_api_client(monkeypatch):
     opened = []
     enter = PrefectClient.__aenter__
@@ -138,17 +116,6 @@ def test_all_tasks_share_one_loop_and_one_api_client(monkeypatch):
     in_flow(body)
     assert opened
     assert all(client is opened[0] for client in opened)
-
-
-def test_an_exception_reaches_the_future():
-    async def breaks():
-        raise LookupError("no such thing")
-
-    def body(runner):
-        with pytest.raises(LookupError, match="no such thing"):
-            runner.submit(quiet_task(breaks), {}).result()
-
-    in_flow(body)
 
 
 @pytest.mark.parametrize("how", ["exit", "cancel_all"])

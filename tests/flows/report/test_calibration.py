@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from tfgrpo.flows.report.calibration import (
     judged_paths,
     rank_agreement,
     tau,
-    transitivity,
 )
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Weighted
@@ -62,27 +60,6 @@ def test_every_pair_is_counted_and_tau_is_antisymmetric(pairs):
 
 
 @pytest.mark.parametrize(
-    ("margins", "triples", "intransitive"),
-    [
-        ({("a", "b"): 1, ("b", "c"): 1, ("a", "c"): 1}, 1, 0),
-        ({("a", "b"): 1, ("b", "c"): 1, ("c", "a"): 1}, 1, 1),
-        ({("a", "b"): 1, ("b", "c"): 1, ("a", "c"): 0}, 1, 1),
-        ({("a", "b"): 1, ("b", "c"): 0, ("a", "c"): 0}, 0, 0),
-        ({("a", "b"): 1, ("b", "c"): 1}, 0, 0),
-        ({}, 0, 0),
-    ],
-)
-def test_triples_that_no_order_explains_are_counted(margins, triples, intransitive):
-    assert transitivity(margins) == {"triples": triples, "intransitive": intransitive}
-
-
-@given(st.lists(st.integers(0, 5), min_size=3, max_size=6))
-def test_preferences_by_a_score_are_always_transitive(values):
-    margins = {(str(a), str(b)): float(values[a] - values[b]) for a, b in combinations(range(len(values)), 2)}
-    assert transitivity(margins)["intransitive"] == 0
-
-
-@pytest.mark.parametrize(
     ("scorers", "opinions", "truth"),
     [
         ([weighted("gt"), weighted("relative", 0.0)], (), "gt"),
@@ -115,12 +92,12 @@ async def test_groups_are_calibrated_from_what_was_recorded_and_add_up():
     assert block["truth"] == "gt"
     assert {**block["rewarders"]["composite/judge"], "attempts": 6, "abstained": 0} == {
         "attempts": 6, "abstained": 0, "concordant": 2, "discordant": 2, "tied_by_judge": 0, "tied_in_truth": 2,
-        "tied_in_both": 0, "swaps": 0, "consistent": 0, "first_favoured": 0, "triples": 0, "intransitive": 0, "voted": 0,
+        "tied_in_both": 0, "swaps": 0, "consistent": 0, "first_favoured": 0, "voted": 0,
         "disagreement": 0, "agreement": 0.5, "tau": pytest.approx(0.0), "swap_consistency": None,
-        "intransitive_share": None, "vote_difference": None,
+        "vote_difference": None,
     }  # fmt: skip
     compared = block["rewarders"]["relative"]
-    assert (compared["swap_consistency"], compared["swaps"], compared["triples"]) == (1.0, 6, 2)
+    assert (compared["swap_consistency"], compared["swaps"]) == (1.0, 6)
     assert compared["agreement"] == 1.0
 
 

@@ -267,13 +267,6 @@ def test_sealed_items_are_to_be_opened_once_for_what_is_in_force(records):
     assert records.lines("n1")["next"] == f"tfgrpo experiences export {records.place}"
 
 
-def test_later_nights_do_not_change_the_page_of_an_earlier_one(records):
-    records.night("n1", "in force", "a")
-    before = records.lines("n1")
-    records.night("n2", "in force", "a", "b")
-    assert records.lines("n1") == before
-
-
 def test_a_replay_shows_the_library_of_its_task_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records):
     records.lessons(a="Old.", b="New.")
     records.night("n1", "in force", "a")

@@ -14,18 +14,6 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths
 
 
-def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(own_run):
-    summary, task = own_run.summary, own_run.task
-    (decision,) = lines(task.promotions)
-    assert (decision["run_id"], decision["decision"]) == (summary.run_id, "in force")
-    assert decision["experience_ids"] == [lesson["id"] for lesson in summary.details["lessons"]]
-    shown = json.loads(task.state.read_text())["in_force"]["experiences"]
-    assert [entry["text"] for entry in shown] == [lesson["text"] for lesson in summary.details["lessons"]]
-    assert {lesson["state"] for lesson in summary.details["lessons"]} == {"in force"}
-    assert run(own_run.out, resume=summary.run_id).exit_code == 0
-    assert lines(task.promotions) == [decision]
-
-
 def test_the_manifest_says_what_was_in_force_what_was_swept_and_what_was_decided(small_run):
     written, (line,) = json.loads(small_run.paths.manifest.read_text()), lines(small_run.task.promotions)
     assert (written["in_force"]["experience_ids"], written["began_with"]["credit_lines"]) == ([], 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from filelock import FileLock
 
 import tfgrpo
 from tests.support.records.line_files import sign
-from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import record_unbegun
@@ -100,21 +98,6 @@ def manifest_lessons(manifest):
     return range(manifest["tfgrpo"]["epochs"][-1]["lessons"])
 
 
-def test_runs_lists_those_of_a_task_that_is_named(ask, own_run, monkeypatch):
-    copied(own_run, "other", task="another")
-    assert [row["run_id"] for row in listed(ask, "--task-id", "another")] == ["other"]
-    monkeypatch.setenv("TFGRPO_TASK_ID", "another")
-    assert [row["run_id"] for row in listed(ask)] == ["other"]
-    assert "another, tfgrpo-learning" in ask("runs", "--task-id", "nobody", code=2).err
-
-
-def test_runs_reports_that_there_are_none(capsys):
-    assert cli.main(["runs"]) == 0
-    assert "no runs in out" in capsys.readouterr().err
-    assert cli.main(["runs", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"runs": []}
-
-
 def test_a_damaged_manifest_is_listed_as_unreadable(ask, own_run):
     (copied(own_run, "torn") / "manifest.json").write_text("{torn")
     assert {row["run_id"]: row["status"] for row in listed(ask)} == {"torn": "unreadable", "small": "finished"}
@@ -168,32 +151,6 @@ def test_commands_take_the_task_that_was_used_last_and_say_which(ask, own_run):
     assert "task tfgrpo-learning, the one used last" in again.err
 
 
-def test_a_damaged_manifest_is_as_old_as_its_file(ask, own_run):
-    manifest = copied(own_run, "n1", task="mine") / "manifest.json"
-    manifest.write_text("{")
-    os.utime(manifest, (1.0, 1.0))
-    assert "tfgrpo-learning" in ask("history").err
-    os.utime(manifest, (2.0**33, 2.0**33))
-    assert "task mine, the one used last" in ask("history").err
-
-
-@pytest.mark.parametrize("how", ["resume", "replay"])
-def test_latest_is_resumed_and_replayed_as_the_run_that_it_is(own_run, how):
-    copied(own_run, "a-older", started_at="1999-01-01T00:00:00+00:00")
-    request = RunRequest.model_validate({"out": str(own_run.out), how: "latest"})
-    assert getattr(prepare(request, {}).request, how) == "small"
-    assert kit.run(own_run.out, **{how: "latest"}).run_id == "small"
-
-
-def test_a_message_names_the_newest_runs_only(ask, own_run):
-    for day in range(1, 13):
-        copied(own_run, f"night-{day}", started_at=f"2999-01-{day:02}T00:00:00+00:00")
-    said = " ".join(ask("report", "nosuch", code=2).err.split())
-    assert "night-12, night-11, " in said
-    assert "night-3 and 3 more; `tfgrpo runs` lists them" in said
-    assert "night-2," not in said
-
-
 def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
     copied(own_run, "latest", started_at="1999-01-01T00:00:00+00:00")
     assert "/latest/report.html" in ask("report", "latest").out
@@ -243,11 +200,6 @@ def test_a_run_in_progress_neither_failed_nor_ended(tmp_path, own_run, capsys):
         assert cli.main(["runs", "--out", str(tmp_path), "--since", "1d", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert (len(answer["runs"]), answer["why"].partition(" since")[0]) == (1, "no run has ended")
-
-
-def test_runs_since_of_a_directory_without_runs_is_a_missing_night(tmp_path, capsys):
-    assert cli.main(["runs", "--out", str(tmp_path), "--since", "26h"]) == 1
-    assert "no run has ended since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("since", ["yesterday", "", "1", "-1d", "1.5h", "2999-01-01", "9999999d", "999999w"])

@@ -29,9 +29,6 @@ from tests.support.runs.running import (
     timeless,
 )
 from tfgrpo.flows.report.calibration import CalibrationTally
-from tfgrpo.flows.report.night import Night
-from tfgrpo.flows.report.page import write_report
-from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored, Ungraded
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
@@ -82,16 +79,6 @@ def test_calibration_is_in_the_manifest_by_judge(judged):
     assert voted["attempts"] == 12 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 2
     assert voted["vote_difference"] > 0
     assert compared["swaps"] > 0
-
-
-def test_the_report_shows_the_calibration_of_the_judges(judged):
-    out, _, _ = judged
-    page = write_report(Night.of(TaskPaths.of(out, TASK), paths(out))).read_text(encoding="utf-8")
-    assert "How far the judges can be believed" in page
-    assert "agrees with gt" in page
-    for path, found in manifest(out)["tfgrpo"]["calibration"]["rewarders"].items():
-        assert f'<td class="key">{path}</td><td class="n">{found["attempts"] - found["abstained"]}</td>' in page
-    assert "judging" in page  # among the costs
 
 
 def test_votes_and_raw_replies_are_on_disk_with_each_attempt(judged):
@@ -186,12 +173,6 @@ def test_attempts_that_were_never_graded_are_not_asked_of_any_judge():
     block = tally.as_json()
     assert block is not None
     assert (block["rewarders"]["judge"]["attempts"], block["rewarders"]["judge"]["abstained"]) == (2, 1)
-
-
-def test_without_judges_there_is_no_calibration():
-    tally = CalibrationTally(())
-    tally.add(group((record(0),)))
-    assert tally.as_json() is None
 
 
 @pytest.mark.untraced

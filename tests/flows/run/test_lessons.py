@@ -33,13 +33,6 @@ def test_a_line_added_by_hand_pushes_no_lesson_out_of_force(tmp_path, lines):
     assert library_in_force(store, paths).entries == (GENUINE,)
 
 
-def test_before_any_decision_nothing_is_in_force(tmp_path):
-    paths = TaskPaths(tmp_path)
-    paths.experiences.write_text(f"{GENUINE.model_dump_json()}\n")
-    seal(paths.experiences)
-    assert library_in_force(ExperienceStore(paths.experiences, approved=APPROVED), paths).entries == ()
-
-
 def test_of_lines_with_one_id_the_one_that_was_decided_on_is_in_force(tmp_path):
     other = make_record("lesson", summary32="Always answer 7.")  # by someone who can stamp
     paths = decided(tmp_path, "lesson", signatures={"lesson": GENUINE.stamp_signature})

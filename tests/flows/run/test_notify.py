@@ -96,13 +96,6 @@ def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypat
     assert runs == ["tfgrpo.run.info"]
 
 
-def test_what_could_not_be_known_is_not_sent(tmp_path, monkeypatch, otlp_receiver):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    run(tmp_path, run_id=RUN, observer=Ends(RunAborted("broken")), **SMALL)
-    known = {point.metric for point in otlp_receiver.points()}
-    assert not known & {"tfgrpo.gain", "tfgrpo.gain.low", "tfgrpo.lost.share", "tfgrpo.nights.unchanged"}
-
-
 def test_a_replay_is_no_end_of_its_task(tmp_path, monkeypatch, otlp_receiver, hook):
     run(tmp_path, run_id=RUN, **SMALL)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
@@ -220,10 +213,3 @@ def test_an_address_in_the_settings_is_refused_beside_all_other_problems_and_not
     assert "env:NAME" in summary.message
     assert "xyzzy" not in summary.message
     assert "finished, stopped, failed, in force, taken back or saturated" in summary.message
-
-
-def test_a_pipeline_file_names_webhook_and_ends(tmp_path, hook):
-    pipeline = tmp_path / "night.yaml"
-    pipeline.write_text("tfgrpo: {enabled: true}\nnotify: {url: env:NIGHT_HOOK, on: [finished]}\n")
-    summary = run(tmp_path, pipeline=str(pipeline), run_id=RUN, **SMALL)
-    assert [body["events"] for body in hook.bodies] == [["finished"]], summary.message

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, manifest, on_server, paths, run
-from tfgrpo.flows.console import environment
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -80,17 +78,6 @@ def test_a_resumed_run_warns_of_decisions_that_end_in_an_incomplete_line(earlier
     )
 
 
-def test_a_name_used_before_is_refused_with_the_way_to_go_on(earlier):
-    before = sorted(earlier.rglob("*"))
-    refused(run(earlier, run_id=RUN, **SMALL), "--run-id", f"--resume {RUN}")
-    assert sorted(earlier.rglob("*")) == before
-
-
-def test_a_name_that_leaves_the_task_is_refused(tmp_path):
-    refused(run(tmp_path, run_id="../elsewhere", **SMALL), "--run-id")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("how", ["resume", "replay"])
 def test_a_run_that_does_not_exist_is_refused_with_those_that_do(earlier, how):
     refused(run(earlier, **{how: "nowhere"}), f"--{how}", "nowhere", RUN)
@@ -108,33 +95,10 @@ def test_a_pack_edited_since_the_run_began_is_refused(earlier, tmp_path, monkeyp
             path.write_bytes(data)
 
 
-def test_items_changed_since_the_run_began_are_refused(earlier):
-    dataset = earlier / "items.jsonl"
-    kept = dataset.read_bytes()
-    try:
-        dataset.write_bytes(kept.replace(b"What is 1 + 1?", b"What is one and one?"))
-        refused(run(earlier, resume=RUN), "the run's dataset")
-    finally:
-        dataset.write_bytes(kept)
-
-
-def test_the_manifest_counts_the_held_out_items_of_the_sweep(tmp_path):
-    assert run(tmp_path, run_id=RUN, **SMALL, max_calls=8).exit_code == 3
-    counts = manifest(tmp_path)["dataset"]
-    assert (counts["learn"], counts["held_out"], counts["held_out_of"]) == (289, SMALL["sample_size"], 111)
-
-
 def test_a_telemetry_endpoint_that_is_none_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector.example")
     refused(run(tmp_path, run_id=RUN, **SMALL), "OTEL_EXPORTER_OTLP_ENDPOINT")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_without_a_name_gets_one_from_the_time(tmp_path):
-    summary = run(tmp_path, **SMALL)
-    assert summary.exit_code == 0
-    assert paths(tmp_path, summary.run_id).manifest.exists()
-    assert len(summary.run_id) == len("20260101T120000-abcd")
 
 
 def test_the_key_of_an_endpoint_is_read_where_it_is_used_and_written_nowhere(tmp_path, monkeypatch):
@@ -146,14 +110,6 @@ def test_the_key_of_an_endpoint_is_read_where_it_is_used_and_written_nowhere(tmp
     assert written
     assert not [path for path in written if b"very-secret" in path.read_bytes()]
     assert "very-secret" not in json.dumps(summary.as_json())
-
-
-def test_a_source_tree_that_was_never_installed_has_version_zero(monkeypatch):
-    def unknown(_name):
-        raise PackageNotFoundError
-
-    monkeypatch.setattr("importlib.metadata.version", unknown)
-    assert environment.installed_version() == "0"
 
 
 def test_settings_go_into_the_manifest_with_their_sources(earlier):
@@ -178,8 +134,7 @@ def other(field, value):
     return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
 
 
-@pytest.mark.parametrize("side", ["learn", "held_out"])
-@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt", "metadata"])
+@pytest.mark.parametrize(("side", "field"), [("learn", "prompt"), ("held_out", "metadata")])
 def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side, field):
     dataset = earlier / "items.jsonl"
     kept = dataset.read_text()
@@ -192,14 +147,6 @@ def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side
         refused(run(earlier, resume=RUN), "the run's dataset")
     finally:
         dataset.write_text(kept)
-
-
-def test_a_resumed_run_records_its_start_and_its_resumption(earlier, tmp_path):
-    out = copy_of(earlier, tmp_path)
-    began = manifest(out)
-    assert run(out, resume=RUN).exit_code == 3
-    later = manifest(out)
-    assert later["started_at"] == began["started_at"] < later["resumed_at"]
 
 
 def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_as_long_as_that_is_possible(tmp_path):

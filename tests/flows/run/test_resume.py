@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.prepare import earlier_run
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -51,10 +51,6 @@ def test_what_would_change_the_results_is_refused_by_the_name_it_came_by(small_r
     assert "as the run began with" in str(caught.value)
 
 
-def test_repeating_a_stored_setting_changes_no_setting(small_run):
-    assert resumed(small_run, {"TFGRPO_SAMPLE_SIZE": "24"}, batch_size=12) == resumed(small_run)
-
-
 def test_a_simulated_run_stays_simulated(small_run):
     resolved = resumed(small_run, {"OPENAI_BASE_URL": "http://localhost:1/v1"})
     assert resolved.settings.model.base_url is None
@@ -73,12 +69,6 @@ def test_a_run_is_found_under_another_task_and_resumes_there(own_run):
     assert (settings.out, settings.task_id) == (str(own_run.out), "mine")
 
 
-@pytest.mark.parametrize(("asked", "env"), [({"task_id": "this"}, {}), ({}, {"TFGRPO_TASK_ID": "this"})])
-def test_a_task_that_was_named_is_the_only_one_looked_in(own_run, asked, env):
-    with pytest.raises(SettingsError, match="a run of task this: there is none"):
-        resumed(own_run, env, **asked)
-
-
 def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
     assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
     found = earlier_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)})
@@ -92,11 +82,6 @@ def test_an_unknown_run_is_refused_with_the_names_of_the_existing_ones(small_run
     with pytest.raises(SettingsError, match="small") as caught:
         earlier_run(request, {})
     assert caught.value.problems[0].source == f"--{how}"
-
-
-def test_without_any_run_the_refusal_mentions_it(tmp_path):
-    with pytest.raises(SettingsError, match="there is none"):
-        earlier_run(RunRequest(resume="x", out=str(tmp_path)), {})
 
 
 @pytest.mark.parametrize("text", ["{torn", "[]", '{"schema_version": 1}'])

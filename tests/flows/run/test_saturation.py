@@ -78,15 +78,3 @@ def test_a_library_that_is_considered_and_not_yet_in_force_is_a_change_under_way
     for _ in range(4):
         record_decision(tmp_path / "promotions.jsonl", decision("not yet", (), considered=("a",)))
     assert saturation(session(tmp_path), Totals()) is None
-
-
-def test_before_a_decision_nothing_is_said(tmp_path):
-    nights(tmp_path / "promotions.jsonl", *["not yet"] * 3)
-    assert saturation(session(tmp_path, None), Totals()) is None
-
-
-def test_calls_that_were_not_measured_are_unknown(tmp_path):
-    nights(tmp_path / "promotions.jsonl", *["not yet"] * 3)
-    found = saturation(session(tmp_path), Totals(calls=7, unmeasured_attempts=1))
-    assert found["calls"] is None
-    assert "7 + unknown calls" in found["explanation"]

@@ -69,10 +69,3 @@ def test_a_test_that_has_ended_is_resumed_and_replayed_to_the_same_result(tested
     assert again.exit_code == 0, again.message
     assert before[0].result in again.message
     assert on_record(tested) == before
-
-
-def test_a_test_needs_sealed_items_and_lessons_in_force(tmp_path):
-    nothing = run(tmp_path, test=True, sample_size=10)
-    assert (nothing.status, "no sealed items" in nothing.message) == ("refused", True)
-    bare = run(tmp_path, test=True, **SEALED)
-    assert (bare.status, "no lessons in force" in bare.message) == ("refused", True)

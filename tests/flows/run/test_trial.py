@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 
-from tests.support.runs.pages import ROOT, page
 from tfgrpo.flows import cli
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -125,12 +122,3 @@ def test_an_agent_that_is_not_proxied_is_not_run(capsys):
     agent = "tests.support.agents.agents:raises"
     code, out, _ = doctor(capsys, "--actor", agent)
     assert (code, "your agent" in out) == (0, False)
-
-
-def test_doctor_says_of_the_example_what_the_page_says(capsys, tmp_path, monkeypatch):
-    (line,) = re.findall(r"^tfgrpo (doctor .*)$", page("docs/own-agent.md"), flags=re.MULTILINE)
-    (told,) = re.findall(r"^agent  (your agent .*)$", page("docs/own-agent.md"), flags=re.MULTILINE)
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    assert cli.main([*shlex.split(line), "--out", str(tmp_path)]) == 0
-    assert told in capsys.readouterr().out

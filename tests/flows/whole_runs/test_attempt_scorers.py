@@ -128,9 +128,3 @@ def test_an_agent_may_report_its_tools_with_or_without_their_arguments(attempts)
             {"name": "open", "arguments": None},
         ]
     assert facts_of(attempts.replayed()) == facts_of(made)
-
-
-def test_a_chat_without_tools_has_made_no_call(attempts):
-    for facts, _, row in attempts().values():
-        assert facts["tool_calls"] == []
-        assert facts["cost_usd"] == row["cost_usd"]

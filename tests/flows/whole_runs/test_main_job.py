@@ -62,17 +62,6 @@ def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
     assert store(tmp_path) == store(tmp_path / "alone")
 
 
-def test_manifest_and_summary_say_what_the_run_took_of_the_machine(tmp_path):
-    with Server() as server:
-        summary = run(tmp_path, run_id=RUN, **on_server(server))
-    timing = manifest(tmp_path)["timing"]
-    assert timing == summary.details["timing"]
-    assert timing["calls"] == len(server.bodies)
-    assert timing["peak_memory_bytes"] > 20_000_000
-    assert timing["cpu_s"] > 0.0
-    assert timing["wall_s"] > 0.0
-
-
 def test_with_the_feature_flag_off_one_actor_per_item_is_measured_without_learning(tmp_path):
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, env={"FEATURE_TFGRPO_GROUP": "0"}, **on_server(server, sample_size=12))

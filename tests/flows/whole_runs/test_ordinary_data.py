@@ -80,13 +80,13 @@ def written(kind: str, folder: Path) -> Path:
 
 @pytest.mark.untraced
 @pytest.mark.parametrize(
-    "kind", ["german.csv", "options", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
+    "kind", ["german.csv", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
 )
 def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     Path("mine.py").write_text(AGENT.replace("{answer}", KINDS[kind][1]))
     with Server() as server:
-        init = ["init", str(written(kind, at_home)), "--base-url", server.url, "--model", "simulated", "--yes"]
+        init = ["init", str(written(kind, at_home)), "--base-url", server.url, "--model", "simulated"]
         assert main(init) == 0
         sizes = {"sample_size": 44, "batch_size": 22}
         summary = run(

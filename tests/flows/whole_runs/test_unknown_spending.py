@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
 
 import pytest
 from rich.console import Console as RichConsole
 
-from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.figures import money, plus_unknown, spending
 from tfgrpo.flows.console.progress import Progress
-from tfgrpo.flows.report.files import read_rollouts
-from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 ALONE, THROUGH_CHAT = "tests.support.agents.agents:answers_alone", "tests.support.agents.agents:asks_through_chat"
 COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")
@@ -59,14 +54,6 @@ def test_sums_with_an_unknown_part_say_so_in_progress_summary_manifest_and_repor
     assert "unknown" in one_attempt
 
 
-def test_an_export_of_such_a_run_has_unknown_usage(alone):
-    out, _, _ = alone
-    run = kit.paths(out)
-    groups = groups_of_run(run, facts_of_run(run), Counter())
-    usages = [rollout.usage for group in groups for rollout in group.rollouts]
-    assert {(usage.prompt_tokens, usage.completion_tokens, usage.cost_usd) for usage in usages} == {(None, None, None)}
-
-
 def test_an_agent_that_calls_only_through_chat_is_measured(tmp_path):
     summary = kit.run(tmp_path, run_id=kit.RUN, actor__kind=THROUGH_CHAT, dry_run=True, **kit.SMALL)
     rows = kit.lines(kit.paths(tmp_path).rollouts)
@@ -74,18 +61,6 @@ def test_an_agent_that_calls_only_through_chat_is_measured(tmp_path):
     assert all(row["prompt_tokens"] and row["completion_tokens"] and row["cost_usd"] for row in rows)
     assert summary.details["ledger"]["unmeasured_attempts"] == 0
     assert "unknown" not in summary.details["spent"]
-
-
-def test_the_report_of_a_run_written_before_counts_could_be_unknown_still_reads(alone):
-    out, _, _ = alone
-    path = kit.paths(out).rollouts
-    rows = [json.dumps({**row, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0}) for row in kit.lines(path)]
-    old = RunPaths(out / "old")
-    old.root.mkdir()
-    old.rollouts.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    seal(old.rollouts)
-    sums = {column.summary()["sum"] for column in read_rollouts(old, ()).tokens.values()}
-    assert sums == {0.0}
 
 
 def test_a_price_that_is_unknown_is_named_with_its_tokens_and_the_setting():

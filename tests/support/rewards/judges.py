@@ -18,8 +18,8 @@ CALIBRATION = {
     "rewarders": {
         "judge": {
             "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
-            "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
-            "intransitive_share": 1 / 3, "vote_difference": None,
+            "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75,
+            "vote_difference": None,
         }
     },
 }  # fmt: skip

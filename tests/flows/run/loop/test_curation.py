@@ -12,7 +12,6 @@ from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, m
 from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
-from tfgrpo.flows.run.loop.learn import reason_label
 from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
@@ -128,18 +127,6 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     assert len(block["on_trial"]) == 3 < len(block["lessons"]), "the lessons never outgrew the pack"
 
 
-@pytest.mark.parametrize(
-    ("reason", "code"),
-    [
-        ("new: changes the direction of a lesson", "new_changes_the_direction"),
-        ("unknown L3, P4", "unknown_l_p"),
-        ("7", ""),
-    ],
-)
-def test_a_reason_becomes_a_label_of_few_words(reason, code):
-    assert reason_label(reason) == code
-
-
 def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch):
     told = []
 
@@ -152,19 +139,6 @@ def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert len(told) > 1
     assert told == [{f"idea {number}": number for number in range(1, count)} for count in range(1, len(told) + 1)]
-
-
-def test_the_warning_of_lost_rollouts_names_their_share(tmp_path):
-    with Server() as server:
-        server.before_answer = lambda number: 500 if number % 9 == 0 else None
-        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
-    outcomes = [(row["epoch"], row["outcome"]["name"]) for row in lines(paths(tmp_path).rollouts)]
-    for epoch in (1, 2, 3):
-        names = [name for at, name in outcomes if at == epoch]
-        lost = len(names) - names.count("scored")
-        told = f"epoch {epoch}: {lost} of {len(names)} rollouts brought no reward and count nowhere; "
-        assert any(text.startswith(told) for text in manifest(tmp_path)["warnings"]) == (lost > 0)
-    assert {name for _, name in outcomes} > {"scored"}
 
 
 @pytest.mark.untraced

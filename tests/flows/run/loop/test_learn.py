@@ -26,8 +26,7 @@ from tests.support.runs.running import (
     run,
     store,
 )
-from tfgrpo.flows.console.figures import EpochSums
-from tfgrpo.flows.console.observer import EpochStart
+from tfgrpo.flows.console.observer import EpochStart, EpochSums
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
 from tfgrpo.stores.clock import utc_now
@@ -220,24 +219,6 @@ def test_epoch_sums_average_scored_rollouts_only():
     assert tally.solve_rate == 0.5
 
 
-def test_a_sweep_reports_the_rewards_with_lessons_and_shows_those_without_beside_them():
-    sums = EpochSums(EpochStart(3, 3, "eval", 2, 0.3))
-    rollouts = [
-        record(number, outcome=Scored(reward, ()), arm=arm)
-        for number, (arm, reward) in enumerate([("none", 0.0), ("none", 0.5), ("library", 0.5), ("library", 1.0)])
-    ]
-    sums.add([group(tuple(rollouts))])
-    assert (sums.mean_reward, sums.solve_rate, sums.scored) == (0.75, 0.5, 4)
-    assert sums.reward == "with lessons 0.750, no lessons 0.250"
-
-
-def test_the_sides_of_learning_groups_are_one_figure():
-    sums = EpochSums(EpochStart(1, 3, "train", 2, 0.7))
-    arms = ("one", "other", "group")
-    sums.add([group(tuple(record(n, outcome=Scored(n / 2, ()), arm=arm) for n, arm in enumerate(arms)))])
-    assert (sums.mean_reward, sums.reward) == (0.5, "reward 0.500")
-
-
 def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
     sums = EpochSums(EpochStart(1, 3, "train", 1, 0.7), (0.0, 10.0))
     sums.add([group((record(0, outcome=Scored(10.0, ())), record(1, outcome=Scored(1.0, ()))))])
@@ -255,12 +236,6 @@ def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
     tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
     assert tally.end(()).lost_mostly == "2 × ungraded: remote: it is down"
-
-
-def test_an_epoch_without_evidence_has_no_mean():
-    tally = EpochSums(EpochStart(1, 3, "eval", 1, 0.7))
-    assert tally.end(()).mean_reward is None
-    assert tally.solve_rate is None
 
 
 def test_a_batch_refused_by_the_budget_is_not_recorded(tmp_path):

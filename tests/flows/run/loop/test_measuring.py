@@ -80,18 +80,6 @@ def test_what_is_in_force_is_compared_with_a_control_and_no_row_is_written(own_r
     assert again.exit_code == 0, again.message
 
 
-def test_without_a_lesson_on_trial_there_is_nothing_to_measure(tmp_path, capsys):
-    task = Task(tmp_path, TASK, capsys)
-    assert run(tmp_path, run_id="idle", sample_size=4, batch_size=4, tfgrpo__min_spread=2.0).exit_code == 0
-    task.learn(("do", "Name the unit of every figure."), in_force=False)
-    (lesson,) = task.ask("experiences", "review")["lessons"]
-    task.tell("experiences", "retire", lesson["experience_id"], "--why", "no use")
-    for more, what in (((), "on trial or in force"), (("--control", "neutral"), "in force")):
-        shown = task.ask("experiences", "measure", "--rollouts", 60, *more)
-        assert shown["message"] == f"nothing was measured: no lesson is {what}"
-        assert (shown["ledger"]["calls"], shown["measured"]) == (0, [])
-
-
 def test_halves_hold_every_lesson_once_and_may_differ_in_size():
     lessons = make_batch(8)
     halves = [random_halves(lessons, Random(seed)) for seed in range(200)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.flows.report.figures import decimal, dollars, percent, points, seconds, tokens, whole
+from tfgrpo.flows.console.figures import decimal, dollars, percent, points, seconds, tokens, whole
 from tfgrpo.flows.report.files import RoleCost
 from tfgrpo.flows.report.nights import round_scale
 from tfgrpo.stores.experiences.decisions import Gain
