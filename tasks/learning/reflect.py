@@ -14,14 +14,14 @@ from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.outcomes import Failed, RewardScore
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.learning.ask import REFLECTION, ReflectionAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.shown import grader_words, transcripts
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal, ReflectionFailure
+from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal
 
 _TAINTED: Final = "repeats what a tool returned"
 """Begins the reason: text that an agent read is evidence, and never advice."""
@@ -67,7 +67,7 @@ async def reflect_on_group(
         frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text
     ]
     answered: list[Reflection] = []
-    failures: list[ReflectionFailure | None] = []
+    failures: list[Failed | None] = []
     for number, shown in enumerate(pairs):
         if spend.budget_refused or spend.fatal:
             break
