@@ -205,8 +205,8 @@ Reply with one JSON object and nothing around it:
 RECURRING = _question(
     "recurring",
     RecurringAnswer,
-    instruction="""You read why attempts at many tasks went well or badly, and name what recurs. One difference is mostly luck; \
-what decides in several groups of attempts is worth a lesson.
+    instruction="""You read why attempts at many tasks went well or badly, and name what recurs. One difference is mostly \
+luck; what decides in several groups of attempts is worth a lesson.
 
 The user message is one JSON object: `causes`, each with the label of its `group` of attempts at one task and the `cause` why \
 its better attempts ended better than its worse ones, as somebody who compared them put it; and `max_lessons` and `max_words`, \

@@ -5,7 +5,6 @@ import json
 import pickle
 import threading
 from dataclasses import replace
-from functools import partialmethod
 
 import pytest
 
@@ -22,7 +21,6 @@ from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
-    IdleSelector,
     RuntimeHost,
     call_blocking,
     close_runtime,
@@ -86,32 +84,6 @@ async def test_groups_on_any_loop_share_the_runtime(run):
     assert first == second
     other = await asyncio.to_thread(lambda: asyncio.run(run_on_runtime(run, _identity)))
     assert other == first
-
-
-async def test_begun_and_return_wait_until_the_runtime_is_idle(run, monkeypatch):
-    monkeypatch.setattr(IdleSelector, "wait_idle", partialmethod(IdleSelector.wait_idle, max_wait_s=60.0))
-    said = []
-    at_it, begun = threading.Event(), threading.Event()
-
-    def busy(turns, then):
-        at_it.set()
-        if turns:
-            asyncio.get_running_loop().call_soon(busy, turns - 1, then)
-        else:
-            said.append(then)
-
-    async def keep_busy(_):
-        busy(2_000, "rest")
-
-    async def work(_):
-        await asyncio.to_thread(begun.wait, 20)  # a reply is on its way
-        said.append("done")
-        busy(2_000, "rest again")
-
-    runtime_for(run).submit(keep_busy)
-    assert at_it.wait(20)
-    await run_on_runtime(run, work, lambda: (said.append("begun"), begun.set()))
-    assert said == ["rest", "begun", "done", "rest again"]
 
 
 async def test_cancelling_the_caller_cancels_the_work(run):

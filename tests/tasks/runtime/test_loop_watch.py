@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import steps as kit
-from tfgrpo.tasks.runtime.host import line_of, watch_loop
+from tfgrpo.tasks.runtime.host import watch_loop
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 
@@ -62,7 +63,7 @@ def test_a_blockage_is_logged_once_with_its_location(served: Served, caplog: pyt
     watching.join(5)
     assert len(caplog.records) == 1
     assert "blocked for 0.05 s at " in caplog.text
-    assert "threading.py" in caplog.text
+    assert re.search(r"threading\.py:\d+ in wait", caplog.text)
 
 
 def test_a_moving_loop_is_not_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
@@ -79,11 +80,6 @@ def test_closing_the_loop_ends_its_watch() -> None:
     served.close()
     watching.join(5)
     assert not watching.is_alive()
-
-
-def test_a_location_is_file_line_and_function() -> None:
-    assert line_of(threading.get_ident()).endswith("in line_of")
-    assert line_of(0) == "an unknown line"
 
 
 async def test_a_stop_iteration_of_a_blocking_function_is_a_failure_not_a_hang(tmp_path: Any) -> None:
