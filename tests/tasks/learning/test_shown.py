@@ -77,10 +77,7 @@ async def test_the_words_of_the_graders_are_shown_with_every_score(tmp_path):
         [{"grader": "gt", "score": reward, "says": f"answered {answered}, reference 7"}]
         for reward, answered in ((1.0, 7), (0.0, 8))
     ]
-
-
-async def test_the_words_of_the_graders_are_hidden_with_the_reference_answer(tmp_path):
-    model, _ = await reflect(tmp_path, show_ground_truth=False)
+    model, _ = await reflect(tmp_path / "hidden", show_ground_truth=False)
     assert all("graders" not in attempt for attempt in model.asked("reflect")[0]["attempts"])
 
 
@@ -97,7 +94,7 @@ async def test_what_does_not_fit_is_digested_with_all_its_steps_and_shown_around
     assert [key.turn for _, key in model.requests if key.role == "digest"] == [0, 1]
 
 
-@pytest.mark.parametrize("budget", [4_000, 9_000, 32_000, 59_000])
+@pytest.mark.parametrize("budget", [4_000, 32_000])
 async def test_what_is_shown_stays_within_the_budget(tmp_path, budget):
     def long_digests(request, key):
         return {"digest": "d" * 99_000} if key.role == "digest" else EMPTY
@@ -128,12 +125,6 @@ async def test_without_a_digest_every_step_is_shown_shortened(tmp_path):
         assert "digest" not in attempt
     assert reflection.spend.failure is None
     assert [broken.error_type for broken in reflection.spend.broken] == ["ModelServerFault"] * 2
-
-
-async def test_a_refused_digest_ends_the_reflection(tmp_path):
-    model, reflection = await reflect(tmp_path, lambda *_: BudgetRefused("max_calls 3"), chars=4_000)
-    assert len(model.requests) == 1
-    assert reflection.spend.budget_refused == "max_calls 3"
 
 
 async def test_a_resumed_or_replayed_reflection_pays_for_no_digest_twice(tmp_path):
