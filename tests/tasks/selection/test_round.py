@@ -139,23 +139,6 @@ def test_a_call_that_breaks_in_a_repair_leaves_the_earlier_answer(tmp_path):
     assert len(selection.best.refused) == 1
 
 
-def test_any_actor_is_repaired(tmp_path):
-    class Counting:
-        async def attempt(self, attempt):
-            from tfgrpo.tasks.shapes import Trajectory  # noqa: PLC0415
-
-            return Trajectory(GOOD if "earlier_answer" in attempt.user_text else "no", ())
-
-    selection = run(
-        tmp_path,
-        ScriptedModel(lambda *_: ""),
-        spec(k=2, format=PowlFormat(), item=item(answer=GOOD)),
-        actor=Counting(),
-        rewarders=FOOTPRINT,
-    )
-    assert (selection.best.text, selection.best.usage.calls) == (GOOD, 0)
-
-
 # Failures.
 
 
@@ -197,12 +180,6 @@ def test_enough_have_to_succeed(tmp_path):
     assert few.choice == Choice(None, "2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)")
     best = run(tmp_path, model, spec(min_success=3, none_valid="best_effort"))
     assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
-
-
-def test_without_answers_there_is_no_choice(tmp_path):
-    for policy in ("raise", "best_effort"):
-        selection = run(tmp_path, by_index(*[ModelServerFault("503")] * 4), spec(none_valid=policy))
-        assert selection.choice == Choice(None, "none of 4 candidates valid: 4 transport_error (503)")
 
 
 def test_a_selection_prevented_by_the_budget_is_marked(tmp_path):
