@@ -130,6 +130,8 @@ async def test_a_refused_budget_is_carried_in_the_result(tmp_path):
     assert result.budget_refused == "max_calls 2"
     assert isinstance(result.rollouts[2].outcome, Refused)
     assert not any(key.role == "reflect" for _, key in model.requests)
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8", learning=BudgetRefused("cap")), tmp_path / "learning")
+    assert result.budget_refused == "cap"
 
 
 @pytest.mark.parametrize("error", [ModelAuthRefused("401"), StoreError("disk full")])
