@@ -64,46 +64,6 @@ def test_where_nothing_can_be_learned_no_library_helps():
     assert all(truth.wrong(pack) == 1 for pack in packs)
 
 
-def test_a_tempting_habit_goes_with_success_and_harms_when_it_is_followed():
-    world = WORLDS["tempting"]
-    truth, ground = arena(world, items=200)
-    tempting = world.rules + world.idle
-    groups = ground.attempt(ground.train, NOTHING, 4)
-    shown = np.concatenate([group.habits[:, tempting] for group in groups])
-    rewards = np.concatenate([group.rewards for group in groups])
-    assert rewards[shown].mean() - rewards[~shown].mean() > 0.1
-    assert truth.success(frozenset({(tempting, True)})) < truth.success(NOTHING) - 2.0
-    assert truth.wrong(frozenset({(tempting, True)})) == 1
-
-
-def test_rules_of_learned_items_alone_gain_nothing_elsewhere():
-    world = safety.NOTHING_TO_GAIN["rules of 6 of 56 learned items and of no other"].world
-    truth, random = Truth(world, 0), np.random.default_rng(0)
-    learned, others = (Items.drawn(world, 4_000, random, learned=learned) for learned in (True, False))
-    assert learned.matters.mean() == pytest.approx(6 / 56, abs=0.005)
-    assert not others.matters.any()
-    assert truth.success(right(truth)) < truth.success(NOTHING) - 3.0
-
-
-def test_an_order_effect_raises_the_later_half_of_a_group_alone():
-    _, ground = arena(replace(PLAIN, late=0.2), items=150)
-    late = np.arange(150) < 75
-    groups = ground.attempt(ground.train, NOTHING, 4, late)
-    first, second = (statistics.mean(one.mean for one in part) for part in (groups[75:], groups[:75]))
-    assert second > first + 0.03
-    whole = ground.attempt(ground.train.some(range(50)), NOTHING, 4)
-    assert statistics.mean(one.mean for one in whole) < second
-
-
-def test_wrong_attempts_are_lost_under_the_losing_lesson_alone():
-    world = replace(PLAIN, losing=frozenset({(12, True)}))
-    _, ground = arena(world)
-    with_it, without = (ground.attempt(ground.train, pack, 2) for pack in (frozenset({(12, True)}), NOTHING))
-    assert sum(group.lost for group in without) == 0
-    assert 20 < sum(group.lost for group in with_it) < 110
-    assert all(len(group.rewards) == len(group.habits) == 2 - group.lost for group in with_it)
-
-
 @pytest.mark.parametrize("name", safety.LITTLE_TO_GAIN)
 def test_where_there_is_little_to_gain_right_lessons_gain_as_much_as_the_row_says(name):
     truths = [Truth(safety.LITTLE_TO_GAIN[name], seed) for seed in range(4)]
@@ -131,13 +91,6 @@ def test_a_reflection_names_what_separates_best_from_worst_and_mostly_rightly():
     about_rules = [lesson for lesson in lessons if lesson[0] < PLAIN.rules]
     assert len(about_rules) > len(lessons) / 2
     assert sum(map(truth.right, about_rules)) > 0.6 * len(about_rules)
-
-
-def test_items_come_again_only_when_all_have_come():
-    _, ground = arena(items=40)
-    bases = np.concatenate([batch.base for batch in ground.batches(60, 25)])
-    assert len(bases) == 60
-    assert len(set(bases[:40].tolist())) == 40
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -218,28 +171,10 @@ def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(wor
 # --- what credit loses
 
 
-def test_what_a_person_puts_in_force_is_taken_back_when_it_harms_and_kept_when_it_helps():
-    worth, left, _ = safety.brought_in("eight that cost five times the attention", 0, nights=2)
-    assert worth < -10.0
-    assert left[-1] == 0
-    worth, left, course = safety.brought_in("eight right ones", 0, nights=2)
-    assert worth > 10.0
-    assert left == [8, 8]
-    assert course.gain[-1] > 10.0
-
-
 @pytest.mark.parametrize("seed", [6])
 def test_a_lesson_under_which_wrong_attempts_are_lost_comes_into_force_without_the_test_of_losses_alone(seed):
     assert safety.lost("idle, lost, without the test of losses", seed, nights=4)[0] > 0.0
     assert safety.lost("idle, lost, as the product decides", seed, nights=4)[0] == 0.0
-
-
-def test_intervals_of_lessons_cover_what_they_are_worth():
-    inside = [
-        each for seed in range(4) for of_night in safety.covered("plain", seed, (4,)).values() for each in of_night
-    ]
-    assert len(inside) > 40
-    assert statistics.mean(inside) > 0.85
 
 
 def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
@@ -274,16 +209,6 @@ def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
 
 def course(*gains, calls=10):
     return Course(gains, (NOTHING,) * len(gains), (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
-
-
-def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
-    truth, ground = arena()
-    pack = frozenset({*list(right(truth, 6)), *((rule, not show) for rule, show in right(truth) if rule >= 6)})
-    mixed = [group for group in ground.attempt(ground.train, pack, 4) if not group.flat]
-    judged = [lesson for group in mixed for lesson in ground.judge(group, pack)]
-    assert {habit for habit, _ in judged} <= {habit for habit, _ in pack}
-    assert ground.learner_calls == 0
-    assert sum(map(truth.right, judged)) > 0.6 * len(judged) > 10
 
 
 def test_figures_are_means_with_the_interval_of_students_t():

@@ -300,15 +300,6 @@ async def test_another_library_is_another_call_even_under_the_same_key(tmp_path)
     assert len(model.requests) == 4
 
 
-async def test_a_replay_gives_the_same_group_without_a_model(tmp_path):
-    script = attempts("Answer: 7", "Answer: 8")
-    _, first = await grouped(script, tmp_path)
-    _, again = await grouped(script, tmp_path, replay=True)
-    assert again.proposals == first.proposals
-    assert [r.outcome for r in again.rollouts] == [r.outcome for r in first.rollouts]
-    assert [r.usage for r in again.rollouts] == [r.usage for r in first.rollouts]
-
-
 @pytest.mark.parametrize(
     ("values", "spread", "limit", "signal"),
     [

@@ -433,6 +433,14 @@ async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itse
         assert words(result) == {("confirmed", "a", None): 2.0}
 
 
+async def test_no_more_recurring_lessons_are_taken_than_of_a_group(tmp_path):
+    many = {"lessons": [recurs("G1", "G2", text=text)["lessons"][0] for text in TEXTS]}
+    batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
+    model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
+    await curate(model, tmp_path, batch)
+    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [2]
+
+
 def second_reading(refused):
     def script(request, key):
         if key.role != "second":

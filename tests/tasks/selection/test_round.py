@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pickle
 from dataclasses import replace
 
 import pytest
@@ -45,11 +44,6 @@ def test_ties_go_to_the_first(tmp_path):
     assert selection.choice == Choice(1, "highest reward of 4 graded candidates, 1, the first of 3 that have it")
     alone = run(tmp_path, by_index("Answer: 7"), spec(k=1), journaled=False)
     assert (alone.choice, alone.best.advantage) == (Choice(0, "highest reward of 1 graded candidate, 1"), 0.0)
-
-
-def test_the_value_can_be_kept_and_sent(tmp_path):
-    selection = run(tmp_path, by_index(GOOD, GOOD), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)))
-    assert pickle.loads(pickle.dumps(selection)) == selection
 
 
 # Temperatures, seeds and what is said.
