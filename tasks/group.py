@@ -253,7 +253,7 @@ def _record(member: _Member, runtime: Runtime) -> RolloutRecord:
         latency_s=rollout.latency_s,
         seed=rollout.seed,
         prompt_digest=spec.pack.digest,
-        finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
+        finish_reason=rollout.finish_reason,
         failures=member.failures,
         signs=signs_of(spec, rollout) if spec.key.phase == "eval" else (),
     )

@@ -17,15 +17,13 @@ from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFau
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.learning.reflect import RankedAttempt, contrasts_of, reflect_on_group
 from tfgrpo.tasks.rollout import FinishedRollout
-from tfgrpo.tasks.shapes import Frame, PackText, Trajectory
+from tfgrpo.tasks.shapes import Frame, PackText
 
 LONG = "Always " + "check " * 40 + "the sum."
 
 
 def ranked(reward, *, tokens=5, index=0, output="x", rank=None):
-    rollout = FinishedRollout(
-        f"g/{index}", index, 1, Trajectory(output, ()), None, (), (), Usage(1, 1, tokens), latency_s=0.1
-    )
+    rollout = FinishedRollout(f"g/{index}", index, 1, None, (), (), Usage(1, 1, tokens), 0.1, output)
     return RankedAttempt(rollout, reward, reward if rank is None else rank)
 
 

@@ -17,7 +17,7 @@ from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
 from tfgrpo.tasks.learning.shown import Step, fair_share, first_difference, fitted
 from tfgrpo.tasks.rollout import FinishedRollout
-from tfgrpo.tasks.shapes import Frame, Trajectory
+from tfgrpo.tasks.shapes import Frame
 
 TURNS, CHARS = 20, 1_500
 
@@ -33,9 +33,7 @@ def long_attempt(index, reward, *, parts_at=12):
         for n in range(1, TURNS + 1)
     )
     output = f"Answer: {7 + index}"
-    rollout = FinishedRollout(
-        f"g/{index}", index, 1, Trajectory(output, frames), None, frames, (), Usage(1, 1, 5), latency_s=0.1
-    )
+    rollout = FinishedRollout(f"g/{index}", index, 1, None, frames, (), Usage(1, 1, 5), 0.1, output)
     score = RewardScore("gt", reward, f"answered {7 + index}, reference 7")
     return RankedAttempt(rollout, reward, reward, (score,))
 
