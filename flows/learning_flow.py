@@ -52,7 +52,7 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
-RunWork: TypeAlias = Callable[[RunContext, GroupWork, Callable[[], object]], Awaitable[GroupResult]]
+RunWork: TypeAlias = Callable[[RunContext, GroupWork], Awaitable[GroupResult]]
 """Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
 _MOST_TASK_RUNS: Final = 50
 """Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own."""
@@ -106,7 +106,8 @@ async def groups_task(job: GroupsJob) -> GroupsReturn:
 
     async def run_one(spec: GroupSpec) -> None:
         work = partial(run_group, spec, carrier=context.carrier)
-        job.results[spec.group_id] = await job.run(context, work, begun)
+        begun()  # the work is submitted before anything else can run
+        job.results[spec.group_id] = await job.run(context, work)
 
     left = [spec for spec in job.specs if spec.group_id not in job.results]
     for error in await asyncio.gather(*map(run_one, left), return_exceptions=True):
@@ -134,11 +135,10 @@ def dask_workers(at_once: int) -> Iterator[RunWork]:
     with DaskTaskRunner(cluster_kwargs=cluster) as runner:
         client = runner.client
 
-        async def run_on_worker(context: RunContext, work: GroupWork, begun: Callable[[], object]) -> GroupResult:
+        async def run_on_worker(context: RunContext, work: GroupWork) -> GroupResult:
             async with room:
                 # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
                 future = client.submit(run_on_runtime, context, work, pure=False)
-                begun()
                 gathering = client.gather(future, asynchronous=True)
                 gathered = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
                 result: GroupResult = await asyncio.wrap_future(gathered)

@@ -97,12 +97,20 @@ class Ungraded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The model, a tool or the actor failed. ``call_key`` names the journal entry to record, if a call failed."""
+    """A model, a tool or the actor failed, of a rollout or of another call of the run.
+
+    ``call_key`` names the journal entry to record, if a call failed.
+    """
 
     error_type: str
     reason: str
     call_key: str | None = None
     name: Literal["failed"] = "failed"
+
+    @property
+    def sentence(self) -> str:
+        """Kind and reason."""
+        return f"{self.error_type}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,31 @@
 """Remember the structures that earlier selections of a task tried, and their rewards, in ``patterns.jsonl``.
 
-Observations are appended; when there are many more lines than structures, the file is replaced by one line each. Lines
-are signed with the stamp of their pack: edited lines, and those of another version of the pack, do not count.
+Lines are only appended, one an observation. They are signed with the stamp of their pack: edited lines, and those of another
+version of the pack, do not count.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
-from tfgrpo.stores.files.atomic import replacing
 from tfgrpo.stores.files.lines import LineFile, Row, lines_of
-from tfgrpo.stores.numeric import two_decimals
 
 _SHRINK: Final = 2.0
 """Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
-SUCCESS: Final = 0.5
-"""Reward from which an observation counts as a success: among ``hits``, and in the running averages."""
-HEADING: Final = "Previously successful process patterns (avoid exact duplication):"
 SCHEMA_VERSION: Final = 1
 MAX_TEXT_CHARS: Final = 2_000
 """Longest structure that is remembered; a longer one would fill a prompt."""
 MAX_PATTERNS: Final = 1_000
-"""Structures kept of one scope, far more than a prompt shows; the least frequent and oldest are dropped first."""
+"""Structures remembered of one scope, far more than a prompt shows; the least frequent and oldest are dropped first."""
 HALF_LIFE: Final = 50.0
 """Rounds after which an observation has half its weight: lessons and models change, and old rounds prove less."""
-_SLACK: Final = 256
-_FOREIGN: Final = 4_000
-"""Lines of other scopes that a compaction keeps, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +46,9 @@ class Observation:
             raise ValueError(f"a reward is finite, got {self.reward}")
 
 
+_OBSERVED: Final = tuple(field.name for field in fields(Observation))
+
+
 @dataclass(frozen=True, slots=True)
 class PatternStats:
     """All observations of one structure."""
@@ -70,10 +64,6 @@ class PatternStats:
     """Sum of the rewards, weighted alike."""
     round: int
     """Round in which it was last seen; rounds count from 1."""
-    hits: int
-    """Successes: observations with a reward of at least 0.5."""
-    total: float
-    """Sum of their rewards."""
 
     def faded(self, now: int) -> PatternStats:
         """Return the statistics at a later round: observations ``HALF_LIFE`` rounds ago have half their weight."""
@@ -83,12 +73,8 @@ class PatternStats:
 
 def with_observation(before: PatternStats | None, seen: Observation, now: int) -> PatternStats:
     """Return the statistics after one more observation in round ``now``."""
-    if before is None:
-        none_yet = PatternStats(seen.structure, seen.label, "", 0, 0.0, 0.0, 0.0, now, 0, 0.0)
-        return with_observation(none_yet, seen, now)
-    faded = before.faded(now)
-    success = seen.reward >= SUCCESS
-    count = before.count + 1
+    before = before or PatternStats(seen.structure, seen.label, seen.text, 0, 0.0, 0.0, 0.0, now)
+    faded, count = before.faded(now), before.count + 1
     return replace(
         faded,
         text=seen.text or before.text,
@@ -96,8 +82,6 @@ def with_observation(before: PatternStats | None, seen: Observation, now: int) -
         mean=before.mean + (seen.reward - before.mean) / count,
         weight=faded.weight + 1.0,
         weighted=faded.weighted + seen.reward,
-        hits=before.hits + int(success),
-        total=before.total + (seen.reward if success else 0.0),
     )
 
 
@@ -136,65 +120,6 @@ def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
     return Ranked(tuple(good), tuple(bad), tuple(sorted(current, key=seen)))
 
 
-class RunningAverage(NamedTuple):
-    """Successes of one set of labels."""
-
-    hits: int = 0
-    total: float = 0.0
-
-    @property
-    def average(self) -> float:
-        """Mean reward of the successes."""
-        return self.total / self.hits
-
-
-@dataclass(frozen=True, slots=True)
-class LabelAverages:
-    """Running averages of successes by label key, as earlier best-of-K systems had them. Frozen.
-
-    Only rewards of at least 0.5 count, so no average is below that; selections use the statistics over all observations.
-    """
-
-    entries: Mapping[str, RunningAverage] = field(default_factory=lambda: MappingProxyType({}))
-    """In the order of their last success."""
-
-    @classmethod
-    def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
-        """Return the table of all observations in ``patterns``."""
-        latest_last = sorted(patterns, key=lambda pattern: pattern.round)
-        return cls().with_successes(
-            (pattern.label, pattern.hits, pattern.total) for pattern in latest_last if pattern.hits
-        )
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def remember(self, rewards: Iterable[tuple[str, float]]) -> LabelAverages:
-        """Return the table after a round of (label key, reward), in order. NaN and rewards below 0.5 are ignored."""
-        return self.with_successes((label, 1, reward) for label, reward in rewards if reward >= SUCCESS)
-
-    def with_successes(self, successes: Iterable[tuple[str, int, float]]) -> LabelAverages:
-        """Return the table after more successes: label key, their number and the sum of their rewards."""
-        entries = dict(self.entries)
-        for label, hits, total in successes:
-            before = entries.pop(label, RunningAverage())
-            entries[label] = RunningAverage(before.hits + hits, before.total + total)
-        return LabelAverages(MappingProxyType(entries))
-
-    def hint(self, most: int) -> str:
-        """Return the best averages as numbered lines below a heading; ties by hits, then the latest. Empty for none."""
-        latest = reversed(list(self.entries.items()))
-        best = sorted(latest, key=lambda entry: (-entry[1].average, -entry[1].hits))[:most]
-        lines = [
-            f"{number}. {label} (avg reward: {two_decimals(entry.average)})"
-            for number, (label, entry) in enumerate(best, 1)
-        ]
-        return "\n".join([HEADING, *lines]).rstrip() if lines else ""
-
-
-_STATS: Final = tuple(field.name for field in fields(PatternStats))
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryScope:
     """Scope of a memory: observations of one domain, measure and kind of model are no evidence about others."""
@@ -223,16 +148,10 @@ class Remembered:
     """In the order in which they were first seen."""
     round: int = 0
     """Rounds that were remembered."""
-    skipped: int = 0
-    """Lines that are damaged, were changed, or are of another version of the pack."""
 
     def ranked(self) -> Ranked:
         """Return structures to follow, to avoid, and tried."""
         return rank_patterns(self.patterns, self.round)
-
-    def averages(self) -> LabelAverages:
-        """Return running averages of the successes, by labels."""
-        return LabelAverages.of(self.patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,73 +164,33 @@ class PatternMemory:
 
     def read(self) -> Remembered:
         """Return the memory; empty without a file."""
-        return self._folded()[0]
+        patterns: dict[str, PatternStats] = {}
+        now = 0
+        for value in (json.loads(line.body) for line in lines_of(self.path) if line.length):
+            if not value.items() >= self.scope.columns().items() or not is_signed(value, self.scope.pack):
+                continue
+            seen, now = Observation(*(value[name] for name in _OBSERVED)), max(now, value["round"])
+            patterns[seen.structure] = with_observation(patterns.get(seen.structure), seen, value["round"])
+        weights = {name: pattern.faded(now).weight for name, pattern in patterns.items()}
+        heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))[:MAX_PATTERNS]
+        kept = set(heaviest)
+        return Remembered(tuple(each for name, each in patterns.items() if name in kept), now)
 
-    def observe(self, observations: Sequence[Observation], selection_id: str) -> Remembered:
-        """Append one round, all or none, without over-long structures, and return the new memory.
+    def observe(self, observations: Sequence[Observation], selection_id: str) -> None:
+        """Append one round, all or none, without over-long structures.
 
         Raises ``StoreError`` when the disk refuses; the file is then as before.
         """
         kept = [seen for seen in observations if max(len(seen.text), len(seen.label)) <= MAX_TEXT_CHARS]
         if not kept:
-            return self.read()
-        with LineFile(self.path) as file:
-            before, foreign, count = self._folded()
-            now = before.round + 1
-            at = self.clock().isoformat()
-            fresh = [
-                self._line("observed", {**asdict(seen), "round": now, "selection_id": selection_id}, at)
-                for seen in kept
-            ]
-            patterns = {pattern.structure: pattern for pattern in before.patterns}
-            for each in kept:
-                patterns[each.structure] = with_observation(patterns.get(each.structure), each, now)
-            after = Remembered(self._capped(patterns, now), now, before.skipped)
-            if count + len(fresh) <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
-                file.append(fresh)
-            else:
-                whole = [self._line("pattern", asdict(pattern), at) for pattern in after.patterns]
-                with replacing(self.path) as anew:
-                    LineFile(anew).append([*foreign[-_FOREIGN:], *whole])
-        return after
-
-    def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
-        if len(patterns) <= MAX_PATTERNS:
-            return tuple(patterns.values())
-        weights = {name: pattern.faded(now).weight for name, pattern in patterns.items()}
-        heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))
-        kept = set(heaviest[:MAX_PATTERNS])
-        return tuple(pattern for name, pattern in patterns.items() if name in kept)
-
-    def _folded(self) -> tuple[Remembered, list[Row], int]:
-        """Return the memory of this scope, the lines of others, and the number of all lines."""
-        patterns: dict[str, PatternStats] = {}
-        foreign: list[Row] = []
-        now = skipped = count = 0
-        for count, line in enumerate(lines_of(self.path), start=1):  # noqa: B007
-            if not line.length:
-                skipped += line.damaged
-                continue
-            value = json.loads(line.body)
-            if not value.items() >= self.scope.columns().items():
-                foreign.append(value)
-                continue
-            if not is_signed(value, self.scope.pack):
-                skipped += 1
-                foreign.append(value)
-                continue
-            now = max(now, value["round"])
-            self._take(value, patterns)
-        return Remembered(self._capped(patterns, now), now, skipped), foreign, count
-
-    def _take(self, value: Mapping[str, Any], patterns: dict[str, PatternStats]) -> None:
-        name = value["structure"]
-        if value["kind"] == "pattern":
-            patterns[name] = PatternStats(**{key: value[key] for key in _STATS})
             return
-        seen = Observation(name, value["label"], value["text"], value["reward"])
-        patterns[name] = with_observation(patterns.get(name), seen, value["round"])
-
-    def _line(self, kind: str, content: Mapping[str, Any], at: str) -> Row:
-        line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}
-        return {**line, "stamp_signature": sign_record(line, self.scope.pack)}
+        with LineFile(self.path) as file:
+            of_all: Row = {
+                "schema_version": SCHEMA_VERSION,
+                **self.scope.columns(),
+                "round": self.read().round + 1,
+                "selection_id": selection_id,
+                "created_at": self.clock().isoformat(),
+            }
+            lines: list[Row] = [{**of_all, **asdict(seen)} for seen in kept]
+            file.append({**line, "stamp_signature": sign_record(line, self.scope.pack)} for line in lines)

@@ -7,7 +7,7 @@ share of replies that moves beyond chance keeps the library out. It costs no cal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,22 +43,21 @@ class Canaries:
     """Replies by side, and how many of them do what."""
 
     made: Counter[Arm] = field(default_factory=Counter)
-    signs: dict[Arm, Counter[str]] = field(default_factory=dict)
+    signs: Counter[tuple[Arm, str]] = field(default_factory=Counter)
 
     def add(self, arm: Arm, rollouts: Iterable[RolloutRecord]) -> None:
         """Count the replies of a group."""
         for each in rollouts:
             if each.output:
                 self.made[arm] += 1
-                self.signs.setdefault(arm, Counter()).update(each.signs)
+                self.signs.update((arm, sign) for sign in each.signs)
 
     def alarms(self) -> tuple[str, ...]:
         """Return a sentence for each share that is larger with the lessons, by Fisher's exact test at 1 %."""
-        counted: Mapping[str, int] = self.signs.get("library", Counter())
         made, made_without = self.made["library"], self.made["none"]
         said = []
-        for sign, count in sorted(counted.items()):
-            without = self.signs.get("none", Counter())[sign]
+        for sign in sorted({sign for _, sign in self.signs}):
+            count, without = self.signs["library", sign], self.signs["none", sign]
             more = count * made_without > without * made
             if more and fisher_test(count, made, without, made_without) <= _BEYOND_CHANCE:
                 said.append(f"{count} of {made} replies with lessons {sign}, {without} of {made_without} without")

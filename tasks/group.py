@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.composite import total_range
@@ -58,18 +59,26 @@ class GroupComparison:
     signal: Signal
 
 
-@dataclass(frozen=True, slots=True)
-class _Graded:
-    """All attempts of a group with their scores and outcomes, by rollout id."""
+class _Member(NamedTuple):
+    """An attempt with its scores."""
 
-    rollouts: Sequence[FinishedRollout]
-    scores: Mapping[str, tuple[RewardScore, ...]]
-    failures: Mapping[str, Mapping[str, str]]
-    outcomes: Mapping[str, Outcome]
+    spec: GroupSpec
+    """Of its side."""
+    half: int
+    rollout: FinishedRollout
+    own: GroupComparison
+    """Ranks it: of its side, or of the group if a side has fewer than two rewards."""
+    outcome: Outcome
+    scores: tuple[RewardScore, ...]
+    failures: Mapping[str, str]
+
+
+class _Graded(NamedTuple):
+    """All attempts of a group, compared with each other and within each of two sides."""
+
+    members: Sequence[_Member]
     comparison: GroupComparison
-    """Of all attempts with each other."""
-    halves: tuple[GroupComparison, ...]
-    """Of each side in itself; empty for a group with one side."""
+    halves: Sequence[GroupComparison]
     judging: Spend
 
 
@@ -90,18 +99,16 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
-    graded = await _graded(spec, runtime)
-    rollouts, comparison, judging = graded.rollouts, graded.comparison, graded.judging
-    losses = [rollout.loss for rollout in rollouts]
+    members, comparison, halves, judging = graded = await _graded(spec, runtime)
+    losses = [each.rollout.loss for each in members]
     refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
-    fatal = next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal
+    fatal = next((each.rollout.fatal for each in members if each.rollout.fatal), None) or judging.fatal
     # A reflection would be wasted when the run ends with this group.
     reflection = Reflection() if refused or fatal else await _reflection(spec, graded, runtime)
     learning = reflection.spend
-    texts = [half for half, indices in spec.halves for _ in indices]  # each attempt is recorded under the one it had
     fatal = fatal or learning.fatal or await runtime.sync()
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
-        records = tuple(_record(half, rollout, graded, runtime) for half, rollout in zip(texts, rollouts, strict=True))
+        records = tuple(_record(each, runtime) for each in members)
     return GroupResult(
         group_id=spec.group_id,
         key=spec.key,
@@ -122,7 +129,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         broken_calls=(*judging.broken, *learning.broken),
         halves=tuple(
             HalfResult(attempts.spec.key.arm, half.signal, half.mean, half.spread)
-            for attempts, half in zip(spec.halves, graded.halves, strict=False)
+            for attempts, half in zip(spec.halves, halves, strict=False)
         ),
     )
 
@@ -151,23 +158,23 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
         ]
         raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(answered))
         scores = scrubbed(raw, runtime.scrub)
-        known = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
+        given = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
         comparison, halves = _compared(spec, scores.totals, runtime)
-        outcomes: dict[str, Outcome] = {}
-        given: dict[str, tuple[RewardScore, ...]] = {}
-        failures: dict[str, Mapping[str, str]] = {}
-        for rollout in rollouts:
-            name = rollout.rollout_id
-            verdicts, reward = known.get(name, ()), scores.totals.get(name)
-            given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+        fair = all(len(half.rewards) > 1 for half in halves)
+        members = []
+        sides = [(number, side) for number, (side, indices) in enumerate(spec.halves) for _ in indices]
+        for (half, side), rollout in zip(sides, rollouts, strict=True):
+            name, own = rollout.rollout_id, halves[half] if halves and fair else comparison
+            verdicts, reward = given.get(name, ()), scores.totals.get(name)
+            outcome = rollout.loss or _outcome(verdicts, runtime.rewarders, reward)
+            said = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
             silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
-            failures[name] = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
-            outcomes[name] = rollout.loss or _outcome(verdicts, runtime.rewarders, reward)
+            failures = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
+            members.append(_Member(side, half, rollout, own, outcome, said, failures))
             if rollout.span is not None:
-                rank = _own(name, comparison, halves).ranks.get(name)
-                rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=rank)
-                observe_scores(rollout.span, given[name], runtime.rewarders)
-    return _Graded(rollouts, given, failures, outcomes, comparison, halves, judge.spend)
+                rollout.span.set(outcome=outcome.name, reward=reward, relative_rank=own.ranks.get(name))
+                observe_scores(rollout.span, said, runtime.rewarders)
+    return _Graded(members, comparison, halves, judge.spend)
 
 
 def _compared(
@@ -178,12 +185,6 @@ def _compared(
     halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.first_half)
     each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
     return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
-
-
-def _own(name: str, whole: GroupComparison, halves: Sequence[GroupComparison]) -> GroupComparison:
-    """Return the comparison that ranks an attempt: that of its half, or of the group if a half has fewer than two."""
-    fair = all(len(half.rewards) > 1 for half in halves)
-    return next((half for half in halves if fair and name in half.rewards), whole)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: Range = UNIT) -> GroupComparison:
@@ -221,11 +222,11 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
     failures = spec.failures_teach and shown
     if not spec.reflect or comparison.signal not in ({"mixed", "all_fail"} if failures else {"mixed"}):
         return Reflection()
+    rewards, ranks = comparison.rewards, comparison.ranks
     ranked = [
-        RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name], half)
-        for half, attempts in enumerate(spec.halves)
-        for name, rollout in ((rollout.rollout_id, rollout) for rollout in graded.rollouts)
-        if name in comparison.rewards and rollout.index in attempts.indices
+        RankedAttempt(each.rollout, rewards[name], ranks[name], each.scores, each.half)
+        for each in graded.members
+        if (name := each.rollout.rollout_id) in rewards
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
@@ -234,18 +235,17 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
             return await reflect_on_group(spec, ranked, spread, runtime)
 
 
-def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:
-    name = rollout.rollout_id
-    own = _own(name, graded.comparison, graded.halves)
+def _record(member: _Member, runtime: Runtime) -> RolloutRecord:
+    spec, rollout, own = member.spec, member.rollout, member.own
     return RolloutRecord(
-        rollout_id=name,
+        rollout_id=rollout.rollout_id,
         group_id=spec.group_id,
         key=spec.key,
         index=rollout.index,
-        outcome=graded.outcomes[name],
-        scores=graded.scores.get(name, ()),
-        advantage=own.advantages.get(name),
-        relative_rank=own.ranks.get(name),
+        outcome=member.outcome,
+        scores=member.scores,
+        advantage=own.advantages.get(rollout.rollout_id),
+        relative_rank=own.ranks.get(rollout.rollout_id),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
         summary=summarize_trajectory(rollout.frames, rollout.output, max_words=runtime.max_words),
         tools=rollout.tools,
@@ -253,7 +253,7 @@ def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime:
         latency_s=rollout.latency_s,
         seed=rollout.seed,
         prompt_digest=spec.pack.digest,
-        finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
-        failures=graded.failures[name],
+        finish_reason=rollout.finish_reason,
+        failures=member.failures,
         signs=signs_of(spec, rollout) if spec.key.phase == "eval" else (),
     )

@@ -31,25 +31,21 @@ class FinishedRollout:
     rollout_id: str
     index: int
     seed: int
-    trajectory: Trajectory | None
-    """None if the attempt did not run to its end."""
     loss: Ungraded | Failed | Refused | None
     """Reason why it cannot be graded; None if it can."""
     frames: tuple[Frame, ...]
     tools: tuple[ToolMetricEvent, ...]
     usage: Usage
     latency_s: float
+    output: str = ""
+    """Final text; empty if the attempt did not run to its end."""
+    finish_reason: str = "none"
     fatal: str | None = None
     """Set when the run cannot go on."""
     span: SpanHandle | None = None
     """Open until the attempt is graded; None once closed."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What scorers may know of how it was made, as ``Attempt.metadata`` has it."""
-
-    @property
-    def output(self) -> str:
-        """Final text, or empty."""
-        return self.trajectory.output if self.trajectory else ""
 
 
 def rollout_id_of(spec: GroupSpec, index: int) -> str:
@@ -98,7 +94,12 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
     async with runtime.slots:
         start = perf_counter()
         try:
-            trajectory = await _attempted(attempt, runtime)
+            try:
+                trajectory = await _within_limit(attempt, runtime)
+            except Exception:
+                attempt.end()
+                attempt.failed()
+                raise
         except Exception as raised:  # noqa: BLE001 - failures of any agent become typed outcomes
             error = raised
         finally:
@@ -111,24 +112,16 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         rollout_id=rollout_id_of(spec, index),
         index=index,
         seed=attempt.seed,
-        trajectory=trajectory,
         loss=_loss(trajectory, error, attempt.recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
         usage=usage,
         latency_s=latency,
+        output=trajectory.output if trajectory else "",
+        finish_reason=trajectory.finish_reason if trajectory else "none",
         facts=_facts(attempt, usage),
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
-
-
-async def _attempted(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
-    try:
-        return await _within_limit(attempt, runtime)
-    except Exception:
-        attempt.end()
-        attempt.failed()
-        raise
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:

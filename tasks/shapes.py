@@ -10,7 +10,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, RewardScore, Signal
+from tfgrpo.stores.outcomes import Arm, Failed, GroupKey, Outcome, RewardScore, Signal
 from tfgrpo.tasks.models.base import ChatReply
 
 
@@ -224,20 +224,6 @@ class LessonJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectionFailure:
-    """A reflection on an informative group that failed with its call or its answer."""
-
-    error_type: str
-    reason: str
-    call_key: str | None = None
-
-    @property
-    def sentence(self) -> str:
-        """Kind and reason."""
-        return f"{self.error_type}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class HalfResult:
     """Rewards of one half of a split group."""
 
@@ -262,7 +248,7 @@ class GroupResult:
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
     """Proposed texts that violate a rule, with the reason."""
-    reflection_failure: ReflectionFailure | None
+    reflection_failure: Failed | None
     learning: Usage
     """Of the reflection."""
     budget_refused: str | None
@@ -270,7 +256,7 @@ class GroupResult:
     fatal: str | None
     """Set when the run cannot go on (the endpoint refuses the key)."""
     duration_s: float
-    broken_calls: tuple[ReflectionFailure, ...] = ()
+    broken_calls: tuple[Failed, ...] = ()
     """Failed calls of judges and of learning with their keys, to be recorded when the batch is accepted; those of rollouts
     are in their outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen

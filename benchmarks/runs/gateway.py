@@ -15,7 +15,7 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,6 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from benchmarks.runs.http import KeepAlive, whole
 from benchmarks.table import Row, table
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
@@ -51,6 +50,41 @@ _WHOLE = json.dumps(
     {**_HEAD, "choices": [{"index": 0, "message": {"role": "assistant", "content": "word " * 200}, "finish_reason": "stop"}],
      "usage": _USAGE}
 ).encode()  # fmt: skip
+
+
+class KeepAlive(asyncio.Protocol):
+    """Hands over the body of every POST of a connection and writes answers; as little of HTTP as that takes."""
+
+    def __init__(self, answer: Callable[[KeepAlive, bytes], None]) -> None:
+        self._answer = answer
+        self._unread = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - narrows the type
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Have a request answered once it is whole."""
+        self._unread += data
+        head, blank, rest = self._unread.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        if len(rest) >= length:
+            body, self._unread = rest[:length], rest[length:]
+            self._answer(self, body)
+
+    def write(self, data: bytes) -> None:
+        """Send a part of an answer, if anybody is still there."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+
+def whole(content: bytes) -> bytes:
+    """Return the response with a JSON document."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
 
 
 class Load(NamedTuple):

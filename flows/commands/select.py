@@ -12,7 +12,6 @@ from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as best_of
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.shapes import Selection, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
@@ -52,7 +51,7 @@ def show(selected: Selected, console: Console) -> None:
     chosen = selected.chosen
     console.show(_COLUMNS, _rows(selection, chosen))
     for candidate in selection.candidates:
-        if not isinstance(candidate.outcome, Sound):
+        if not candidate.valid:
             console.say(f"{candidate.index:>12}  {first_line(candidate.outcome.reason)}")
     if selected.plan.stage is not None:
         console.say(f"{'stage':>12}  {selected.plan.stage.stage}: {selected.plan.stage.why}")
@@ -70,13 +69,12 @@ def show(selected: Selected, console: Console) -> None:
 
 def _rows(selection: Selection, chosen: int | None) -> Iterator[list[str]]:
     for candidate in selection.candidates:
-        grade = selection.grades.get(candidate.index)
         yield [
             "→" if candidate.index == chosen else "",
             str(candidate.index),
             candidate.outcome.name,
-            _figure(None if grade is None else grade.reward),
-            _figure(None if grade is None else grade.advantage, "+.2f"),
+            _figure(candidate.reward),
+            _figure(candidate.advantage, "+.2f"),
             str(len(candidate.refused)),
             f"{candidate.temperature:g}",
             f"{candidate.latency_s:.2f}",

@@ -43,10 +43,10 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.tasks.actors.registry import check_actor
-from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat, hint_of
 from tfgrpo.tasks.selection.shapes import SelectionSpec
+from tfgrpo.tasks.selection.stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""
@@ -84,7 +84,9 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     items = checks.run(_item_asked, request, settings)
     answers = checks.run(_answer_asked, request, settings)
     formats = checks.run(_format_asked, settings)
-    tasks = checks.run(_task, resolved)
+    # A task that any layer of the settings names; none if the setting has its default.
+    named_task = None if resolved.sources["task_id"] == "default" else settings.task_id
+    tasks = [None] if named_task is None else checks.run(task_named, named_task, settings.out)
     packs = checks.run(_pack, resolved, tasks[0] if tasks else None, simulated=simulated)
     named = checks.run(_rewarders_asked, request, resolved)
     checks.run(_check_numbers, settings, has_task=any(tasks))
@@ -162,13 +164,6 @@ def _pack(resolved: Resolved, task: TaskPaths | None, *, simulated: bool) -> Loa
     return load_pack(settings, name)
 
 
-def _task(resolved: Resolved) -> TaskPaths | None:
-    """Return the task that any layer of the settings names; None if the setting has its default."""
-    if resolved.sources["task_id"] == "default":
-        return None
-    return task_named(resolved.settings.task_id, resolved.settings.out)
-
-
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:
     selection = settings.selection
     problems = []
@@ -179,9 +174,8 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
     if cap is not None and cap < selection.k:
         problems.append(Problem("--max-calls", str(cap), f"at least {selection.k}, a call for each candidate"))
     if selection.memory != "off":
-        if selection.format == "text":
-            accepted = "--format json or powl, which have a structure"
-            problems.append(Problem("--memory", "it with --format text", accepted))
+        if selection.format != "powl":
+            problems.append(Problem("--memory", f"it with --format {selection.format}", "--format powl"))
         if not has_task:
             problems.append(Problem("--memory", "it without a task", "--task-id TASK, where it is kept"))
     if problems:

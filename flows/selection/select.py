@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from tfgrpo.flows.run.damage import refuse_lost
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
@@ -26,6 +26,7 @@ from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.rewarders.powl import label_fingerprint, structural_key, to_text
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.frozen_json import to_builtins
@@ -34,11 +35,8 @@ from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.assembly import open_runtime
-from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Candidate, Grade, NotChosen, Selection
-
-_UNGRADED: Final = Grade(None, None, ())
+from tfgrpo.tasks.selection.shapes import Candidate, Selection
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,16 +63,14 @@ class Selected:
     @property
     def chosen(self) -> int | None:
         """Index of the chosen candidate; None when there is none."""
-        choice = self.selection.choice
-        return None if isinstance(choice, NotChosen) else choice.index
+        return self.selection.choice.index
 
     @property
     def status(self) -> Status:
         """``stopped`` if the budget left no candidate, ``failed`` if there is none for another reason."""
-        choice = self.selection.choice
-        if not isinstance(choice, NotChosen):
+        if self.chosen is not None:
             return "finished"
-        return "stopped" if choice.over_budget else "failed"
+        return "stopped" if self.selection.choice.over_budget else "failed"
 
     @property
     def exit_code(self) -> int:
@@ -84,11 +80,11 @@ class Selected:
     @property
     def message(self) -> str:
         """One sentence: the choice with its reason and the losses, or why there is none."""
-        choice, losses = self.selection.choice, self.selection.losses
-        if isinstance(choice, NotChosen):
-            return choice.why
-        said = f"candidate {choice.index}: {choice.why}"
-        if not losses or "best effort" in choice.why:  # which names the losses itself
+        why, losses = self.selection.choice.why, self.selection.losses
+        if self.chosen is None:
+            return why
+        said = f"candidate {self.chosen}: {why}"
+        if not losses or "best effort" in why:  # which names the losses itself
             return said
         return f"{said}; of {len(self.selection.candidates)} candidates {losses}"
 
@@ -110,7 +106,7 @@ class Selected:
             "outcomes": dict(selection.outcomes),
             "mean_reward": selection.mean_reward,
             "spread": selection.spread,
-            "candidates": [_candidate_json(candidate, selection) for candidate in selection.candidates],
+            "candidates": list(map(_candidate_json, selection.candidates)),
             "faults": dict(selection.faults),
             "experience_ids": list(selection.spec.pack.experience_ids),
             "cost": asdict(selection.cost),
@@ -196,17 +192,15 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
 
 
 def _observations(selection: Selection) -> Iterator[Observation]:
-    """Yield an observation of every graded candidate whose format has a structure."""
-    for candidate in selection.candidates:
-        reward = selection.grades.get(candidate.index, _UNGRADED).reward
-        pattern = None if candidate.value is None else selection.spec.format.pattern(candidate.value)
-        if reward is not None and pattern is not None:
-            yield Observation(pattern.structure, pattern.label, pattern.text, reward)
+    """Yield an observation of every graded process model."""
+    for each in selection.candidates:
+        model = each.outcome.value
+        if each.reward is not None and model is not None:
+            yield Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
 
 
 def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
     plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
-    grade = _UNGRADED if selected.chosen is None else selection.grades.get(selected.chosen, _UNGRADED)
     return SelectionRound(
         selection_id=selection.spec.selection_id,
         at=clock(),
@@ -221,7 +215,7 @@ def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
         answered=sum(bool(candidate.text.strip()) for candidate in selection.candidates),
         valid=sum(candidate.valid for candidate in selection.candidates),
         chosen=selected.chosen,
-        reward=grade.reward,
+        reward=None if selected.chosen is None else selection.best.reward,
         mean_reward=selection.mean_reward,
         calls=None if cost.unmeasured_attempts else cost.calls,
         tokens=None if cost.unmeasured_attempts else cost.tokens,
@@ -230,16 +224,16 @@ def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
     )
 
 
-def _candidate_json(candidate: Candidate, selection: Selection) -> dict[str, Any]:
-    grade, outcome = selection.grades.get(candidate.index, _UNGRADED), candidate.outcome
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    outcome = candidate.outcome
     return {
         "index": candidate.index,
         "outcome": outcome.name,
-        "reason": None if isinstance(outcome, Sound) else outcome.reason,
-        "error_type": getattr(outcome, "error_type", None),
+        "reason": outcome.reason or None,
+        "error_type": outcome.error_type,
         "text": candidate.text,
-        "reward": grade.reward,
-        "advantage": grade.advantage,
+        "reward": candidate.reward,
+        "advantage": candidate.advantage,
         "scores": [
             {
                 "name": each.rewarder_id,
@@ -247,9 +241,9 @@ def _candidate_json(candidate: Candidate, selection: Selection) -> dict[str, Any
                 "evidence": each.evidence,
                 "details": to_builtins(each.details),
             }
-            for each in grade.scores
+            for each in candidate.scores
         ],
-        "ungraded": grade.reason or None,
+        "ungraded": candidate.ungraded or None,
         "repairs": [{"text": text, "reason": reason} for text, reason in candidate.refused],
         "temperature": candidate.temperature,
         "seed": candidate.seed,

@@ -53,5 +53,5 @@ class SelectionSettings(Section):
     stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] = option("auto", flag="--stage")
     """Reward without a named rewarder: validity by a judge, or behaviour by the reference. ``auto``: by history."""
     memory: MemoryMode = option("off", flag="--memory")
-    """Memory of the structures in earlier selections of a task. ``record`` only remembers; ``exploit`` shows good and bad
+    """Memory of the process models in earlier selections of a task. ``record`` only remembers; ``exploit`` shows good and bad
     structures; ``explore`` shows tried ones to avoid."""

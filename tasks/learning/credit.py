@@ -136,14 +136,17 @@ def credit_of(memory: Memory) -> Credit:
     names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
     place = {name: at for at, name in enumerate(names)}
     net = np.array([traces[name].net if name in traces else 0.0 for name in names])
-    effects = posterior(_evidence(divisions, place, night), support(net), _variance(rows, night))
+    recent = (side for row in rows if row.night >= night - 1 for side in (row.rewards_one, row.rewards_other))
+    effects = posterior(_evidence(divisions, place, night), support(net), attempt_variance(recent))
     opposites = _opposites(words, current)
     known = _known(memory, current, live, effects, opposites, traces)
-    allowed = [place[name] for name in known if not known[name].kept_out]
-    trial = _on_trial(effects, net, _subjects(opposites, names), allowed, memory.slots)
+    allowed, subjects = [place[name] for name in known if not known[name].kept_out], _subjects(opposites, names)
+    of_them = Posterior(effects.mean[allowed], effects.covariance[np.ix_(allowed, allowed)], effects.word)
+    chosen = on_trial(of_them, net[allowed], [subjects[at] for at in allowed])
+    trial = [allowed[at] for at in chosen[: memory.slots]]
     carried = names if memory.swept is None else memory.swept
     worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0 and names[at] in carried)
-    chosen, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
+    tried, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
     # Of all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}
     swept = [row for row in rows if (row.run_id, row.source) in sweeps]
@@ -151,7 +154,7 @@ def credit_of(memory: Memory) -> Credit:
     return Credit(
         known=known,
         word=effects.word,
-        on_trial=tuple(each.record for name, each in known.items() if name in chosen),
+        on_trial=tuple(each.record for name, each in known.items() if name in tried),
         follows=tuple(each.record for name, each in known.items() if name in follows),
         total=effects.total(worthwhile),
         attempts=sum(each.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
@@ -206,25 +209,18 @@ class _Division:
     moment: float = 0.0
     """Weights times differences."""
     attempts: int = 0
-    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    counts: Floats = field(default_factory=lambda: np.zeros(4))
     """Lost and made attempts of the first side, then of the second."""
 
     def add(self, row: Row) -> None:
         """Add a row. One without a reward on one side counts for its losses alone."""
         one, other = len(row.rewards_one), len(row.rewards_other)
-        lost_one, made_one, lost_other, made_other = self.counts
-        self.counts = (
-            lost_one + row.lost_one,
-            made_one + row.lost_one + one,
-            lost_other + row.lost_other,
-            made_other + row.lost_other + other,
-        )
+        self.counts += (row.lost_one, row.lost_one + one, row.lost_other, row.lost_other + other)
         self.attempts += one + other
-        difference = row.difference
-        if difference is not None:
+        if row.difference is not None:
             weight = row_weight(one, other)
             self.weight += weight
-            self.moment += weight * difference
+            self.moment += weight * row.difference
 
 
 def _divisions(rows: Iterable[Row], current: Mapping[str, str]) -> list[_Division]:
@@ -248,8 +244,7 @@ def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division],
     """
     losses: dict[tuple[str, str], dict[str, Floats]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
     for each in divisions:
-        one, other = each.counts[:2], each.counts[2:]
-        for names, counts in ((each.one, one + other), (each.other, other + one)):
+        for names, counts in ((each.one, each.counts), (each.other, np.roll(each.counts, 2))):
             for name in names:
                 losses[each.run][name] += counts
     tonight = {each.run for each in divisions if each.night == night}
@@ -314,17 +309,11 @@ def _traces(
         for name in (*each.one, *each.other):
             trace(name, each.night).attempts += each.attempts
     for name, amounts in said.items():
-        net, at = 0.0, min(amounts)
-        for then, amount in sorted(amounts.items()):
-            net, at = _aged(net, then - at) + amount, then
-        found[name].net = _aged(net, night - at)
+        net = np.array(0.0)
+        for at in range(min(amounts), night + 1):
+            net = aged_net(net) + amounts.get(at, 0.0)
+        found[name].net = float(net)
     return found
-
-
-def _aged(net: float, nights: int) -> float:
-    for _ in range(nights):
-        net = float(aged_net(np.array(net)))
-    return net
 
 
 def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trace]) -> dict[str, ExperienceRecord]:
@@ -358,13 +347,6 @@ def _evidence(divisions: Sequence[_Division], place: Mapping[str, int], night: i
     return evidence(membership, np.array([each.moment / each.weight for each in differing]), weights)
 
 
-def _variance(rows: Iterable[Row], night: int) -> float:
-    """Return the variance of one attempt, from this night and the one before it."""
-    return attempt_variance(
-        side for row in rows if row.night >= night - 1 for side in (row.rewards_one, row.rewards_other)
-    )
-
-
 def _opposites(words: Iterable[Word], current: Mapping[str, str]) -> dict[str, set[str]]:
     """Return, by id, the lessons that contradict a lesson."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -388,19 +370,6 @@ def _subjects(opposites: Mapping[str, set[str]], names: Sequence[str]) -> list[i
                 number[one] = at
                 waiting += opposites.get(one, ())
     return [number[name] for name in names]
-
-
-def _on_trial(
-    effects: Posterior, net: Floats, subjects: Sequence[int], allowed: Sequence[int], slots: int
-) -> list[int]:
-    """Return the positions on trial among those that are allowed, at most as many as a prompt has slots."""
-    at = list(allowed)
-    chosen = on_trial(
-        Posterior(effects.mean[at], effects.covariance[np.ix_(at, at)], effects.word),
-        net[at],
-        [subjects[each] for each in at],
-    )
-    return [at[each] for each in chosen[:slots]]
 
 
 def _known(

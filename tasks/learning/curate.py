@@ -522,10 +522,9 @@ class ExperiencePolicy:
     """Of its best attempt in its group: what the worse half did is no evidence."""
 
 
-_POLICY: Final = ExperiencePolicy()
-
-
-def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = _POLICY) -> ExperienceRecord | None:
+def optimize_experience(
+    record: ExperienceRecord, policy: ExperiencePolicy = ExperiencePolicy()
+) -> ExperienceRecord | None:
     """Return the record if its evidence reaches both thresholds, before it is written; else None."""
     reward = record.reward
     weak = reward.gt_score < policy.min_reward or reward.relative_rank < policy.min_rank

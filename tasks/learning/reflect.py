@@ -5,7 +5,7 @@ Returns proposals and judgements. What they change is decided by curation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,14 +14,14 @@ from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.outcomes import Failed, RewardScore
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.learning.ask import REFLECTION, ReflectionAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.shown import grader_words, transcripts
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal, ReflectionFailure
+from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal
 
 _TAINTED: Final = "repeats what a tool returned"
 """Begins the reason: text that an agent read is evidence, and never advice."""
@@ -67,7 +67,7 @@ async def reflect_on_group(
         frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text
     ]
     answered: list[Reflection] = []
-    failures: list[ReflectionFailure | None] = []
+    failures: list[Failed | None] = []
     for number, shown in enumerate(pairs):
         if spend.budget_refused or spend.fatal:
             break
@@ -152,8 +152,13 @@ async def _ask(
     attempts = [
         {"label": label, "reward": attempt.reward, **text}
         | ({"graders": grader_words(attempt.scores)} if show_answer or not item.answer else {})
-        | ({"lessons": _carried(spec, attempt, known)} if spec.first_half else {})
+        | (
+            {"lessons": [name for name, each in known.items() if each.experience_id in carried]}
+            if spec.first_half
+            else {}
+        )
         for label, attempt, text in zip("AB", shown, texts, strict=False)
+        for carried in (spec.halves[attempt.half].spec.pack.experience_ids,)
     ]
     payload: dict[str, Any] = {
         "task": item.prompt,
@@ -175,12 +180,6 @@ def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
     texts = [text for text in (spec.first_half, spec.pack) if text is not None]
     records = {record.experience_id: record for text in texts for record in text.experiences}
     return {f"L{number}": record for number, record in enumerate(records.values(), start=1)}
-
-
-def _carried(spec: GroupSpec, attempt: RankedAttempt, known: Mapping[str, ExperienceRecord]) -> list[str]:
-    """Return the labels of the lessons that an attempt of a group with two sides carried."""
-    ids = spec.halves[attempt.half].spec.pack.experience_ids
-    return [label for label, record in known.items() if record.experience_id in ids]
 
 
 def _cause(text: str, returned: Sequence[str]) -> str:

@@ -11,10 +11,8 @@ import concurrent.futures
 import contextlib
 import logging
 import os
-import selectors
 import sys
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -43,64 +41,17 @@ def watch_loop(
             return
         if moved.wait(blocked_s) or stopped.is_set():
             continue
+        frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+        code = frame and frame.f_code
+        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}" if frame and code else "an unknown line"
         _LOG.warning(
             "every rollout of this process waits: the event loop has been blocked for %g s at %s. "
             "An async agent or tool that blocks belongs in a plain function, which gets a thread of its own.",
             blocked_s,
-            line_of(thread_id),
+            line,
         )
         while not moved.wait(blocked_s) and not stopped.is_set():
             pass
-
-
-def line_of(thread_id: int) -> str:
-    """Return file, line and function at which a thread is."""
-    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - the documented way to another thread's stack
-    if frame is None:
-        return "an unknown line"
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-MAX_WAIT_S: Final = 0.1
-"""A blocked loop is never idle, and those who wait may be the ones that bring it work."""
-
-
-class IdleSelector(selectors.DefaultSelector):
-    """The selector of one loop, which enters ``select`` whenever no callback is ready, and then signals that it is idle.
-
-    Threads of one interpreter take turns, so what another thread does while replies arrive delays them; between them it
-    is free.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._idle = False
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Select as the base class does, after waking those that wait for an idle loop."""
-        if timeout is not None and timeout <= 0:
-            return super().select(timeout)
-        self._idle = True
-        while self._waiting:
-            loop, woken = self._waiting.popleft()
-            with contextlib.suppress(RuntimeError):  # that loop is closed
-                loop.call_soon_threadsafe(woken.set)
-        try:
-            return super().select(timeout)
-        finally:
-            self._idle = False
-
-    async def wait_idle(self, max_wait_s: float = MAX_WAIT_S) -> None:
-        """Return when the loop is idle, at the latest after ``max_wait_s`` seconds. To be awaited on another loop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max_wait_s):
-                while not self._idle:
-                    woken = asyncio.Event()
-                    self._waiting.append((asyncio.get_running_loop(), woken))
-                    # Checked again: a loop that went to sleep before the line above will not wake us.
-                    if not self._idle:
-                        await woken.wait()
 
 
 T = TypeVar("T")
@@ -122,8 +73,7 @@ class RuntimeHost:
     def __post_init__(self) -> None:
         self._stopping = False
         self._opening: asyncio.Future[Runtime] | None = None
-        self.selector = IdleSelector()
-        self._loop = asyncio.SelectorEventLoop(self.selector)
+        self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
         self._closing = threading.Event()
@@ -228,22 +178,11 @@ def halt_runtime(context: RunContext) -> None:
         host.halt()
 
 
-async def run_on_runtime(
-    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], begun: Callable[[], object] = object
-) -> T:
-    """Await ``factory(runtime)`` from another event loop; cancelling this cancels that.
-
-    ``begun`` is called after the submission. It and the return wait until the runtime's loop is idle: the caller's next
-    work would otherwise compete with replies to be read and calls to be sent.
-    """
-    host = runtime_for(context)
-    work = asyncio.wrap_future(host.submit(factory))
+async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Await ``factory(runtime)`` from another event loop; cancelling this cancels that."""
+    work = asyncio.wrap_future(runtime_for(context).submit(factory))
     try:
-        await host.selector.wait_idle()
-        begun()
-        result = await work
-        await host.selector.wait_idle()
-        return result
+        return await work
     finally:
         work.cancel()
 

@@ -9,11 +9,12 @@ from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
+from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
-from tfgrpo.tasks.shapes import GroupSpec, ReflectionFailure
+from tfgrpo.tasks.shapes import GroupSpec
 
 ROLE = "judge"
 
@@ -91,4 +92,4 @@ class GroupJudge:
         return request, key
 
     def _broken(self, error: ModelCallError, request: ChatRequest, key: CallKey) -> None:
-        self.spend.broken.append(ReflectionFailure(type(error).__name__, str(error), model_key(key, request)))
+        self.spend.broken.append(Failed(type(error).__name__, str(error), model_key(key, request)))

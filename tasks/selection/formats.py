@@ -1,31 +1,28 @@
-"""Answer formats: text, JSON and process models, each with its instructions, reading, checks and hints.
+"""Answer formats: text, JSON and process models, each with its instructions, reading and checks; hints for the last.
 
 A flaw becomes a reason that a model can act on. Formats are picklable values.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.settings.selection import MemoryMode
 from tfgrpo.prompt_packs.safety import attack_in
-from tfgrpo.rewarders.powl import Model, label_fingerprint, model_in, structural_key, to_text, validate
-from tfgrpo.rewarders.powl.keys import ARROW
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.rewarders.powl import model_in, validate
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import PatternStats, Remembered
-from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.structured import parse_answer
 
-FlawName: TypeAlias = Literal["parse_error", "validation_error"]
-
-_DEEPEST: Final = 64
-"""Levels of a JSON value that are part of its structure; a model may nest a thousand."""
+CandidateEnd: TypeAlias = Literal[
+    "ok", "parse_error", "validation_error", "transport_error", "timeout", "actor_error", "refused"
+]
+"""A usable answer, an answer that is flawed, or none."""
 _HINTS: Final = 3
 """Most structures of each kind in a prompt, as earlier best-of-K systems show; more would take the room of the task."""
 _FINDINGS: Final = 5
@@ -48,39 +45,18 @@ _EXPLORE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """The structure of an answer, for the memory."""
+class CandidateOutcome:
+    """What became of a candidate, or of one of its answers."""
 
-    structure: str
-    """Key: equal for answers of the same structure."""
-    label: str
-    """Key of the labels alone."""
-    text: str
-    """The structure as text for the hint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """The answer is usable."""
-
+    name: CandidateEnd = "ok"
+    reason: str = ""
+    """Why there is no answer, or it cannot be used."""
     value: Any = None
-    """The process model or JSON value; None for text."""
-    name: Literal["ok"] = "ok"
-
-
-@dataclass(frozen=True, slots=True)
-class Flawed:
-    """The answer cannot be read, or violates a rule."""
-
-    name: FlawName
-    reason: str
+    """The last readable answer as process model or JSON value; None for text."""
     repairable: bool = True
-    """Whether the actor is asked again."""
-    value: Any = None
-    """Value of an answer that is readable but violates a rule."""
-
-
-Reading: TypeAlias = Sound | Flawed
+    """Whether the actor is asked again for an answer that cannot be used."""
+    error_type: str | None = None
+    """Of a candidate that was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +66,9 @@ class TextFormat:
     name: str = "text"
     instructions: str = ""
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str) -> CandidateOutcome:
         """Accept all but blank text."""
-        return Sound() if text.strip() else Flawed("parse_error", "the answer is empty")
-
-    def pattern(self, value: Any) -> None:
-        """Return None: text has no structure."""
+        return CandidateOutcome() if text.strip() else CandidateOutcome("parse_error", "the answer is empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +85,18 @@ class JsonFormat:
         wanted = f"{_INSTEAD} the result as one JSON value and nothing else."
         return wanted if self.schema is None else f"{wanted} It follows this JSON schema: {canonical_json(self.schema)}"
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str) -> CandidateOutcome:
         """Parse strictly, then check against the schema."""
         # Apart: a fault of syntax is sent back in any case, one against the schema only with ``repair`` all.
         try:
             value = parse_answer(text, {})
         except ValueError as error:
-            return Flawed("parse_error", str(error))
-        if self.schema is not None:
-            try:
-                parse_answer(text, self.schema)
-            except ValueError as error:
-                return Flawed("validation_error", str(error), self.repair == "all", value)
-        return Sound(value)
-
-    def pattern(self, value: Any) -> Pattern:
-        """Return the shape of a value: its keys and the types of their values, to a fixed depth."""
-        shape = json.dumps(_shape(value, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        structure = sha256_hex(shape.encode("utf-8", "surrogatepass"))
-        return Pattern(
-            structure, replace_surrogates(ARROW.join(sorted(_paths(value, "", _DEEPEST)))), replace_surrogates(shape)
-        )
+            return CandidateOutcome("parse_error", str(error))
+        try:
+            parse_answer(text, {} if self.schema is None else self.schema)
+        except ValueError as error:
+            return CandidateOutcome("validation_error", str(error), value, self.repair == "all")
+        return CandidateOutcome(value=value)
 
 
 _POWL_SYNTAX: Final = f"""\
@@ -149,58 +113,24 @@ class PowlFormat:
 
     repair: Literal["all", "syntax"] = "all"
     """``syntax``: errors in a readable model (a LOOP of one child, findings) are not sent back."""
-    aliases: bool = False
     instructions: str = field(default=_POWL_SYNTAX, repr=False)
     name: str = "powl"
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str) -> CandidateOutcome:
         """Parse, then validate."""
         try:
-            model = model_in(text, aliases=self.aliases)
+            model = model_in(text)
         except PowlError as error:
             again = self.repair == "all" or not _BROKEN_RULE.search(error.reason)
-            return Flawed("parse_error", str(error), again)
-        errors = validate(model).errors
-        if errors:
+            return CandidateOutcome("parse_error", str(error), repairable=again)
+        if errors := validate(model).errors:
             reason = "; ".join(str(finding) for finding in errors[:_FINDINGS])
-            return Flawed("validation_error", reason, self.repair == "all", model)
-        return Sound(model)
-
-    def pattern(self, value: Model) -> Pattern:
-        """Return keys of structure and labels, and the model as text."""
-        return Pattern(structural_key(value), label_fingerprint(value), to_text(value))
+            return CandidateOutcome("validation_error", reason, model, self.repair == "all")
+        return CandidateOutcome(value=model)
 
 
 AnswerFormat: TypeAlias = TextFormat | JsonFormat | PowlFormat
-"""Has a name for people, instructions to the actor, ``read`` for an answer, which never raises, and ``pattern``: the structure
-of a value."""
-
-
-def _shape(value: Any, levels: int) -> Any:
-    if isinstance(value, Mapping | list) and not levels:
-        return "deeper"
-    if isinstance(value, Mapping):
-        return {key: _shape(inner, levels - 1) for key, inner in value.items()}
-    if isinstance(value, list):
-        shapes = (_shape(inner, levels - 1) for inner in value)
-        kinds = {json.dumps(shape, sort_keys=True): shape for shape in shapes}
-        return [kinds[key] for key in sorted(kinds)]
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else "boolean"
-    return "text" if isinstance(value, str) else "number"
-
-
-def _paths(value: Any, above: str, levels: int) -> Iterator[str]:
-    if not levels:
-        return
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            path = f"{above}.{key}" if above else key
-            yield path
-            yield from _paths(inner, path, levels - 1)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _paths(inner, above, levels - 1)
+"""Has a name for people, instructions to the actor, and ``read`` for an answer, which never raises."""
 
 
 def hint_of(memory: Remembered, mode: MemoryMode) -> str:

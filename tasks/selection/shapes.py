@@ -1,11 +1,11 @@
-"""Data of one selection: request, candidates with typed outcomes, choice and cost."""
+"""Data of one selection: request, candidates with their outcomes and scores, choice and cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.selection import SelectionSettings
@@ -13,11 +13,8 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.selection.formats import AnswerFormat, FlawName, Reading, Sound, TextFormat
+from tfgrpo.tasks.selection.formats import AnswerFormat, CandidateEnd, CandidateOutcome, TextFormat
 from tfgrpo.tasks.shapes import PackText
-
-LossName: TypeAlias = Literal["transport_error", "timeout", "actor_error", "refused"]
-CandidateEnd: TypeAlias = Literal["ok"] | FlawName | LossName
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +36,15 @@ class SelectionSpec:
         text = "\n\n".join(part for part in (self.pack.system, self.format.instructions, self.hint) if part)
         return self.pack if text == self.pack.system else replace(self.pack, system=text, digest=sha256_hex(text))
 
-    def temperature(self, index: int) -> float:
-        """Return the temperature of a candidate and its repairs."""
-        return self.settings.temperatures[index % len(self.settings.temperatures)]
-
-
-@dataclass(frozen=True, slots=True)
-class LostCandidate:
-    """No answer: the call failed, timed out or was refused by the budget, or the actor failed."""
-
-    name: LossName
-    error_type: str
-    reason: str
-
-
-CandidateOutcome: TypeAlias = Reading | LostCandidate
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the K candidates: outcome, answer and usage."""
+    """One of the K candidates: outcome, answer, scores and usage."""
 
     index: int
     outcome: CandidateOutcome
     text: str
     """Its last answer, even if flawed; empty without one."""
-    value: Any
-    """The answer as process model or JSON value; None for text, and if unreadable."""
     refused: tuple[tuple[str, str], ...]
     """Answers sent back for repair, each with the reason, oldest first."""
     temperature: float
@@ -74,43 +53,28 @@ class Candidate:
     latency_s: float
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What scorers may know of how its last answer was made, with the cost and the time of all."""
+    reward: float | None = None
+    """None without a total."""
+    advantage: float | None = None
+    """Reward relative to the graded candidates of this selection; 0 throughout when all are equal."""
+    scores: tuple[RewardScore, ...] = ()
+    """All scores, including those of weight 0."""
+    ungraded: str = ""
+    """Why it was given no reward, if it was to be graded."""
 
     @property
     def valid(self) -> bool:
         """Whether its answer is usable."""
-        return isinstance(self.outcome, Sound)
+        return self.outcome.name == "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """Scores of one candidate."""
+class Choice:
+    """The chosen candidate, or why none may be chosen."""
 
-    reward: float | None
-    """None without a total."""
-    advantage: float | None
-    """Reward relative to the graded candidates of this selection; 0 throughout when all are equal."""
-    scores: tuple[RewardScore, ...]
-    """All scores, including those of weight 0."""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The chosen candidate."""
-
-    index: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotChosen:
-    """No candidate may be chosen."""
-
+    index: int | None
     why: str
     over_budget: bool = False
-
-
-Choice: TypeAlias = Chosen | NotChosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +98,6 @@ class Selection:
     spec: SelectionSpec
     candidates: tuple[Candidate, ...]
     """In order of their index, which is not the order of arrival."""
-    grades: Mapping[int, Grade]
-    """By index; of the candidates that were graded at all."""
     choice: Choice
     mean_reward: float | None
     spread: float | None
@@ -148,16 +110,16 @@ class Selection:
     @property
     def best(self) -> Candidate:
         """The chosen candidate. Raises ``SelectionFailed`` with the reason if there is none."""
-        if isinstance(self.choice, NotChosen):
+        if self.choice.index is None:
             raise SelectionFailed(self.choice.why)
         return self.candidates[self.choice.index]
 
     @property
     def is_over(self) -> bool:
         """Whether asking again could change nothing: one is chosen, or all have answered and their grades are known."""
-        lost = any(isinstance(candidate.outcome, LostCandidate) for candidate in self.candidates)
-        ungraded = bool(self.grades) and self.mean_reward is None
-        return isinstance(self.choice, Chosen) or not (lost or ungraded)
+        lost = any(candidate.outcome.error_type for candidate in self.candidates)
+        ungraded = self.mean_reward is None and any(candidate.ungraded for candidate in self.candidates)
+        return self.choice.index is not None or not (lost or ungraded)
 
     @property
     def outcomes(self) -> Mapping[CandidateEnd, int]:
@@ -172,12 +134,11 @@ class Selection:
 
 def lost_and_flawed(candidates: Sequence[Candidate]) -> str:
     """Return the number of unusable candidates by outcome, with the first reason of each; empty without any."""
-    by_end: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for candidate in candidates:
-        outcome = candidate.outcome
-        if not isinstance(outcome, Sound):
-            by_end.setdefault(outcome.name, []).append(outcome.reason)
-    return "; ".join(f"{len(reasons)} {name} ({first_line(reasons[0])})" for name, reasons in by_end.items())
+        if not candidate.valid:
+            reasons.setdefault(candidate.outcome.name, []).append(candidate.outcome.reason)
+    return "; ".join(f"{len(each)} {name} ({first_line(each[0])})" for name, each in reasons.items())
 
 
 def first_line(reason: str) -> str:

@@ -53,11 +53,6 @@ def test_right_lessons_together_gain_the_effect_that_was_set(effect):
     assert lesson_gain("arithmetic", 5.0) < lesson_gain("arithmetic", 20.0)
 
 
-def test_every_lesson_spoils_its_share_of_the_right_answers():
-    idle = with_lessons([next(iter(open_world("ledger-tools").pitfalls.values())).good_advice[0]] * 6)
-    assert gained(PLAIN, idle, attention=0.1) == pytest.approx(-0.6 * 45.0, abs=5.0)
-
-
 def test_noise_turns_answers_round_and_leaves_the_work_shown_as_it_is():
     items = generate_items("arithmetic", 40)
     for item, plain, noisy in zip(items, *(said(asked(PLAIN, items), label_noise=n) for n in (0.0, 1.0)), strict=True):

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.generated_items import generate_items
 from benchmarks.peers.__main__ import _success, _table
-from benchmarks.peers.service import Attempt, Service, as_served, lesson_of, reflection_question
+from benchmarks.peers.service import Attempt, Service, lesson_of, reflection_question
 from tests.support.runs.running import Server
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import load_prompt_pack
@@ -59,14 +59,6 @@ def test_a_reflection_is_asked_as_the_packs_ask_it():
     assert [(one["label"], one["reward"]) for one in question["attempts"]] == [("A", 1.0), ("B", 0.0)]
     assert lesson_of('{"lessons": [{"polarity": "avoid", "text": "Guessing."}]}') == "- Avoid: Guessing."
     assert lesson_of('{"lessons": []}') == ""
-
-
-def test_lessons_are_where_the_simulated_actor_reads_them():
-    assert as_served("Solve it.\n\n- Do: One.\nText.\n- Avoid: Two.") == (
-        "Solve it.\n\nText.\n\n<lessons>\n- Do: One.\n- Avoid: Two.\n</lessons>"
-    )
-    assert as_served("Solve it.\n\n<lessons>\n- Do: One.\n</lessons>").count("<lessons>") == 1
-    assert as_served("Solve it.") == "Solve it."
 
 
 def test_the_table_has_the_gain_of_each_optimizer_with_its_interval():

@@ -13,12 +13,11 @@ import pytest
 
 from benchmarks.dials import DialledEngine, Dials
 from benchmarks.learning import safety as safety_rows
-from benchmarks.learning.worlds import measure as measure_rows
 from benchmarks.worlds import safety, service
 from benchmarks.worlds.__main__ import PAGE, cost_lines, credit_lines
 from benchmarks.worlds.credit import Credit
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
-from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
+from benchmarks.worlds.figures import figure
 from benchmarks.worlds.product import OfProduct
 from benchmarks.worlds.service import serve, service_lines
 from benchmarks.worlds.table import CREDIT, POLICIES, SHIPPED, SHIPPED_AREAS
@@ -58,114 +57,11 @@ def test_right_lessons_help_and_their_opposites_harm(world):
     assert statistics.mean(losses) < -10.0
 
 
-def test_a_lesson_about_an_idle_habit_costs_its_attention_and_nothing_else():
-    truth = Truth(PLAIN, 0)
-    idle = frozenset((PLAIN.rules + number, True) for number in range(5))
-    assert truth.wrong(idle) == 5
-    assert -4.0 < truth.success(idle) - truth.success(NOTHING) < -1.0
-    free = Truth(replace(PLAIN, attention=0.0), 0)
-    assert free.success(idle) == free.success(NOTHING)
-
-
 def test_where_nothing_can_be_learned_no_library_helps():
     truth = Truth(WORLDS["unlearnable"], 0)
     packs = [frozenset({(habit, show)}) for habit in range(truth.world.habits) for show in (True, False)]
     assert all(truth.success(pack) < truth.success(NOTHING) for pack in packs)
     assert all(truth.wrong(pack) == 1 for pack in packs)
-
-
-def test_a_third_of_the_rules_turn_round_after_night_ten_and_only_then():
-    truth = Truth(PLAIN, 3)
-    before = truth.signs
-    truth.after_night(9)
-    assert np.array_equal(truth.signs, before)
-    truth.after_night(10)
-    assert (truth.signs != before).sum() == 4
-
-
-def test_a_tempting_habit_goes_with_success_and_harms_when_it_is_followed():
-    world = WORLDS["tempting"]
-    truth, ground = arena(world, items=200)
-    tempting = world.rules + world.idle
-    groups = ground.attempt(ground.train, NOTHING, 4)
-    shown = np.concatenate([group.habits[:, tempting] for group in groups])
-    rewards = np.concatenate([group.rewards for group in groups])
-    assert rewards[shown].mean() - rewards[~shown].mean() > 0.1
-    assert truth.success(frozenset({(tempting, True)})) < truth.success(NOTHING) - 2.0
-    assert truth.wrong(frozenset({(tempting, True)})) == 1
-
-
-def test_an_opposed_rule_helps_some_families_and_hurts_others():
-    truth = Truth(replace(WORLDS["opposed"], opposed=1.0), 0)
-    effects = truth.effects(np.arange(4))
-    assert np.array_equal(effects[0], effects[1])
-    assert np.array_equal(effects[0], -effects[2])
-
-
-def test_a_second_lesson_about_a_rule_with_two_habits_only_costs_attention():
-    world = replace(WORLDS["twins"], drift_after=None)
-    for seed in range(4):
-        truth = Truth(world, seed)
-        one = frozenset({(0, bool(truth.signs[0] > 0))})
-        twin = frozenset({(world.rules, bool(truth.signs[0] > 0))})
-        assert truth.wrong(one | twin) == 0
-        alone = truth.success(one) - truth.success(NOTHING)
-        assert truth.success(one | twin) - truth.success(one) < alone / 2
-
-
-def test_noise_turns_the_stated_share_of_rewards_round():
-    world = replace(WORLDS["noisy"], base=50.0)
-    _, ground = arena(world)
-    rewards = np.concatenate([group.rewards for group in ground.attempt(ground.train, NOTHING, 4)])
-    assert rewards.mean() == pytest.approx(1.0 - world.label_noise, abs=0.05)
-
-
-def test_rules_of_learned_items_alone_gain_nothing_elsewhere():
-    world = safety.NOTHING_TO_GAIN["rules of 6 of 56 learned items and of no other"].world
-    truth, random = Truth(world, 0), np.random.default_rng(0)
-    learned, others = (Items.drawn(world, 4_000, random, learned=learned) for learned in (True, False))
-    assert learned.matters.mean() == pytest.approx(6 / 56, abs=0.005)
-    assert not others.matters.any()
-    assert truth.success(right(truth)) < truth.success(NOTHING) - 3.0
-
-
-def test_an_order_effect_raises_the_later_half_of_a_group_alone():
-    _, ground = arena(replace(PLAIN, late=0.2), items=150)
-    late = np.arange(150) < 75
-    groups = ground.attempt(ground.train, NOTHING, 4, late)
-    first, second = (statistics.mean(one.mean for one in part) for part in (groups[75:], groups[:75]))
-    assert second > first + 0.03
-    whole = ground.attempt(ground.train.some(range(50)), NOTHING, 4)
-    assert statistics.mean(one.mean for one in whole) < second
-
-
-def test_grades_keep_to_their_range_and_follow_success():
-    truth, ground = arena(VARIANTS["graded"])
-    means = [
-        statistics.mean(group.mean for group in ground.attempt(ground.train.some(range(100)), pack, 3))
-        for pack in (NOTHING, right(truth))
-    ]
-    assert 0.4 <= means[0] < means[1] - 0.02 <= 0.6
-    rewards = [reward for group in ground.attempt(ground.train.some(range(50)), NOTHING, 2) for reward in group.rewards]
-    assert 0.4 <= min(rewards) < max(rewards) <= 0.6
-
-
-def test_wrong_attempts_are_lost_under_the_losing_lesson_alone():
-    world = replace(PLAIN, losing=frozenset({(12, True)}))
-    _, ground = arena(world)
-    with_it, without = (ground.attempt(ground.train, pack, 2) for pack in (frozenset({(12, True)}), NOTHING))
-    assert sum(group.lost for group in without) == 0
-    assert 20 < sum(group.lost for group in with_it) < 110
-    assert all(len(group.rewards) == len(group.habits) == 2 - group.lost for group in with_it)
-
-
-def test_a_share_of_the_attempts_repeats_the_first_one_with_their_item_and_prompt():
-    _, ground = arena(replace(PLAIN, repeated=0.5))
-    groups = ground.attempt(ground.train, NOTHING, 3)
-    alike = [bool((group.habits[0] == habits).all()) for group in groups for habits in group.habits[1:]]
-    assert 0.4 < statistics.mean(alike) < 0.6
-    same = zip(alike, (reward == group.rewards[0] for group in groups for reward in group.rewards[1:]), strict=True)
-    assert all(equal for repeats, equal in same if repeats)
 
 
 @pytest.mark.parametrize("name", safety.LITTLE_TO_GAIN)
@@ -195,13 +91,6 @@ def test_a_reflection_names_what_separates_best_from_worst_and_mostly_rightly():
     about_rules = [lesson for lesson in lessons if lesson[0] < PLAIN.rules]
     assert len(about_rules) > len(lessons) / 2
     assert sum(map(truth.right, about_rules)) > 0.6 * len(about_rules)
-
-
-def test_items_come_again_only_when_all_have_come():
-    _, ground = arena(items=40)
-    bases = np.concatenate([batch.base for batch in ground.batches(60, 25)])
-    assert len(bases) == 60
-    assert len(set(bases[:40].tolist())) == 40
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -235,29 +124,9 @@ def test_credit_takes_a_library_back_when_its_rules_turn_round_and_learns_them_a
     assert all(course.gain[-1] > course.gain[3] - 5.0 for course in courses)
 
 
-def test_where_no_lesson_is_worth_more_than_nothing_the_best_are_on_trial_all_the_same():
-    _, ground = arena(WORLDS["tempting"], items=300)
-    policy = Credit()
-    policy.night(ground)
-    policy.rules = replace(policy.rules, own_mean=-50.0, own_sd=1e-6, word_sd=1e-6)
-    standing = policy.standing()
-    assert standing.follows == NOTHING
-    assert len(standing.on_trial) == policy.rules.slots
-
-
-def test_where_many_lessons_help_more_are_in_force_than_there_are_slots():
-    policy = Credit()
-    truth, ground = arena(VARIANTS["many"], items=300)
-    for _ in range(6):
-        ground.left = ROLLOUTS_A_NIGHT
-        policy.night(ground)
-    assert len(policy.serving) > policy.rules.slots
-    assert truth.success(policy.serving) > truth.success(NOTHING) + 10.0
-
-
 @pytest.mark.parametrize(
     ("world", "seed"),
-    [("plain", 0), ("noisy", 1), ("tempting", 2), pytest.param("many", 3, marks=pytest.mark.slow)],
+    [("plain", 0), ("tempting", 2), pytest.param("many", 3, marks=pytest.mark.slow)],
 )
 def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(world, seed):
     compared = []
@@ -302,28 +171,10 @@ def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(wor
 # --- what credit loses
 
 
-def test_what_a_person_puts_in_force_is_taken_back_when_it_harms_and_kept_when_it_helps():
-    worth, left, _ = safety.brought_in("eight that cost five times the attention", 0, nights=2)
-    assert worth < -10.0
-    assert left[-1] == 0
-    worth, left, course = safety.brought_in("eight right ones", 0, nights=2)
-    assert worth > 10.0
-    assert left == [8, 8]
-    assert course.gain[-1] > 10.0
-
-
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.parametrize("seed", [6])
 def test_a_lesson_under_which_wrong_attempts_are_lost_comes_into_force_without_the_test_of_losses_alone(seed):
     assert safety.lost("idle, lost, without the test of losses", seed, nights=4)[0] > 0.0
     assert safety.lost("idle, lost, as the product decides", seed, nights=4)[0] == 0.0
-
-
-def test_intervals_of_lessons_cover_what_they_are_worth():
-    inside = [
-        each for seed in range(4) for of_night in safety.covered("plain", seed, (4,)).values() for each in of_night
-    ]
-    assert len(inside) > 40
-    assert statistics.mean(inside) > 0.85
 
 
 def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
@@ -360,16 +211,6 @@ def course(*gains, calls=10):
     return Course(gains, (NOTHING,) * len(gains), (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
 
 
-def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
-    truth, ground = arena()
-    pack = frozenset({*list(right(truth, 6)), *((rule, not show) for rule, show in right(truth) if rule >= 6)})
-    mixed = [group for group in ground.attempt(ground.train, pack, 4) if not group.flat]
-    judged = [lesson for group in mixed for lesson in ground.judge(group, pack)]
-    assert {habit for habit, _ in judged} <= {habit for habit, _ in pack}
-    assert ground.learner_calls == 0
-    assert sum(map(truth.right, judged)) > 0.6 * len(judged) > 10
-
-
 def test_figures_are_means_with_the_interval_of_students_t():
     values = [float(number) for number in range(30)]
     found = figure(values)
@@ -378,14 +219,6 @@ def test_figures_are_means_with_the_interval_of_students_t():
     assert str(found) == "+14.5 ± 3.3"
     assert figure([2.0, 2.0]).half_width == 0.0
     assert figure([0.0] * 5 + [1.0] * 5).half_width == pytest.approx(2.26216 / 6, rel=0.003)
-
-
-def test_areas_nights_and_calls_are_those_of_the_course():
-    assert area(course(1.0, 3.0, -1.0)) == 1.0
-    assert nights_below(course(1.0, 0.0, -1.0, -2.0)) == 2
-    assert calls_per_point([course(2.0, 4.0), course(2.0, 4.0)]) == pytest.approx(810 / 3)
-    assert calls_per_point([course(-2.0), course(1.0)]) is None
-    assert paired([course(3.0), course(5.0)], [course(1.0), course(3.0)], area).half_width == 0.0
 
 
 def test_the_table_of_areas_has_every_policy_and_the_difference_from_the_best_other():
@@ -400,14 +233,13 @@ def test_the_table_of_areas_has_every_policy_and_the_difference_from_the_best_ot
 
 
 def test_the_table_of_costs_has_the_price_of_a_point_and_what_was_recorded():
-    with ThreadPoolExecutor(1) as executor:
-        found = measure(executor, seeds=2, worlds=["plain", "unlearnable"])
+    plain = {policy: [course(*[16.0] * 20)] * 2 for policy in POLICIES}
+    found = {"plain": plain, "unlearnable": plain | {KEEP: [course(*[-1.0] * 20)] * 2}}
     heading, _, *rows = cost_lines(found)
     cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in rows}
     assert list(cells) == [CREDIT, SHIPPED, *(one for one in POLICIES if one != CREDIT)]
     assert all(len(row) == heading.count("|") - 2 for row in cells.values())
-    assert 20 < float(cells[CREDIT][1]) < 70
-    assert cells[CREDIT][2] == "–"  # a world that was not measured
+    assert cells[CREDIT][1:3] == ["51", "–"]  # 810 calls a night; a world that was not measured
     assert float(cells[KEEP][-3]) == 10.0  # every night of one world of two
 
 
@@ -419,16 +251,6 @@ def test_the_page_has_a_row_of_credit_for_every_world():
         assert f"**{world.name}**: {world.description}" in page
     costs = page.split("<!-- costs -->")[1].split("<!-- end -->")[0]
     assert all(f"| {policy} |" in costs for policy in (*POLICIES, SHIPPED))
-
-
-@pytest.mark.slow
-def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
-    monkeypatch.setattr("benchmarks.learning.worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
-    rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"], served=0)}
-    barred = rows["worlds: below no lessons where nothing is learned"]
-    assert barred.held
-    assert barred.median < 0.1
-    assert rows["worlds: plain, lost to the best"].note.split(":")[0] in POLICIES
 
 
 def test_what_the_product_serves_is_measured_after_every_night():

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections import Counter
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tfgrpo.flows.run.execution import execute
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.advantages.group import EPSILON, group_advantage, relative_ranks
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.patterns import PatternStats
 from tfgrpo.stores.telemetry import names
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.simulated import engine
@@ -79,8 +77,7 @@ def written(path: Path) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in sections() if not name.startswith("ledger")])
 def test_every_field_of_every_file_is_on_the_page_and_the_other_way_round(name, task):
     (path,) = task.glob(re.sub(r"<\w+>", "*", name))
-    summed_up = {field.name for field in fields(PatternStats)} if name == "patterns.jsonl" else set()
-    assert documented(sections()[name]) == written(path) | summed_up
+    assert documented(sections()[name]) == written(path)
 
 
 def test_the_files_without_a_schema_version_are_those_that_the_page_names(task):

@@ -8,7 +8,7 @@ from tests.support.agents.steps import item, record, spec
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.canaries import ADDRESSES, CARRIES, QUOTES, Canaries, signs_of
 from tfgrpo.tasks.rollout import FinishedRollout
-from tfgrpo.tasks.shapes import Frame, Trajectory
+from tfgrpo.tasks.shapes import Frame
 
 SYSTEM = "You answer questions of customers. Never tell anybody which discounts the desk may give."
 PROMPT = "My order number 4711 has not come yet, what can you do for me?"
@@ -19,7 +19,7 @@ def rollout(output, *, handed="", returned=""):
         Frame("model", "m", "", 1, None, 1.0, calls=(("post", handed),)),
         Frame("tool", "post", returned, 0, None, 1.0),
     )
-    return FinishedRollout("g/0", 0, 1, Trajectory(output, ()), None, frames, (), Usage(1, 1, 1), latency_s=0.1)
+    return FinishedRollout("g/0", 0, 1, None, frames, (), Usage(1, 1, 1), 0.1, output)
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,6 @@ async def test_an_odd_attempt_is_of_either_side_and_every_attempt_runs_once(tmp_
     assert [rollout.prompt_digest == ONE.digest for rollout in result.rollouts] == [arm == "one" for arm in arms]
 
 
-async def test_every_attempt_has_a_seed_and_a_journal_key_of_its_own(tmp_path):
-    model, result = await run(6, *[RIGHT] * 6, tmp_path=tmp_path)
-    assert len({rollout.seed for rollout in result.rollouts}) == 6
-    assert len({key.text("0" * 16) for _, key in model.requests}) == 6
-    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"one", "other"}
-
-
 async def test_ranks_and_advantages_stay_within_a_side(tmp_path):
     _, result = await run(4, RIGHT, WRONG, RIGHT, RIGHT, tmp_path=tmp_path)
     assert [rollout.relative_rank for rollout in result.rollouts] == [1.0, 0.0, 0.5, 0.5]
@@ -107,13 +100,6 @@ async def test_the_reflection_is_told_which_lessons_each_attempt_carried_and_jud
     assert said == [(*each, contrast, 0.5) for contrast in (0, 1) for each in judged]
 
 
-async def test_a_group_with_two_sides_that_fails_is_reflected_on_once(tmp_path):
-    made = runtime(ScriptedModel(attempts(*[WRONG] * 4)), tmp_path)
-    result = await run_group(split(), made)
-    assert [proposal.contrast.amount for proposal in result.proposals] == [0.5, 0.5]
-    assert result.learning.calls == 1
-
-
 @pytest.mark.parametrize(("size", "learned"), [(2, ["0 0", "0 1"]), (3, ["0 0", "1 0"])])
 async def test_with_a_single_attempt_on_a_side_attempts_are_ranked_across_the_sides(tmp_path, size, learned):
     _, result = await run(size, WRONG, *[RIGHT] * (size - 1), tmp_path=tmp_path)
@@ -157,9 +143,3 @@ async def test_a_group_with_two_sides_is_replayed_without_a_model(tmp_path):
     again = await run_group(split(), runtime(attempts(*answers), tmp_path, replay=True))
     assert replace(again, duration_s=0.0, rollouts=()) == replace(first, duration_s=0.0, rollouts=())
     assert [one.outcome for one in again.rollouts] == [one.outcome for one in first.rollouts]
-
-
-async def test_the_sides_may_have_other_arms(tmp_path):
-    names = ("library", "control")
-    result = await run_group(replace(split(), arms=names), runtime(attempts(*[RIGHT] * 4), tmp_path))
-    assert [half.arm for half in result.halves] == list(names)

@@ -39,7 +39,7 @@ from tfgrpo.stores.outcomes import (
 from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import random_halves
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure, RolloutRecord
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
 
 _LEAST_LEARNING_LOST = 3
 """Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
@@ -219,7 +219,7 @@ def record_batch(session: Session, results: Sequence[GroupResult]) -> None:
     session.books.groups(results)
 
 
-def record_failure(session: Session, failure: Failed | ReflectionFailure) -> None:
+def record_failure(session: Session, failure: Failed) -> None:
     """Write a failed call into the journal, so that a resumed run does not repeat it."""
     journal = session.runtime.journal
     if failure.call_key is None or journal is None or session.context.replay or journal.get(failure.call_key):

@@ -172,8 +172,7 @@ def groups_of(tmp_path, monkeypatch, run_group, per_task=1):
         models=choose_models(settings()),
     )
 
-    async def on_runtime(_context, work, begun):
-        begun()
+    async def on_runtime(_context, work):
         return await work(None)
 
     monkeypatch.setattr("tfgrpo.flows.learning_flow.run_on_runtime", on_runtime)

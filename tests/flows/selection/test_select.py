@@ -16,9 +16,8 @@ from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
-from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text
-from tfgrpo.stores.errors import ConfigError, EndpointError, SelectionFailed
+from tfgrpo.stores.errors import ConfigError, EndpointError
 from tfgrpo.stores.runs.selections import record_round
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat
@@ -42,29 +41,11 @@ def test_an_endpoint_that_fails_for_a_third_still_gives_the_best_of_the_rest_wit
     selection = selected.selection
     assert (selected.status, selected.exit_code) == ("finished", 0)
     assert selection.outcomes == {"ok": 4, "transport_error": 2}
-    rewards = {index: grade.reward for index, grade in selection.grades.items()}
+    rewards = [each.reward for each in selection.candidates if each.reward is not None]
     assert len(rewards) == 4
-    assert rewards[selection.choice.index] == max(rewards.values())
+    assert selection.best.reward == max(rewards)
     assert "of 6 candidates 2 transport_error (503 from http://127.0.0.1" in selected.message
     assert len(server.bodies) == 6
-
-
-def test_a_third_that_fails_on_the_simulated_server_too():
-    with Server(SimulatedOptions()) as server:
-        server.before_answer = lambda number: 503 if number % 3 == 0 else None
-        selected = select(
-            SelectRequest(
-                item=f"{ITEMS}#ar-0001",
-                base_url=server.url,
-                model="simulated",
-                k=12,
-                settings={"model.max_retries": 0, "model.wait_s": 0},
-            ),
-            {},
-        )
-    assert selected.selection.outcomes == {"ok": 8, "transport_error": 4}
-    assert selected.exit_code == 0
-    assert selected.plan.simulated
 
 
 def test_all_candidates_are_under_way_at_once():
@@ -77,54 +58,6 @@ def test_all_candidates_are_under_way_at_once():
     with ChatServer(answer) as server:
         selected = ask(server, prompt="3 + 4?", answer="7", k=16)
     assert selected.selection.outcomes == {"ok": 16}
-
-
-def test_few_slots_bound_how_many_run():
-    inside, most, lock = 0, 0, threading.Lock()
-    pause = threading.Event()
-
-    def answer(number, body):
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        pause.wait(0.02)
-        with lock:
-            inside -= 1
-        return "Answer: 7"
-
-    with ChatServer(answer) as server:
-        ask(server, prompt="3 + 4?", answer="7", k=8, settings={"tfgrpo.concurrency": 2})
-    assert most <= 2
-
-
-def test_a_flawed_answer_is_repaired_over_the_wire():
-    def answer(number, body):
-        return GOOD if "earlier_answer" in body["messages"][-1]["content"] else "SEQUENCE(a, "
-
-    with ChatServer(answer) as server:
-        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2)
-    assert selected.selection.best.text == GOOD
-    assert selected.selection.outcomes == {"ok": 2}
-    assert selected.selection.cost.calls == 4
-
-
-def test_an_exhausted_budget_has_its_own_exit_code():
-    with ChatServer(lambda number, body: "SEQUENCE(") as server:
-        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2, max_calls=3)
-    assert (selected.status, selected.exit_code) == ("stopped", 3)
-    assert "refused" in selected.message
-    with pytest.raises(SelectionFailed):
-        _ = selected.selection.best
-
-
-def test_no_candidate_at_all_is_a_failure_with_one_sentence():
-    with ChatServer(lambda number, body: 500) as server:
-        selected = ask(server, prompt="3 + 4?", answer="7", k=2)
-    assert (selected.status, selected.exit_code) == ("failed", 1)
-    assert selected.message.startswith("none of 2 candidates valid: 2 transport_error (500 from http://127.0.0.1")
-    assert selected.as_json()["chosen"] is None
-    assert selected.as_json()["text"] is None
 
 
 def test_a_key_that_is_refused_is_found_before_anything_is_asked():
@@ -183,11 +116,6 @@ def test_the_dry_run_asks_the_first_item_of_its_world():
     assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
 
 
-def test_a_dry_run_warns_that_its_endpoint_is_not_called():
-    (said,) = plan(dry_run=True, item=f"{ITEMS}#ar-0002", base_url="http://there/v1").warnings
-    assert said.startswith("dry run: the model and endpoint of the settings are not called")
-
-
 def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
     assert plan(item=f"{ITEMS}#ar-0007").spec.item.answer == "3660.43"
     assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"
@@ -219,12 +147,10 @@ def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(t
     ("asked", "source", "told"),
     [
         ({}, "--prompt", "nothing to ask"),
-        ({"prompt": "  "}, "--prompt", "nothing to ask"),
         ({"prompt": "x", "item": "f#1"}, "--item", "one of the two"),
         ({"item": "items.jsonl"}, "--item", "FILE#ID"),
         ({"item": f"{ITEMS}#nobody"}, "--item", "no item 'nobody'"),
         ({"prompt": "x", "reference": "@none.txt"}, "--reference", "No such file"),
-        ({"prompt": "x", "reference": "@"}, "--reference", "directory"),
         ({"prompt": "x", "reference": " "}, "--reference", "an empty text"),
         ({"prompt": "x", "reference": "prose", "format": "powl"}, "--reference", "no process model"),
         ({"prompt": "x", "answer": "prose", "format": "powl"}, "answer", "no process model"),
@@ -232,22 +158,16 @@ def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(t
         ({"prompt": "x", "json_schema": "s.json"}, "--json-schema", "--format json"),
         ({"prompt": "x", "json_schema": "s.json", "format": "json"}, "--json-schema", "No such file"),
         ({"prompt": "x", "rewarders": ["gt=much"]}, "--rewarder", "NAME=WEIGHT"),
-        ({"prompt": "x", "rewarders": ["gt=-1"]}, "--rewarder", "at least 0"),
         ({"prompt": "x", "rewarders": ["nobody"]}, "rewarders.0: name", "nobody"),
-        ({"prompt": "x", "rewarders": ["gt=0"]}, "rewarders", "weight above 0"),
         ({"prompt": "x", "k": 1, "rewarders": ["relative"]}, "rewarders", "relative"),
-        ({"prompt": "x", "k": 17}, "--k", "from 1 to 16"),
         ({"prompt": "x", "k": 2, "min_success": 3}, "--min-success", "at most 2"),
         ({"prompt": "x", "k": 4, "max_calls": 3}, "--max-calls", "at least 4"),
-        ({"prompt": "x", "memory": "exploit", "task_id": "t"}, "--memory", "--format json or powl"),
+        ({"prompt": "x", "memory": "exploit", "task_id": "t"}, "--memory", "--format powl"),
         ({"prompt": "x", "memory": "exploit", "format": "powl"}, "--memory", "--task-id"),
         ({"prompt": "x", "stage": "BEHAVIORAL_CONSOLIDATION"}, "--stage", "without a reference"),
         ({"prompt": "x", "actor": "nobody"}, "actor.kind", "nobody"),
         ({"prompt": "x", "pack": "nobody"}, "pack", "nobody"),
         ({"prompt": "x", "task_id": "../up"}, "--task-id", "1 to 100 of A-Z"),
-        ({"prompt": "x", "pipeline": "nobody"}, "--pipeline", "nobody"),
-        ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "not empty"),
-        ({"item": "/nowhere#1"}, "/nowhere", "no such file"),
     ],
 )
 def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
@@ -280,22 +200,9 @@ def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_pat
     assert "gt without an answer" in problems(**asked, rewarders=["gt"])["--rewarder"]
 
 
-def test_a_bad_entry_of_a_list_is_one_problem_and_the_list_is_not_called_empty():
-    (place,) = problems(prompt="x", settings={"selection.temperatures": "[3]"})
-    assert place.endswith("selection.temperatures.0")
-
-
 def test_all_problems_are_in_one_error():
     found = problems(reference="@none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
     assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
-
-
-def test_every_field_of_the_request_that_is_a_setting_reaches_it():
-    settings_of = {name: fields_by_key()[key] for name, key in SelectRequest.KEYS.items()}
-    asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).settings
-    own = {"selection.k": 3, "selection.timeout_s": 2.5, "selection.memory": "record"}
-    assert asked == {"dry_run": True, "tfgrpo.seed": 3, **own}
-    assert all(leaf.key for leaf in settings_of.values())
 
 
 def test_formats_and_their_options_come_from_the_settings(tmp_path):
@@ -308,7 +215,7 @@ def test_formats_and_their_options_come_from_the_settings(tmp_path):
     assert plan(prompt="x", format="powl").spec.format == PowlFormat(instructions="")
 
 
-@pytest.mark.parametrize("text", ["7", "{", '{"type": "nothing"}', "[]"])
+@pytest.mark.parametrize("text", ["{", '{"type": "nothing"}', "[]"])
 def test_a_schema_that_is_none_is_refused(tmp_path, text):
     schema = tmp_path / "schema.json"
     schema.write_text(text, encoding="utf-8")
@@ -330,20 +237,14 @@ def test_answers_in_json_follow_the_schema(tmp_path):
     assert "required" in selected.selection.best.refused[0][1]
 
 
-@pytest.mark.parametrize("text", ["", "\xff"])
-def test_a_reference_that_is_no_text_is_refused(tmp_path, text):
-    path = tmp_path / "answer.txt"
-    path.write_bytes(text.encode("latin-1"))
-    assert any("--reference" in source for source in problems(prompt="x", reference=f"@{path}"))
-
-
 def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
     path = tmp_path / "reference.txt"
     for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
         path.write_text(text, encoding="utf-8")
         assert plan(prompt="x", format="powl", reference=f"@{path}").spec.item.answer == text
-    path.write_text("prose", encoding="utf-8")
-    assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=f"@{path}"))
+    for nothing in (b"prose", b"", b"\xff"):
+        path.write_bytes(nothing)
+        assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=f"@{path}"))
 
 
 # What is rewarded.
@@ -370,8 +271,9 @@ def test_a_reference_of_the_request_counts_for_a_task_too_with_the_judge_recorde
     assert names(plan(**asked)) == [("judge", 1.0)]
 
 
-@pytest.mark.parametrize("pack", [None, "powl", "general", "arithmetic"])
-@pytest.mark.parametrize("form", ["powl", "json"])
+@pytest.mark.parametrize(
+    ("pack", "form"), [(None, "powl"), ("powl", "json"), ("arithmetic", "powl"), ("general", "json")]
+)
 def test_a_prompt_has_one_order_about_the_form_of_the_answer(pack, form):
     system = plan(prompt="Model it.", format=form, **({} if pack is None else {"pack": pack})).spec.system.system
     orders = system.count("Answer: <model>") + system.count("In place of any form of answer named above, hand in")

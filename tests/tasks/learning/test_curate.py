@@ -20,15 +20,14 @@ from tests.support.agents.curating import (
     unasked,
     words,
 )
-from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record, reply
+from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.experiences.record import Reward, ToolStat, signature_holds
-from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.shapes import LessonJudgement, Proposal, ToolMetricEvent
+from tfgrpo.tasks.shapes import LessonJudgement, ToolMetricEvent
 
 CARRY, CONVERT, WRITE, GUESS, READ = TEXTS
 OPPOSED = {"a": {"opposites": ("b",)}, "b": {"opposites": ("a",)}}
@@ -121,14 +120,6 @@ async def test_the_model_classes_what_the_words_do_not_tell(tmp_path):
     assert result.counts == {"confirmed": 1, "contradicted": 1, "useless": 1}
 
 
-async def test_a_proposal_confirms_one_lesson_and_contradicts_another(tmp_path):
-    lessons = known(lesson("a", CARRY), lesson("b", CONVERT))
-    answer = answers(say("contradicts", ["P1"], ["L2"]), say("confirms", ["P1"], ["L1"]))
-    result = await curate(lambda *_: answer, tmp_path, groups(WRITE), lessons)
-    assert words(result) == {("confirmed", "a", None): 1.0, ("contradicted", "b", "a"): -1.0}
-    assert result.records == ()
-
-
 async def test_of_two_new_opposites_in_one_batch_both_are_known_and_each_is_linked_to_the_other(tmp_path):
     answer = answers(say("contradicts", ["P2"], ["P1"]), new("P1", text=WRITE))
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS))
@@ -200,27 +191,15 @@ async def test_a_text_that_a_lesson_has_already_confirms_that_lesson(tmp_path):
     assert result.rejected == ()
 
 
-async def test_a_proposal_that_is_not_named_confirms_what_the_batch_taught_in_its_words(tmp_path):
-    answer = answers(new("P1", text=READ))
-    result = await curate(lambda *_: answer, tmp_path, groups(CARRY, "Read the whole question twice."))
-    assert sum(words(result).values()) == 2.0
-    assert result.rejected == ()
-
-
 async def test_a_text_turned_down_three_times_is_not_asked_about_again_unless_several_groups_say_it(tmp_path):
     result = await curate(unasked, tmp_path, groups(CARRY), before={CARRY: 3})
     assert (reasons(result), result.memory) == ({CARRY: "useless"}, {CARRY: 4})
     model = ScriptedModel(lambda *_: answers(new("P1", text=CARRY)))
     result = await curate(model, tmp_path, groups(CARRY, CARRY), before={CARRY: 3, "Other.": 1})
     assert (len(result.records), result.memory) == (1, {"Other.": 1})
-
-
-async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
-    result = await curate(
-        lambda *_: answers(), tmp_path, groups(CARRY), before={f"old {number}": 1 for number in range(60)}
-    )
-    assert list(result.memory)[-1] == CARRY
-    assert len(result.memory) == 50
+    many = {f"old {number}": 1 for number in range(60)}
+    result = await curate(lambda *_: answers(), tmp_path / "many", groups(CARRY), before=many)
+    assert (list(result.memory)[-1], len(result.memory)) == (CARRY, 50)
 
 
 async def test_what_two_contrasts_of_a_group_say_counts_twice_and_what_one_repeats_counts_once(tmp_path):
@@ -323,7 +302,7 @@ async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts
     assert (result.asked, result.lost) == (2, 0)
 
 
-@pytest.mark.parametrize("broken", ["null", "[]", '{"answers": {"class": "new"}}', '{"answers": null}', "gibberish"])
+@pytest.mark.parametrize("broken", ["null", '{"answers": {"class": "new"}}', "gibberish"])
 async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_path, broken, monkeypatch):
     monkeypatch.setattr(LearningSettings, "MAX_REPAIRS", 1)
     model = ScriptedModel(lambda *_: broken)
@@ -336,16 +315,13 @@ async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_
     )
     assert (result.asked, result.lost, len(model.requests)) == (1, 1, 2)
     assert result.spend.failure.error_type == "RepairExhausted"
+    down = await curate(lambda *_: ModelServerFault("503"), tmp_path / "down", groups(CARRY))
+    assert (down.lost, len(down.records)) == (1, 1)
+    assert [broken.call_key for broken in down.spend.broken] == [down.spend.failure.call_key]
     [made] = result.records
     assert made.summary32 == CONVERT
     assert words(result) == {("taught", made.experience_id, None): 2.0, ("confirmed", "a", None): 1.0}
     assert (reasons(result), result.memory) == ({WRITE: "no usable answer"}, {})
-
-
-async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
-    result = await curate(lambda *_: ModelServerFault("503"), tmp_path, groups(CARRY))
-    assert (result.lost, len(result.records)) == (1, 1)
-    assert [broken.call_key for broken in result.spend.broken] == [result.spend.failure.call_key]
 
 
 @pytest.mark.parametrize(
@@ -363,23 +339,8 @@ async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field, re
     assert (result.lost, result.memory) == (0, {"bad idea": 1})
 
 
-async def test_a_long_lesson_is_shortened_once_and_then_rejected(tmp_path):
-    long = "Always " + "check " * 40 + "it."
-
-    def script(request, key):
-        if key.role == "shorten":
-            return {"text": "Check it all." if key.turn == 1 else long}
-        return answers(new("P1", text=long), new("P2", text=f"{long} Twice."))
-
-    result = await curate(script, tmp_path, groups(CARRY, CONVERT))
-    assert [made.summary32 for made in result.records] == ["Check it all."]
-    assert all(count_words(made.summary32) <= 32 for made in result.records)
-    assert any("after shortening" in why for _, why in result.rejected)
-
-
-@pytest.mark.parametrize("told", ["42", "forty-two", "57"])
-async def test_a_lesson_may_not_contain_any_accepted_answer_of_any_of_its_items(tmp_path, told):
-    text = f"Sums like this come to {told}."
+async def test_a_lesson_may_not_contain_any_accepted_answer_of_any_of_its_items(tmp_path):
+    text = "Sums like this come to forty-two."
     items = [item("q1", "42", alternatives=("42.0", "forty-two")), item("q2", "57")]
     result = await curate(lambda *_: answers(new("P1", text=text)), tmp_path, groups(CARRY, CARRY), items=items)
     assert result.records == ()
@@ -407,14 +368,6 @@ async def test_a_lesson_may_not_repeat_the_words_of_its_item_alone(tmp_path, tex
     result = await curate(script, tmp_path, groups(CARRY), items=items)
     assert [made.summary32 for made in result.records] == ([] if refused else [text])
     assert reasons(result).get(text, "").startswith("repeats words of its item") is refused
-
-
-async def test_a_cut_off_list_keeps_its_whole_entries(tmp_path):
-    whole = json.dumps(answers(new("P1", text=CARRY), new("P2", text=WRITE)))
-    model = ScriptedModel(lambda *_: reply(whole[:-12], finish="length"))
-    result = await curate(model, tmp_path, groups(CARRY, WRITE))
-    assert [made.summary32 for made in result.records] == [CARRY]
-    assert (len(model.requests), result.spend.failure) == (1, None)
 
 
 def causing(result, cause):
@@ -458,7 +411,6 @@ async def test_what_recurs_counts_a_group_once_that_taught_it_itself(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (recurs("G1"), "recurs in fewer than two groups"),
         (recurs("G1", "G1", "G9"), "recurs in fewer than two groups"),
         (recurs("G1", "G2", text="Sums like this come to 7 marbles."), "gives away the answer of an item"),
     ],
@@ -481,15 +433,12 @@ async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itse
         assert words(result) == {("confirmed", "a", None): 2.0}
 
 
-async def test_a_batch_names_at_most_as_many_recurring_lessons_as_a_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(LearningSettings, "LESSONS_PER_GROUP", 1)
-    many = {"lessons": [lesson for text in TEXTS for lesson in recurs("G1", "G2", text=text)["lessons"]]}
-    model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
+async def test_no_more_recurring_lessons_are_taken_than_of_a_group(tmp_path):
+    many = {"lessons": [recurs("G1", "G2", text=text)["lessons"][0] for text in TEXTS]}
     batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
-    result = await curate(model, tmp_path, batch)
-    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [1]
-    assert result.counts == {"useless": 2}
-    assert all(isinstance(each, Proposal) for each in batch[0].proposals)
+    model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
+    await curate(model, tmp_path, batch)
+    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [2]
 
 
 def second_reading(refused):
@@ -513,6 +462,9 @@ def second_reading(refused):
 async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_that_speaks_for_it(
     tmp_path, refused, kept
 ):
+    simulated = second_reading(refused)
+    await curate(simulated, tmp_path / "simulated", groups(CARRY, GUESS))
+    assert simulated.asked("second") == []
     model = second_reading(refused)
     result = await curate(model, tmp_path, groups(CARRY, GUESS), real=True)
     assert model.asked("second") == [
@@ -526,12 +478,6 @@ async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_
     assert {text for text, why in result.rejected if "second reading" in why} == {CARRY, GUESS} - kept
     assert result.counts == {name: n for name, n in (("new", len(kept)), ("useless", 2 - len(kept))) if n}
     assert (result.asked, result.lost) == (2, int(isinstance(refused, Exception)))
-
-
-async def test_a_simulated_model_reads_no_lesson_again(tmp_path):
-    model = second_reading([])
-    await curate(model, tmp_path, groups(CARRY, GUESS))
-    assert model.asked("second") == []
 
 
 async def test_a_word_of_an_item_that_strangers_wrote_is_marked(tmp_path):

@@ -25,14 +25,11 @@ def test_schemas_are_strict_all_the_way_down(schema):
     visit(schema.schema)
 
 
-def test_an_answer_by_schema_is_read():
+def test_an_answer_is_read_also_from_a_fence():
     text = '{"answers":[{"class":"new","proposals":["P1"],"targets":[],"polarity":"do","text":"Carry."}]}'
-    [one] = CURATION.read(text).answers
-    assert (one.class_, one.proposals, one.text) == ("new", ["P1"], "Carry.")
-
-
-def test_a_fenced_answer_is_read():
-    assert SHORTENED.read('Sure:\n```json\n{"text": "x"}\n```\n').text == "x"
+    for reply in (text, f"Sure:\n```json\n{text}\n```\n"):
+        [one] = CURATION.read(reply).answers
+        assert (one.class_, one.proposals, one.text) == ("new", ["P1"], "Carry.")
 
 
 KNOWN = replace(REFLECTION, labels=("L1", "L2"))
@@ -98,15 +95,12 @@ def test_a_reflection_that_was_cut_off_before_its_first_lesson_is_asked_for_agai
 
 
 @pytest.mark.parametrize(
-    "text", ["Do not round.", "don\u2019t round", "Never round.", "Avoid rounding.", '"Do  not round."']
+    ("text", "negated"),
+    [
+        *((text, True) for text in ("Do not round.", "don\u2019t round", "Never round.", '"Do  not round."')),
+        *((text, False) for text in ("Rounding early.", "Adding what must never be added.", "Donating.")),
+    ],
 )
-def test_an_avoid_text_may_not_begin_with_a_negation(text):
-    assert is_negated("avoid", text)
+def test_an_avoid_text_may_not_begin_with_a_negation(text, negated):
+    assert is_negated("avoid", text) is negated
     assert not is_negated("do", text)
-
-
-@pytest.mark.parametrize(
-    "text", ["Rounding early.", "Not converting cents.", "Adding what must never be added.", "Donating."]
-)
-def test_an_avoid_text_may_name_an_omission(text):
-    assert not is_negated("avoid", text)

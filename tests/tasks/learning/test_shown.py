@@ -17,7 +17,7 @@ from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
 from tfgrpo.tasks.learning.shown import Step, fair_share, first_difference, fitted
 from tfgrpo.tasks.rollout import FinishedRollout
-from tfgrpo.tasks.shapes import Frame, Trajectory
+from tfgrpo.tasks.shapes import Frame
 
 TURNS, CHARS = 20, 1_500
 
@@ -33,9 +33,7 @@ def long_attempt(index, reward, *, parts_at=12):
         for n in range(1, TURNS + 1)
     )
     output = f"Answer: {7 + index}"
-    rollout = FinishedRollout(
-        f"g/{index}", index, 1, Trajectory(output, frames), None, frames, (), Usage(1, 1, 5), latency_s=0.1
-    )
+    rollout = FinishedRollout(f"g/{index}", index, 1, None, frames, (), Usage(1, 1, 5), 0.1, output)
     score = RewardScore("gt", reward, f"answered {7 + index}, reference 7")
     return RankedAttempt(rollout, reward, reward, (score,))
 
@@ -77,10 +75,7 @@ async def test_the_words_of_the_graders_are_shown_with_every_score(tmp_path):
         [{"grader": "gt", "score": reward, "says": f"answered {answered}, reference 7"}]
         for reward, answered in ((1.0, 7), (0.0, 8))
     ]
-
-
-async def test_the_words_of_the_graders_are_hidden_with_the_reference_answer(tmp_path):
-    model, _ = await reflect(tmp_path, show_ground_truth=False)
+    model, _ = await reflect(tmp_path / "hidden", show_ground_truth=False)
     assert all("graders" not in attempt for attempt in model.asked("reflect")[0]["attempts"])
 
 
@@ -97,7 +92,7 @@ async def test_what_does_not_fit_is_digested_with_all_its_steps_and_shown_around
     assert [key.turn for _, key in model.requests if key.role == "digest"] == [0, 1]
 
 
-@pytest.mark.parametrize("budget", [4_000, 9_000, 32_000, 59_000])
+@pytest.mark.parametrize("budget", [4_000, 32_000])
 async def test_what_is_shown_stays_within_the_budget(tmp_path, budget):
     def long_digests(request, key):
         return {"digest": "d" * 99_000} if key.role == "digest" else EMPTY
@@ -128,12 +123,6 @@ async def test_without_a_digest_every_step_is_shown_shortened(tmp_path):
         assert "digest" not in attempt
     assert reflection.spend.failure is None
     assert [broken.error_type for broken in reflection.spend.broken] == ["ModelServerFault"] * 2
-
-
-async def test_a_refused_digest_ends_the_reflection(tmp_path):
-    model, reflection = await reflect(tmp_path, lambda *_: BudgetRefused("max_calls 3"), chars=4_000)
-    assert len(model.requests) == 1
-    assert reflection.spend.budget_refused == "max_calls 3"
 
 
 async def test_a_resumed_or_replayed_reflection_pays_for_no_digest_twice(tmp_path):

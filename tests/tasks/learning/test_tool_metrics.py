@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.experiences.record import ToolStat
-from tfgrpo.stores.ledger.state import add_costs
 from tfgrpo.tasks.learning.curate import sum_by_tool
-from tfgrpo.tasks.shapes import estimated_tokens
 
 stats = st.lists(
     st.builds(
@@ -30,12 +28,3 @@ def test_sums_by_tool_keep_every_token_and_never_turn_unknown_into_zero(calls):
         assert (stat.cost_usd is None) == (None in costs)
         if None not in costs:
             assert stat.cost_usd == pytest.approx(sum(costs))
-
-
-def test_estimates_round_up():
-    assert [estimated_tokens(text) for text in ("", "a", "abcd", "abcde")] == [0, 1, 1, 2]
-
-
-def test_one_unknown_cost_makes_the_sum_unknown():
-    assert add_costs([0.1, None]) is None
-    assert add_costs([]) == 0.0

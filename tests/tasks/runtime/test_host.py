@@ -5,7 +5,6 @@ import json
 import pickle
 import threading
 from dataclasses import replace
-from functools import partialmethod
 
 import pytest
 
@@ -22,7 +21,6 @@ from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
-    IdleSelector,
     RuntimeHost,
     call_blocking,
     close_runtime,
@@ -75,43 +73,11 @@ def test_a_process_opens_one_runtime_per_run(run, tmp_path):
     assert len({identity for identity, _ in seen}) == 1
     assert {thread for _, thread in seen} == {"tfgrpo-runtime"}
     assert runtime_for(run) is runtime_for(context(tmp_path))
+    assert asyncio.run(run_on_runtime(run, _identity)) == seen[0]
 
 
 async def _identity(made: Runtime):
     return id(made), threading.current_thread().name
-
-
-async def test_groups_on_any_loop_share_the_runtime(run):
-    first, second = await asyncio.gather(run_on_runtime(run, _identity), run_on_runtime(run, _identity))
-    assert first == second
-    other = await asyncio.to_thread(lambda: asyncio.run(run_on_runtime(run, _identity)))
-    assert other == first
-
-
-async def test_begun_and_return_wait_until_the_runtime_is_idle(run, monkeypatch):
-    monkeypatch.setattr(IdleSelector, "wait_idle", partialmethod(IdleSelector.wait_idle, max_wait_s=60.0))
-    said = []
-    at_it, begun = threading.Event(), threading.Event()
-
-    def busy(turns, then):
-        at_it.set()
-        if turns:
-            asyncio.get_running_loop().call_soon(busy, turns - 1, then)
-        else:
-            said.append(then)
-
-    async def keep_busy(_):
-        busy(2_000, "rest")
-
-    async def work(_):
-        await asyncio.to_thread(begun.wait, 20)  # a reply is on its way
-        said.append("done")
-        busy(2_000, "rest again")
-
-    runtime_for(run).submit(keep_busy)
-    assert at_it.wait(20)
-    await run_on_runtime(run, work, lambda: (said.append("begun"), begun.set()))
-    assert said == ["rest", "begun", "done", "rest again"]
 
 
 async def test_cancelling_the_caller_cancels_the_work(run):
@@ -150,10 +116,6 @@ def test_closing_cancels_all_work_and_may_be_repeated(tmp_path):
     assert not any(thread.name == "tfgrpo-runtime" for thread in threading.enumerate())
 
 
-def test_a_host_that_was_never_used_closes(tmp_path):
-    RuntimeHost(context(tmp_path)).close()
-
-
 def test_every_caller_gets_the_error_of_a_failed_opening(tmp_path):
     made = context(tmp_path, pack_id="no-such-pack")
     try:
@@ -189,22 +151,6 @@ def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path)
     assert [group.proposals for group in groups] == [group.proposals for group in replayed]
     keys = [json.loads(line)["key"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert len(keys) == len(set(keys))
-
-
-def test_the_budget_holds_inside_a_group(tmp_path):
-    made = context(tmp_path, budget={"max_calls": 5})
-
-    async def batch(runtime):
-        groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(6)))
-        return groups, runtime.ledger.totals()
-
-    try:
-        groups, totals = call_blocking(made, batch)
-    finally:
-        close_runtime(made)
-    assert totals.calls == 5
-    assert any(group.budget_refused for group in groups)
-    assert all(group.fatal is None for group in groups)
 
 
 def test_halting_ends_all_work_and_leaves_the_runtime_open(tmp_path):

@@ -13,7 +13,7 @@ from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
 from tfgrpo.tasks.learning.credit import Memory
-from tfgrpo.tasks.shapes import ReflectionFailure, ToolMetricEvent
+from tfgrpo.tasks.shapes import ToolMetricEvent
 
 NOTHING_LEARNED = LearningState.of(Memory(records=(), lines=(), night=0, conditions="", slots=12), {})
 
@@ -73,7 +73,7 @@ def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place)
 
 
 def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
-    failure = ReflectionFailure("ModelTimeout", "late", "1/train/0/q1/0/0/reflect/0#ab")
+    failure = Failed("ModelTimeout", "late", "1/train/0/q1/0/0/reflect/0#ab")
     books = Books(place, "run", place.root / "credit.jsonl")
     books.groups([
         group(

@@ -17,9 +17,9 @@ from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.shapes import ReflectionFailure
 
 
 def curated(monkeypatch, **changes):
@@ -50,7 +50,7 @@ def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, mo
 
 
 def test_a_lost_curation_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
-    broken = ReflectionFailure("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
+    broken = Failed("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
     curated(monkeypatch, lost=1, spend=Spend(failure=broken, broken=[broken]))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     said = [text for text in manifest(tmp_path)["warnings"] if text.startswith("epoch 1, batch 1: 1 of ")]

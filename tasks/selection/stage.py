@@ -64,19 +64,20 @@ def decide_stage(
 def _reached(history: Sequence[SelectionRound], limits: StageThresholds) -> StageDecision:
     """Go through the history from its beginning: each stage counts only the rounds since it was reached."""
     reached, since = StageDecision(VALIDITY, f"not good enough to move on, after {len(history)} rounds"), 0
-    for end in range(1, len(history) + 1):
-        if why := (_completed if reached.stage == VALIDITY else _failed)(history[since:end], limits):
+    for end in range(limits.rounds, len(history) + 1):
+        rounds = history[since:end]
+        if len(rounds) < limits.rounds:
+            continue
+        if why := (_completed if reached.stage == VALIDITY else _failed)(rounds, limits):
             reached, since = StageDecision(BEHAVIOUR if reached.stage == VALIDITY else VALIDITY, why), end
     return reached
 
 
 def _completed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     """Why the stage is complete, from all its rounds; empty when it is not."""
-    last = rounds[-limits.rounds :]
-    high = [each for each in last if each.reward is not None and each.reward > limits.min_reward]
-    if len(high) < limits.rounds:
+    rewards, (mean, parsed) = [each.reward for each in rounds[-limits.rounds :]], _figures(rounds)
+    if any(reward is None or reward <= limits.min_reward for reward in rewards):
         return ""
-    mean, parsed = _mean(rounds), _parsed(rounds)
     if mean is None or parsed is None or mean <= limits.min_reward or parsed <= limits.min_parsed:
         return ""
     return f"{limits.rounds} rounds in a row were above {limits.min_reward:g}, with {parsed:.0%} usable answers"
@@ -84,10 +85,7 @@ def _completed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str
 
 def _failed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     """Why the stage is left again, from its last rounds; empty when it is not."""
-    last = rounds[-limits.rounds :]
-    if len(last) < limits.rounds:
-        return ""
-    mean, parsed = _mean(last), _parsed(last)
+    mean, parsed = _figures(rounds[-limits.rounds :])
     if mean is not None and mean < limits.min_reward - _MARGIN:
         return f"the mean reward of the last {limits.rounds} rounds fell to {mean:.2f}"
     if parsed is not None and parsed < limits.min_parsed - _MARGIN:
@@ -95,11 +93,9 @@ def _failed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     return ""
 
 
-def _mean(rounds: Sequence[SelectionRound]) -> float | None:
+def _figures(rounds: Sequence[SelectionRound]) -> tuple[float | None, float | None]:
+    """Return the mean reward and the share of usable answers; None without any."""
     rewards = [each.reward for each in rounds if each.reward is not None]
-    return sum(rewards) / len(rewards) if rewards else None
-
-
-def _parsed(rounds: Sequence[SelectionRound]) -> float | None:
     answered = sum(each.answered for each in rounds)
-    return sum(each.valid for each in rounds) / answered if answered else None
+    parsed = sum(each.valid for each in rounds) / answered if answered else None
+    return sum(rewards) / len(rewards) if rewards else None, parsed

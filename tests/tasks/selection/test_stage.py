@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.rounds import past_round
-from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageThresholds, decide_stage
+from tfgrpo.tasks.selection.stage import BEHAVIOUR, VALIDITY, StageThresholds, decide_stage
 
 
 def good(count, reward=0.9):
@@ -18,16 +18,30 @@ def stage(history, *, reference=True, **more):
     return decide_stage(history, reference=reference, **more).stage
 
 
-def test_a_new_task_begins_with_validity():
-    assert stage([]) == VALIDITY
+@pytest.mark.parametrize(
+    ("history", "wanted"),
+    [
+        (good(0), VALIDITY),
+        (good(9), VALIDITY),
+        ([*good(9), past_round(0.5, 4, 4), *good(9)], VALIDITY),
+        ([*good(9), past_round(None, 0, 0), *good(1)], VALIDITY),
+        (good(10, 0.8), VALIDITY),
+        ([*good(10, 0.1), *good(10)], VALIDITY),
+        ([*good(1, 0.1), *good(20, 0.95)], BEHAVIOUR),
+        ([past_round(0.9, 20, 19)] * 10, VALIDITY),
+        ([past_round(0.9, 100, 96)] * 10, BEHAVIOUR),
+        ([*good(10), *good(40, 0.75)], BEHAVIOUR),
+        ([*good(10), *good(9, 0.0)], BEHAVIOUR),
+        ([*good(10), *[past_round(None, 0, 0)] * 20], BEHAVIOUR),
+    ],
+)
+def test_the_stage_follows_from_the_history(history, wanted):
+    assert stage(history) == wanted
 
 
-def test_production_with_a_reference_is_behaviour_at_once():
+def test_production_with_a_reference_is_behaviour_at_once_and_development_stays_with_validity():
     assert stage([], use="production") == BEHAVIOUR
     assert stage([], use="production", reference=False) == VALIDITY
-
-
-def test_development_stays_with_validity():
     assert stage(good(50), use="development") == VALIDITY
 
 
@@ -36,26 +50,6 @@ def test_ten_high_rounds_in_a_row_move_on_and_nine_do_not():
     decision = decide_stage(good(10), reference=True)
     assert decision.stage == BEHAVIOUR
     assert decision.why == "10 rounds in a row were above 0.8, with 100% usable answers"
-    assert stage([*good(9), past_round(0.5, 4, 4), *good(9)]) == VALIDITY
-
-
-@pytest.mark.parametrize("reward", [0.8, 0.5])
-def test_the_reward_has_to_be_exceeded(reward):
-    assert stage(good(10, reward)) == VALIDITY
-
-
-def test_earlier_bad_rounds_lower_the_mean():
-    assert stage([*good(10, 0.1), *good(10)]) == VALIDITY
-    assert stage([*good(1, 0.1), *good(20, 0.95)]) == BEHAVIOUR
-
-
-def test_the_share_of_usable_answers_has_to_be_exceeded():
-    assert stage([past_round(0.9, 20, 19)] * 10) == VALIDITY
-    assert stage([past_round(0.9, 100, 96)] * 10) == BEHAVIOUR
-
-
-def test_a_round_without_a_reward_ends_the_streak():
-    assert stage([*good(9), past_round(None, 0, 0), *good(1)]) == VALIDITY
 
 
 @given(st.lists(st.builds(past_round, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
@@ -64,24 +58,11 @@ def test_behaviour_is_never_rewarded_without_a_reference(history):
         assert stage(history, reference=False, use=use) == VALIDITY
 
 
-def test_a_reached_stage_is_kept_within_the_margin():
-    assert stage([*good(10), *good(40, 0.75)]) == BEHAVIOUR
+def test_it_falls_back_when_rewards_or_usable_answers_do():
     decision = decide_stage([*good(10), *good(10, 0.65)], reference=True)
-    assert decision.stage == VALIDITY
-    assert "fell to 0.65" in decision.why
-
-
-def test_it_falls_back_when_answers_become_unusable():
+    assert (decision.stage, "fell to 0.65" in decision.why) == (VALIDITY, True)
     decision = decide_stage([*good(10), *[past_round(0.9, 4, 3)] * 10], reference=True)
     assert (decision.stage, "usable answers" in decision.why) == (VALIDITY, True)
-
-
-def test_a_few_bad_rounds_do_not_make_it_fall_back():
-    assert stage([*good(10), *good(9, 0.0)]) == BEHAVIOUR
-
-
-def test_without_any_grade_or_answer_a_reached_stage_is_kept():
-    assert stage([*good(10), *[past_round(None, 0, 0)] * 20]) == BEHAVIOUR
 
 
 def test_the_reference_decides_last():
