@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
 from tfgrpo.stores.files.atomic import replacing
 from tfgrpo.stores.files.lines import LineFile, Row, lines_of
-from tfgrpo.stores.numeric import two_decimals
 
 _SHRINK: Final = 2.0
 """Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
 SUCCESS: Final = 0.5
-"""Reward from which an observation counts as a success: among ``hits``, and in the running averages."""
-HEADING: Final = "Previously successful process patterns (avoid exact duplication):"
+"""Reward from which an observation counts as a success, among ``hits``."""
 SCHEMA_VERSION: Final = 1
 MAX_TEXT_CHARS: Final = 2_000
 """Longest structure that is remembered; a longer one would fill a prompt."""
@@ -136,62 +133,6 @@ def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
     return Ranked(tuple(good), tuple(bad), tuple(sorted(current, key=seen)))
 
 
-class RunningAverage(NamedTuple):
-    """Successes of one set of labels."""
-
-    hits: int = 0
-    total: float = 0.0
-
-    @property
-    def average(self) -> float:
-        """Mean reward of the successes."""
-        return self.total / self.hits
-
-
-@dataclass(frozen=True, slots=True)
-class LabelAverages:
-    """Running averages of successes by label key, as earlier best-of-K systems had them. Frozen.
-
-    Only rewards of at least 0.5 count, so no average is below that; selections use the statistics over all observations.
-    """
-
-    entries: Mapping[str, RunningAverage] = field(default_factory=lambda: MappingProxyType({}))
-    """In the order of their last success."""
-
-    @classmethod
-    def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
-        """Return the table of all observations in ``patterns``."""
-        latest_last = sorted(patterns, key=lambda pattern: pattern.round)
-        return cls().with_successes(
-            (pattern.label, pattern.hits, pattern.total) for pattern in latest_last if pattern.hits
-        )
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def remember(self, rewards: Iterable[tuple[str, float]]) -> LabelAverages:
-        """Return the table after a round of (label key, reward), in order. NaN and rewards below 0.5 are ignored."""
-        return self.with_successes((label, 1, reward) for label, reward in rewards if reward >= SUCCESS)
-
-    def with_successes(self, successes: Iterable[tuple[str, int, float]]) -> LabelAverages:
-        """Return the table after more successes: label key, their number and the sum of their rewards."""
-        entries = dict(self.entries)
-        for label, hits, total in successes:
-            before = entries.pop(label, RunningAverage())
-            entries[label] = RunningAverage(before.hits + hits, before.total + total)
-        return LabelAverages(MappingProxyType(entries))
-
-    def hint(self, most: int) -> str:
-        """Return the best averages as numbered lines below a heading; ties by hits, then the latest. Empty for none."""
-        latest = reversed(list(self.entries.items()))
-        best = sorted(latest, key=lambda entry: (-entry[1].average, -entry[1].hits))[:most]
-        lines = [
-            f"{number}. {label} (avg reward: {two_decimals(entry.average)})"
-            for number, (label, entry) in enumerate(best, 1)
-        ]
-        return "\n".join([HEADING, *lines]).rstrip() if lines else ""
-
-
 _STATS: Final = tuple(field.name for field in fields(PatternStats))
 
 
@@ -229,10 +170,6 @@ class Remembered:
     def ranked(self) -> Ranked:
         """Return structures to follow, to avoid, and tried."""
         return rank_patterns(self.patterns, self.round)
-
-    def averages(self) -> LabelAverages:
-        """Return running averages of the successes, by labels."""
-        return LabelAverages.of(self.patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
     "export": Command(
         "lessons.experiences:export",
         "print the lessons in force in a form that other agents read",
-        option("--to", type=Words("tasks.exports.lessons.forms:LESSON_FORMS"), help="form of the export [text]"),
+        option("--to", type=Words("tasks.exports.lessons:LESSON_FORMS"), help="form of the export [text]"),
         *_own_packs,
     ),
     "import": Command(

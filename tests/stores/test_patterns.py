@@ -21,11 +21,9 @@ from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import (
     MAX_TEXT_CHARS,
-    LabelAverages,
     MemoryScope,
     Observation,
     PatternMemory,
-    RunningAverage,
     rank_patterns,
     with_observation,
 )
@@ -223,48 +221,22 @@ def test_processes_lose_no_observations_of_each_other(tmp_path):
     )
 
 
-# Running averages of successes alone.
-
-
-def number(value):
-    return float(value) if isinstance(value, str) else value
+# Successes.
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_running_averages_and_their_hint_are_those_of_earlier_systems(case):
+def test_successes_by_labels_are_those_of_earlier_systems(case):
     from tfgrpo.rewarders.powl import label_fingerprint, parse_json  # noqa: PLC0415 - a higher floor, for the keys alone
 
-    table = LabelAverages()
-    for candidates, after in zip(case["rounds"], case["after_each_round"], strict=True):
-        models = [(parse_json(each["model_json"]), number(each["reward"])) for each in candidates]
-        table = table.remember([(label_fingerprint(model), reward) for model, reward in models])
-        assert len(table) == after["size"]
-        wanted = {
-            each["fingerprint"]: RunningAverage(each["hits"], number(each["total"])) for each in after["patterns"]
-        }
-        assert dict(table.entries) == wanted
-        assert {label: entry.average for label, entry in table.entries.items()} == {
-            each["fingerprint"]: number(each["average"]) for each in after["patterns"]
-        }
-        if not case["tie_order_is_hash_order"]:
-            for most, hint in after["bias_hint"].items():
-                assert table.hint(int(most)) == hint
-
-
-def test_averages_of_a_memory_equal_those_of_its_rounds(tmp_path):
-    after = memory(tmp_path).observe([seen("s1", 0.6, "a → b"), seen("s2", 1.0, "a → b"), seen("s3", 0.4, "c")], "s1")
-    assert dict(after.averages().entries) == {"a → b": RunningAverage(2, 1.6)}
-
-
-def test_equal_averages_are_ordered_by_hits_then_latest_first(tmp_path):
-    table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
-    assert len(LabelAverages().remember([("a", math.nan)])) == 0
-    names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
-    assert names == ["twice", "later", "once"]
-    kept = memory(tmp_path)
-    kept.observe([seen("s1", 0.75, "b")], "s1")
-    after = kept.observe([seen("s2", 0.75, "a")], "s2")
-    assert [line.split()[1] for line in after.averages().hint(2).splitlines()[1:]] == ["a", "b"]
+    known = {}
+    for now, (candidates, after) in enumerate(zip(case["rounds"], case["after_each_round"], strict=True), 1):
+        for each in candidates:
+            label, reward = label_fingerprint(parse_json(each["model_json"])), float(each["reward"])
+            if math.isfinite(reward):
+                known[label] = with_observation(known.get(label), seen(label, reward), now)
+        wanted = {each["fingerprint"]: (each["hits"], float(each["total"])) for each in after["patterns"]}
+        found = {label: (pattern.hits, pattern.total) for label, pattern in known.items() if pattern.hits}
+        assert found == {label: each for label, each in wanted.items() if math.isfinite(each[1])}
 
 
 @pytest.mark.parametrize(

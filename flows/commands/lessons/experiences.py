@@ -24,7 +24,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import SIMULATED, ExportedLesson, LessonForm, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons import SIMULATED, ExportedLesson, LessonForm, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")

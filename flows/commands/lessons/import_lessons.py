@@ -34,8 +34,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import read_lessons
-from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
+from tfgrpo.tasks.exports.lessons import Screened, imported_record, read_lessons, screen_lessons
 
 _MAX_BYTES: Final = 4 << 20
 _DIGITS: Final = 12
@@ -102,7 +101,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
     why = f"taken in from {source.name}"
     line = f"import-{len(earlier) + 1}"
     taken = [
-        (entry, entry.known or record_of(entry, source.pack, task_id, line, utc_now))
+        (entry, entry.known or imported_record(entry, source.pack, task_id, line, utc_now))
         for entry in source.screened
         if not source.left_out(entry)
     ]
