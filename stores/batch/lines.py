@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, same_content
+from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, without_latency
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
@@ -226,7 +226,7 @@ class ExperienceWindow:
         problems = [
             ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {number}")
             for number, group in known
-            if not same_content(self._groups[group.id], group)
+            if without_latency(self._groups[group.id]) != without_latency(group)
         ]
         if problems:
             raise ShapeError(problems)
