@@ -55,16 +55,6 @@ class ChatMessage(_Part):
             return "".join(part.text for part in self.content)
         return self.content or ""
 
-    @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"a message of role {self.role} has no tool_calls")
-        if self.content is None and not self.tool_calls:
-            raise ValueError("content is required")
-        if (self.tool_call_id is None) is (self.role == "tool"):
-            raise ValueError("tool_call_id belongs to messages of role tool, and to no other")
-        return self
-
 
 class OfferedFunction(_Part):
     """A function that may be called."""
@@ -90,12 +80,6 @@ class _NamedSchema(_Part):
 class _ResponseFormat(_Part):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _NamedSchema | None = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
-        if (self.json_schema is None) is (self.type == "json_schema"):
-            raise ValueError("json_schema belongs to the type json_schema, and to no other")
-        return self
 
 
 class _StreamOptions(_Part):
@@ -154,11 +138,7 @@ class ChatBody(_Part):
         return next((each for each in functions if chosen in (None, each.name)), None)
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options are only allowed when stream is true")
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("max_tokens and max_completion_tokens exclude each other")
+    def _demanded_is_offered(self) -> Self:
         if self.tool_choice not in (None, "auto", "none") and self.demanded is None:
             raise ValueError("tool_choice asks for a tool that is not offered")
         return self

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from tfgrpo.tasks.models.simulated.dialects import Event, SimulatedChat, pieces
+from tfgrpo.tasks.models.simulated.app import Event, SimulatedChat, pieces
 from tfgrpo.tasks.models.wire import called
 
 _IN: Final = "__"
