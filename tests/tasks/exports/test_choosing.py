@@ -135,13 +135,6 @@ def test_nan_is_refused_and_neither_file_is_touched(target, tmp_path):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "before")]
 
 
-def test_the_report_lists_a_bounded_number_of_versions(tmp_path):
-    groups = [group(1.0, 0.0, name=f"g{number}", experience_version=f"v{number}") for number in range(30)]
-    _, report = export(groups, "trl-sft", tmp_path / "x")
-    assert len(report["experience_versions"]) == 20
-    assert report["policy_versions"] == {"m": 30}
-
-
 @pytest.mark.parametrize(
     ("kind", "temperature", "top_p", "complete", "why"),
     [
