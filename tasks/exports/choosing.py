@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
-from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.outcomes import Signal, classify
 
@@ -32,7 +31,7 @@ _DEGENERATE: Final[Mapping[Signal, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export. Raises ``SettingsError`` for values out of range."""
+    """What to export."""
 
     target: Target
     prompt: Literal["as-sent", "bare"] = "as-sent"
@@ -49,14 +48,6 @@ class ExportOptions:
     """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
     min_spread: float = 1e-6
     """Rewards closer together than this (population standard deviation) are the same."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.min_gap < float("inf"):
-            raise SettingsError.one("--min-gap", repr(self.min_gap), "a number from 0")
-        if self.pairs < 1:
-            raise SettingsError.one("--pairs", repr(self.pairs), "a whole number from 1")
-        if self.min_reward is not None and not abs(self.min_reward) < float("inf"):
-            raise SettingsError.one("--min-reward", repr(self.min_reward), "a number")
 
 
 @dataclass(slots=True)
