@@ -20,7 +20,6 @@ PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
 Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
 
-_VERSIONS_KEPT: Final = 20
 _DEGENERATE: Final[Mapping[Signal, str]] = {
     "all_pass": "flat: every attempt has the full reward",
     "all_fail": "flat: no attempt has any reward",
@@ -69,7 +68,7 @@ class ExportReport:
     models: Counter[str] = field(default_factory=Counter)
     """Groups written by policy version."""
     libraries: Counter[str] = field(default_factory=Counter)
-    """Groups written by experience version, for the first twenty versions."""
+    """Groups written by experience version."""
     simulated: int = 0
     """Groups written that the SIMULATED model answered."""
     degenerate: int = 0
@@ -103,9 +102,7 @@ class ExportReport:
         self.degenerate += bool(chosen.degenerate)
         self.simulated += bool(group.metadata.get("simulated"))
         self.models[group.policy_version or "unknown"] += 1
-        version = group.experience_version or "unknown"
-        if version in self.libraries or len(self.libraries) < _VERSIONS_KEPT:
-            self.libraries[version] += 1
+        self.libraries[group.experience_version or "unknown"] += 1
 
 
 @dataclass(frozen=True, slots=True)
