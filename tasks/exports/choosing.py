@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
 from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.outcomes import Signal, classify
@@ -119,12 +120,9 @@ class ChosenGroup:
     @property
     def ranked(self) -> list[Rollout]:
         """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
-
-        def order(rollout: Rollout) -> tuple[float, float, int]:
-            tokens = rollout.completion_tokens
-            return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
-
-        return sorted(self.group.rollouts, key=order)
+        rollouts = self.group.rollouts
+        rewards = [rollout.reward or 0.0 for rollout in rollouts]
+        return [rollouts[at] for at in best_first(rewards, [rollout.completion_tokens for rollout in rollouts])]
 
 
 def choose(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
