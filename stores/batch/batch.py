@@ -244,8 +244,10 @@ class ExperienceBatch:
         for number, group in enumerate(() if problems else self.groups):
             wanted, scored = group_size or group.target_size, len(group.scored)
             if policy == "strict" and not scored == wanted == len(group.rollouts):
-                where = f"group index {number}, id {group.id!r}"
-                problems.append(ShapeProblem("rollouts with a reward", str(wanted), str(scored), where))
+                lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
+                why = f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}" if lost else ""
+                where = f"group index {number}, id {group.id!r}{why}"
+                problems.append(ShapeProblem("rewards", f"{wanted} for this state", str(scored), where))
             if policy in ("drop_group", "resample") and scored < min_group_size:
                 reason = f"{pluralize(scored, 'scored rollout')}, fewer than {min_group_size}"
                 excluded.append(Exclusion(group.id, len(group.rollouts), reason))

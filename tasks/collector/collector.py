@@ -261,8 +261,6 @@ class _Collection:
                 self._checked(*each, range(self.size)) for each in zip(range(len(prompts)), prompts, rows, strict=True)
             ]
         groups = await gathered(self._group(*each) for each in zip(range(len(prompts)), prompts, whole, strict=True))
-        if not self.problems and self.options.ragged == "strict":
-            self.problems.extend(_losses(prompts, groups))
         if self.problems:
             raise ShapeError(self.problems)
         return groups
@@ -411,17 +409,3 @@ def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
     if isinstance(reward, str):
         return replace(rollout, error=reward)
     return rollout if reward is None else replace(rollout, reward=reward.reward, reward_parts=reward.parts)
-
-
-def _losses(prompts: Sequence[RolloutGroup], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
-    """Return a problem for every group with missing rewards, with its first reason."""
-    problems = []
-    for position, (prompt, group) in enumerate(zip(prompts, groups, strict=True)):
-        lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
-        if len(group.scored) < group.target_size:
-            why = f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}" if lost else ""
-            where = f"group index {position}, id {prompt.id or f'g{position}'!r}{why}"
-            problems.append(
-                ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where)
-            )
-    return problems

@@ -208,7 +208,8 @@ RAGGED = (group("whole", (1.0, 0.0, 0.5)), group("short", (1.0, None, 0.0)), gro
 
 def test_strict_names_every_group_that_is_short():
     error = refused(lambda: batch(*RAGGED).shaped("strict"))
-    assert [problem.where for problem in error.problems] == ["group index 1, id 'short'", "group index 2, id 'alone'"]
+    lost = ["group index 1, id 'short'; rollout 1", "group index 2, id 'alone'; rollout 0"]
+    assert [problem.where for problem in error.problems] == [f"{where}: ok, without a reward" for where in lost]
     assert batch(RAGGED[0]).shaped("strict", group_size=3) == (batch(RAGGED[0]), ())
     assert refused(lambda: batch(RAGGED[0]).shaped("strict", group_size=2)).received == "3"
 
