@@ -62,7 +62,7 @@ class SimulatedChat:
     """``/chat/completions``; the other dialects (``translations``) are what differs from it."""
 
     def translated(self, value: Any) -> Any:
-        """Return the chat request that asks the same. Raises pydantic's ``ValidationError``."""
+        """Return the chat request that asks the same. Raises ``LookupError`` or ``TypeError`` for what is no request."""
         return value
 
     def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
@@ -190,6 +190,8 @@ def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, s
         body = ChatBody.model_validate(chat)
     except ValidationError as error:
         raise _Refused(400, refusal(error)) from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _Refused(400, error_body(f"The request is none of this API: {error!r:.200}")) from None
     if body.model != MODEL_NAME:
         raise _unknown_model(body.model)
     return body, digest_of(chat)
