@@ -75,7 +75,7 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ({"top_logprobs": 2}, "top_logprobs"), ({"stream": "yes"}, "stream"),
     ({"tool_choice": "required"}, None),
     ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
-    ({"tools": [{"type": "function", "function": {"name": "größe"}}]}, "tools.0.function.name"),
+    ({"tools": "add"}, "tools"),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     answer = await posted(CHAT, request(**changes))
