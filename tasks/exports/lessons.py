@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
@@ -33,13 +33,12 @@ _LONGEST_NAME: Final = 64
 _ID_DIGITS: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedLesson:
+class ExportedLesson(BaseModel, frozen=True):
     """One lesson, without its record."""
 
-    text: str
-    polarity: Polarity
     id: str = ""
+    says: Polarity
+    text: str
     groups_for: int = 0
     """Groups that taught or confirmed it."""
     groups_against: int = 0
@@ -47,16 +46,16 @@ class ExportedLesson:
     """Effect on the reward as ``effect_json`` has it: in points with its interval, and the attempts behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LessonSet:
+class LessonSet(BaseModel, frozen=True):
     """Lessons in their order, and their origin."""
 
-    lessons: tuple[ExportedLesson, ...]
+    schema_version: Literal[1] = 1
     task_id: str = ""
     domain: str = ""
     pack_id: str = ""
     library_id: str = ""
     simulated: bool = False
+    lessons: tuple[ExportedLesson, ...]
 
 
 def render_lessons(lessons: LessonSet, form: LessonForm) -> str:
@@ -64,31 +63,8 @@ def render_lessons(lessons: LessonSet, form: LessonForm) -> str:
     return _FORMS[form](lessons).rstrip("\n") + "\n"
 
 
-def as_json(lessons: LessonSet) -> dict[str, Any]:
-    """Return lessons and origin as one JSON object."""
-    return {
-        "schema_version": 1,
-        "task_id": lessons.task_id,
-        "domain": lessons.domain,
-        "pack_id": lessons.pack_id,
-        "library_id": lessons.library_id,
-        "simulated": lessons.simulated,
-        "lessons": [
-            {
-                "id": lesson.id,
-                "says": lesson.polarity,
-                "text": lesson.text,
-                "groups_for": lesson.groups_for,
-                "groups_against": lesson.groups_against,
-                "effect": None if lesson.effect is None else dict(lesson.effect),
-            }
-            for lesson in lessons.lessons
-        ],
-    }
-
-
 def _lines(lessons: LessonSet) -> str:
-    return "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons.lessons)
+    return "\n".join(f"- {lesson.says.capitalize()}: {lesson.text}" for lesson in lessons.lessons)
 
 
 def _skill(lessons: LessonSet) -> str:
@@ -111,27 +87,16 @@ def _block(lessons: LessonSet) -> str:
 
 _FORMS: Final[Mapping[LessonForm, Callable[[LessonSet], str]]] = {
     "text": _lines,
-    "json": lambda lessons: json.dumps(as_json(lessons), indent=2, ensure_ascii=False),
+    "json": lambda lessons: lessons.model_dump_json(indent=2),
     "skill-md": _skill,
     "agents-md": lambda lessons: f"## Lessons from earlier attempts\n\n{_block(lessons)}",
 }
 
 
-class _Lesson(BaseModel):
-    says: Polarity
-    text: str
-
-
-class _File(BaseModel):
-    lessons: list[_Lesson] = Field(min_length=1)
-    pack_id: str = ""
-    simulated: bool = False
-
-
 def read_lessons(text: str, *, source: str) -> LessonSet:
-    """Return the lessons of a file of ``as_json``. Raise ``DatasetError`` with every invalid one, or for a file without any."""
+    """Return the lessons of a file in the JSON form. Raise ``DatasetError`` with every invalid one, or without any."""
     try:
-        file = _File.model_validate_json(text, strict=True)
+        lessons = LessonSet.model_validate_json(text, strict=True)
     except ValidationError as error:
         problems = []
         for fault in error.errors(include_url=False):
@@ -139,8 +104,9 @@ def read_lessons(text: str, *, source: str) -> LessonSet:
             accepted = f"lessons as `tfgrpo experiences export --to json` writes them: {fault['msg']}"
             problems.append(Problem(f"{source}: {place[1:]}".rstrip(": "), f"{fault['input']!r:.80}", accepted))
         raise DatasetError(problems) from error
-    lessons = tuple(ExportedLesson(lesson.text, lesson.says) for lesson in file.lessons)
-    return LessonSet(lessons, pack_id=file.pack_id, simulated=file.simulated)
+    if not lessons.lessons:
+        raise DatasetError.one(source, "no lesson", "lessons as `tfgrpo experiences export --to json` writes them")
+    return lessons
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +138,14 @@ def screen_lessons(
         result = screen_lesson(lesson.text, max_words=pack.max_words)
         if isinstance(result, Rejection):
             return Screened(lesson, reason=result.reason)
-        if (lesson.polarity, result.text) in seen:
+        if (lesson.says, result.text) in seen:
             return Screened(lesson, reason="it is in the file twice")
-        seen.add((lesson.polarity, result.text))
+        seen.add((lesson.says, result.text))
         words = lesson_words(result.text)
         like = [record for record, other in live if same_lesson(words, other)]
         like.sort(key=lambda record: record.summary32 != result.text)
-        same = next((record for record in like if record.polarity == lesson.polarity), None)
-        opposite = next((record for record in like if record.polarity != lesson.polarity), None)
+        same = next((record for record in like if record.polarity == lesson.says), None)
+        opposite = next((record for record in like if record.polarity != lesson.says), None)
         return Screened(lesson, result.text, known=same, opposite=opposite)
 
     return tuple(map(screen, lessons))
@@ -190,7 +156,7 @@ def imported_record(entry: Screened, pack: LoadedPack, task_id: str, run_id: str
     stamp = pack_stamp(pack)
     content = {
         "task": task_id,
-        "polarity": entry.lesson.polarity,
+        "polarity": entry.lesson.says,
         "text": entry.text,
         "stamp": [stamp.stamp, stamp.stamped_at],
     }
@@ -206,7 +172,7 @@ def imported_record(entry: Screened, pack: LoadedPack, task_id: str, run_id: str
         group_id="",
         operation="add",
         summary32=entry.text,
-        polarity=entry.lesson.polarity,
+        polarity=entry.lesson.says,
         reward=Reward(gt_score=0.0, relative_rank=0.0),
         stamp_signature="",
         created_at=clock(),

@@ -24,11 +24,17 @@ from tfgrpo.tasks.exports.lessons import (
     screen_lessons,
 )
 
+
+def lesson(text, says, name="", groups_for=0, groups_against=0, effect=None):
+    given = {"groups_for": groups_for, "groups_against": groups_against, "effect": effect}
+    return ExportedLesson(id=name, says=says, text=text, **given)
+
+
 LESSONS = LessonSet(
-    (
-        ExportedLesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
-        ExportedLesson("Taking the tax off twice.", "avoid", "exp-2", 1),
-        ExportedLesson("Say the unit: euros, not cents.", "do", "exp-3"),
+    lessons=(
+        lesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
+        lesson("Taking the tax off twice.", "avoid", "exp-2", 1),
+        lesson("Say the unit: euros, not cents.", "do", "exp-3"),
     ),
     task_id="night",
     domain="arithmetic",
@@ -38,7 +44,7 @@ LESSONS = LessonSet(
 
 
 def said(lessons):
-    return [(lesson.polarity, lesson.text) for lesson in lessons.lessons]
+    return [(lesson.says, lesson.text) for lesson in lessons.lessons]
 
 
 def read_back(text, form):
@@ -57,9 +63,9 @@ PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 @pytest.mark.parametrize("form", LESSON_FORMS)
 @settings(max_examples=20)
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
-@example([(lesson.text, lesson.polarity) for lesson in LESSONS.lessons])
+@example([(lesson.text, lesson.says) for lesson in LESSONS.lessons])
 def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
-    lessons = LessonSet(tuple(ExportedLesson(text, polarity) for text, polarity in pairs))
+    lessons = LessonSet(lessons=tuple(lesson(text, polarity) for text, polarity in pairs))
     text = render_lessons(lessons, form)
     assert text.endswith("\n")
     assert read_back(text, form) == said(lessons)
@@ -68,7 +74,7 @@ def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
 @pytest.mark.parametrize("form", [form for form in LESSON_FORMS if form != "text"])
 @pytest.mark.parametrize("simulated", [True, False])
 def test_lessons_of_the_simulated_model_stay_labelled(form, simulated):
-    text = render_lessons(LessonSet(LESSONS.lessons, simulated=simulated), form)
+    text = render_lessons(LessonSet(lessons=LESSONS.lessons, simulated=simulated), form)
     assert ("SIMULATED" in text or '"simulated": true' in text) == simulated
     if form == "json":
         assert read_lessons(text, source="x").simulated is simulated
@@ -90,7 +96,9 @@ def test_a_skill_has_the_front_matter_that_agents_read():
 
 
 def test_the_name_of_a_skill_is_valid_for_every_task():
-    front = render_lessons(LessonSet(LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
+    front = render_lessons(LessonSet(lessons=LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split(
+        "---\n"
+    )[1]
     assert re.fullmatch("my-task-x{56}", yaml.safe_load(front)["name"])
 
 
@@ -99,7 +107,7 @@ def test_the_name_of_a_skill_is_valid_for_every_task():
     [
         ("[]", r"^x: got \[\]; accepted: lessons as `tfgrpo .*: Input should be an object"),
         ('{"lessons": 3}', "^x: lessons: got 3"),
-        ('{"lessons": []}', r"^x: lessons: got \[\]; accepted: lessons as .*: List should have at least 1 item"),
+        ('{"lessons": []}', "^x: got no lesson; accepted: lessons as `tfgrpo experiences export --to json`"),
         (
             '{"lessons": [{"says": "maybe", "text": "x"}, {"says": "do", "text": "x"}, 4]}',
             r"lessons\[0\].says: got 'maybe'.*\n.*lessons\[2\]: got 4",
@@ -121,7 +129,7 @@ def pack():
 
 
 def screened(pack, *lessons, known=()):
-    return screen_lessons([ExportedLesson(text, "do") for text in lessons], pack, known)
+    return screen_lessons([lesson(text, "do") for text in lessons], pack, known)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +154,7 @@ def test_a_duplicate_lesson_is_refused_once(pack):
 
 def stored(pack, *texts, polarity="do"):
     return [
-        imported_record(Screened(ExportedLesson(text, polarity), text), pack, "t", "import-1", lambda: NOON)
-        for text in texts
+        imported_record(Screened(lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts
     ]
 
 
