@@ -58,7 +58,7 @@ TORCH ?= torch
 test-peers: $(VENV)/bin/python
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m $(PIP) --editable '.[test]'
-	for peer in dspy 'trl $(TORCH)' 'verl trl $(TORCH)'; do \
+	for peer in 'trl $(TORCH)' 'verl trl $(TORCH)'; do \
 		$(PEERS)/bin/python -m $(PIP) $$peer \
 		|| echo "cannot be installed, its tests are skipped: $$peer"; \
 	done

@@ -18,8 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from benchmarks.table import Row, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages
-from tfgrpo.rewarders.advantages.estimators import ESTIMATORS, Estimator, Kind
+from tfgrpo.rewarders.advantages.batch import ESTIMATORS, Estimator, Kind, batch_advantages
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000

@@ -92,7 +92,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
     "export": Command(
         "lessons.experiences:export",
         "print the lessons in force in a form that other agents read",
-        option("--to", type=Words("tasks.exports.lessons.forms:LESSON_FORMS"), help="form of the export [text]"),
+        option("--to", type=Words("tasks.exports.lessons:LESSON_FORMS"), help="form of the export [text]"),
         *_own_packs,
     ),
     "import": Command(
@@ -247,8 +247,8 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         option(
             "--phase", type=Words(["train", "eval", "all"]), default="train", help="which groups; eval: those held out"
         ),
-        option("--min-gap", type=_NUMBER(), help="trl-dpo: least difference of rewards [0]"),
-        option("--pairs", type=_WHOLE(), help="trl-dpo: most pairs out of one group [1]"),
+        option("--min-gap", type=_NUMBER(least=0), help="trl-dpo: least difference of rewards [0]"),
+        option("--pairs", type=_WHOLE(least=1), help="trl-dpo: most pairs out of one group [1]"),
         option("--min-reward", type=_NUMBER(), help="trl-sft: least reward; trl-kto: desirable from this reward on"),
         *_task,
     ),

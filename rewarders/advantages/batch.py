@@ -1,21 +1,97 @@
-"""Compute advantages of many groups as arrays: one row a group, masked where a reward is absent."""
+"""Advantage estimators by name, and their values for many groups as arrays: one row a group, masked where a reward is absent.
+
+The constants of the estimators are in ``estimators.jsonl``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, zip_longest
 from math import nan
 from numbers import Real
+from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic.dataclasses import dataclass as checked_dataclass
 
-from tfgrpo.rewarders.advantages.estimators import Estimator, Kind, estimator_of
+from tfgrpo.rewarders.options import NonNegative
 from tfgrpo.stores.outcomes import MAX_SCORE
+
+Kind: TypeAlias = Literal[
+    "group_std", "mean_only", "leave_one_out", "length_baseline", "greedy_baseline", "rank", "top_gap", "batch_std",
+    "batch_whiten", "token_whiten", "gpg",
+]  # fmt: skip
+_NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    **dict.fromkeys(("batch_std", "batch_whiten", "gpg"), ("batch",)),
+    "token_whiten": ("batch", "token_lengths"),
+    "length_baseline": ("token_lengths",),
+    "greedy_baseline": ("greedy",),
+}
+
+
+@checked_dataclass(frozen=True, slots=True)
+class Estimator:
+    """One estimator. ``dataclasses.replace`` makes a variant with other constants. Raises ``ValueError`` for invalid ones."""
+
+    name: str
+    kind: Kind
+    formula: str
+    """For readers. r are the rewards of one group of size G and m is their mean; s0 and s1 are their standard deviations
+    with divisor G and G-1; M, S0 and S1 are the same over the whole batch; L are token lengths."""
+    ddof: Literal[0, 1] = 0
+    """Subtracted from the number of values that a standard deviation divides by."""
+    epsilon: NonNegative = 0.0
+    """Added to the standard deviation; by ``token_whiten`` to the variance."""
+    variance_floor: NonNegative = 0.0
+    """Least variance of a group, in the square of the rewards' unit."""
+    singleton: Literal["zero", "reward", "refuse"] = "zero"
+    """Advantage of a group of one: the formula's (zero, unless it looks beyond the group), the reward itself (divided by
+    1 + ``epsilon`` under ``group_std``), or a ``ValueError``."""
+    centred: bool = True
+    """``token_whiten``: whether the mean of the group is subtracted first."""
+    normalised: bool = False
+    """``top_gap``: divided by the standard deviation. ``rank``: as quantiles of the normal distribution."""
+    alias: str | None = None
+    """Shorter name, of which most name the trainer whose default it is."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Required inputs other than the rewards of the group. ``batch``: all groups together."""
+        return _NEEDS.get(self.kind, ())
+
+
+_ROWS: Final = Path(__file__).with_name("estimators.jsonl").read_text("utf-8").splitlines()
+ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType(
+    {each.name: each for each in (Estimator(**json.loads(row)) for row in _ROWS)}
+)
+"""Every estimator by its own name.
+
+Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.14740, REINFORCE++ 2501.03262, OPO
+2505.23585, ReMax 2310.10505, pass@k 2503.19595, and the trainers themselves for constants and groups of one.
+"""
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {each.alias: each.name for each in ESTIMATORS.values() if each.alias}
+)
+"""Names by alias."""
+
+
+def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
+    """Return an estimator by name or alias. Raises ``ValueError`` for an unknown one, and if a needed input is None."""
+    chosen = estimator if isinstance(estimator, Estimator) else ESTIMATORS.get(ALIASES.get(estimator, estimator))
+    if chosen is None:
+        raise ValueError(f"unknown estimator {estimator!r}; known: {', '.join([*ALIASES, *ESTIMATORS])}")
+    for name in chosen.needs:
+        if name in inputs and inputs[name] is None:
+            hint = "; batch_advantages takes all groups" if name == "batch" else ""
+            raise ValueError(f"{chosen.name} needs {name}: {chosen.formula}{hint}")
+    return chosen
+
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -136,7 +212,7 @@ def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
 # --- formulas
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Groups:
     """Rewards ``[B, G]``, 0 where there is none, and what the estimators need of them; columns ``[B, 1]`` are of groups."""
 
@@ -145,24 +221,14 @@ class _Groups:
     tokens: Floats
     greedy: Floats
 
-    @cached_property
-    def sizes(self) -> Floats:
-        return np.count_nonzero(self.present, axis=1, keepdims=True).astype(np.float64)
-
-    @cached_property
-    def others(self) -> Floats:
-        """Rewards beside one of the group; 1 when there is none, to divide by."""
-        return np.maximum(self.sizes - 1.0, 1.0)
-
-    @cached_property
-    def best(self) -> Floats:
-        return np.where(self.sizes > 0.0, self.with_absent(-np.inf).max(axis=1, keepdims=True), 0.0)
-
-    @cached_property
-    def deviations(self) -> Floats:
-        """From the mean of the group, relative to its best: equal rewards then differ from it by exactly 0."""
+    def __post_init__(self) -> None:
+        self.sizes = np.count_nonzero(self.present, axis=1, keepdims=True).astype(np.float64)
+        # Rewards beside one of the group; 1 when there is none, to divide by.
+        self.others = np.maximum(self.sizes - 1.0, 1.0)
+        self.best = np.where(self.sizes > 0.0, self.with_absent(-np.inf).max(axis=1, keepdims=True), 0.0)
+        # From the mean of the group, relative to its best: equal rewards then differ from it by exactly 0.
         below = (self.values - self.best) * self.present
-        return (below - _sums(below) / np.maximum(self.sizes, 1.0)) * self.present
+        self.deviations = (below - _sums(below) / np.maximum(self.sizes, 1.0)) * self.present
 
     def with_absent(self, value: float) -> Floats:
         """Return the rewards, with this value where there is none."""

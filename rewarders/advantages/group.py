@@ -6,11 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import dist, fsum, inf, sqrt
 from numbers import Real
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tfgrpo.rewarders.advantages.estimators import Estimator, estimator_of
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import MAX_SCORE
+
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.advantages.batch import Estimator
 
 EPSILON: Final = 1e-8
 """Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
@@ -71,7 +73,8 @@ def group_advantage(
 def _by_arrays(
     rewards: Sequence[float], estimator: str | Estimator, token_lengths: Sequence[float] | None, greedy: float | None
 ) -> tuple[float, ...]:
-    from tfgrpo.rewarders.advantages.batch import batch_advantages  # noqa: PLC0415 - loads numpy, which no run needs here
+    # Loads numpy, which no run needs here.
+    from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415
 
     chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
     lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))

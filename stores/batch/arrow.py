@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from tfgrpo.stores.frozen_json import to_builtins
 
 _VERSION: Final = {b"tfgrpo.experience_batch": b"2"}
 _JSON: Final = frozenset({"state", "bare_state", "completion", "reward_parts", "metadata"})
+_EXTRA: Final = "the extra: pip install 'tfgrpo[parquet]'"
 _AT_ONCE: Final = 1_000
 """Groups per write and read."""
 
@@ -34,22 +35,38 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
     ``SettingsError`` without pyarrow.
     """
-    arrow, parquet = pyarrow_or_refuse("the extra: pip install 'tfgrpo[parquet]'")
-    written, stream, schema = 0, iter(groups), _schema(arrow)
+    written = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal written
+        for group in groups:
+            check_groups([group])
+            written += len(group.rollouts)
+            yield _row(group)
+
+    write_rows(path, rows(), _schema, _EXTRA)
+    return written
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], schema_of: Callable[[Any], Any], accepted: str) -> None:
+    """Replace a file by rows, 0600. ``schema_of`` takes the module pyarrow; ``accepted``: what is needed without it.
+
+    Raises ``RecordRejected`` for a row that does not fit the schema, ``StoreError`` when the disk refuses, ``SettingsError``.
+    """
+    arrow, parquet = _pyarrow_or_refuse(accepted)
+    stream, schema = iter(rows), schema_of(arrow)
     with replacing(path) as part, parquet.ParquetWriter(part, schema) as writer:
         while chunk := list(islice(stream, _AT_ONCE)):
-            check_groups(chunk)
             try:
-                writer.write_table(arrow.Table.from_pylist([*map(_row, chunk)], schema=schema))
+                table = arrow.Table.from_pylist(chunk, schema=schema)
             except (arrow.ArrowException, OverflowError) as error:
                 raise RecordRejected(f"{path}: a value that its column cannot hold: {error}") from error
-            written += sum(len(group.rollouts) for group in chunk)
-    return written
+            writer.write_table(table)
 
 
 def read_parquet(path: Path) -> Iterator[RolloutGroup]:
     """Yield the groups of a file in bounded memory. Raises ``DatasetError`` for any other file."""
-    arrow, parquet = pyarrow_or_refuse("the extra: pip install 'tfgrpo[parquet]'")
+    arrow, parquet = _pyarrow_or_refuse(_EXTRA)
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a Parquet file of rollout groups")
     try:
@@ -73,7 +90,7 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
         raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
 
 
-def pyarrow_or_refuse(accepted: str) -> tuple[Any, Any]:
+def _pyarrow_or_refuse(accepted: str) -> tuple[Any, Any]:
     """Return the modules pyarrow and pyarrow.parquet. Raises ``SettingsError`` without them."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")

@@ -6,19 +6,28 @@ It is not a record of a run and computes no advantages (``tfgrpo.rewarders.advan
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from tfgrpo.stores.batch.lists import ExperienceLists, groups_of_lists
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups, check_sizes, more, size_problems
+from tfgrpo.stores.batch.shapes import (
+    LogProbs,
+    Rollout,
+    RolloutGroup,
+    check_groups,
+    check_sizes,
+    more,
+    size_problems,
+    with_content_id,
+)
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import Json, to_builtins
-from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
+from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.text import pluralize
 
 RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
@@ -34,6 +43,15 @@ class Exclusion:
     rollouts: int
     """How many rollouts."""
     reason: str
+
+
+class ExperienceLists(NamedTuple):
+    """Four parallel lists, the form in which experience buffers hand data to trainers: states [B], the others [B][G]."""
+
+    states: Any
+    action_groups: Any
+    reward_groups: Any
+    log_prob_old_groups: Any
 
 
 class FlatExperience(NamedTuple):
@@ -171,9 +189,8 @@ class ExperienceBatch:
         of a list of states, values that are not numbers, NaN or infinity.
         """
         lists = ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups)
-        return cls(
-            groups_of_lists(lists, group_size=group_size, ids=ids, allow_nan=allow_nan, absent=partial), allow_nan
-        )
+        reader = _Lists(allow_nan=allow_nan, partial=partial)
+        return cls(tuple(reader.groups(lists, group_size, ids)), allow_nan)
 
     def merge(self, *others: ExperienceBatch) -> ExperienceBatch:
         """Return the groups of several batches, one after another. Raises ``ShapeError`` for a duplicate group."""
@@ -227,8 +244,10 @@ class ExperienceBatch:
         for number, group in enumerate(() if problems else self.groups):
             wanted, scored = group_size or group.target_size, len(group.scored)
             if policy == "strict" and not scored == wanted == len(group.rollouts):
-                where = f"group index {number}, id {group.id!r}"
-                problems.append(ShapeProblem("rollouts with a reward", str(wanted), str(scored), where))
+                lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
+                why = f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}" if lost else ""
+                where = f"group index {number}, id {group.id!r}{why}"
+                problems.append(ShapeProblem("rewards", f"{wanted} for this state", str(scored), where))
             if policy in ("drop_group", "resample") and scored < min_group_size:
                 reason = f"{pluralize(scored, 'scored rollout')}, fewer than {min_group_size}"
                 excluded.append(Exclusion(group.id, len(group.rollouts), reason))
@@ -262,3 +281,120 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> RolloutGro
         for number, rollout in enumerate(copies, start=1)
     )
     return replace(group, rollouts=(*kept, *again), target_size=size)
+
+
+class _Lists:
+    """Reads four parallel lists as groups, and collects their problems: of each kind the first, and how many more there are."""
+
+    def __init__(self, *, allow_nan: bool, partial: bool) -> None:
+        self._allow_nan, self._partial = allow_nan, partial
+        self._names: Sequence[Any] = ()
+        self._wrong: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+
+    def groups(self, lists: ExperienceLists, group_size: int | None, ids: object) -> Iterator[RolloutGroup]:
+        """Yield the groups. Raises ``ShapeError`` with every problem of lengths and values, before any of them."""
+        problems = [] if group_size is None else size_problems(group_size=group_size)
+        states = self._outer("states", lists.states, None)
+        count = None if as_list(lists.states) is None else len(states)
+        self._names = [f"g{number}" for number in range(len(states))] if ids is None else self._outer("ids", ids, count)
+        for number, state in enumerate(states):
+            if reason := _not_json(state):
+                self._add("states", "JSON values", reason, f"index {number}")
+        if count == 0:
+            self._add("states", "at least one", "none")
+        sizes = {} if problems or group_size is None else dict.fromkeys(range(len(states)), group_size)
+        actions = self._rows("action_groups", lists.action_groups, count, sizes, _not_json, "JSON values")
+        sizes = sizes or {number: len(row) for number, row in enumerate(actions) if row}
+        numbers = "numbers" if self._allow_nan else "finite numbers"
+        rewards = self._rows("rewards", lists.reward_groups, count, sizes, self._not_a_number, numbers)
+        totals: Sequence[Sequence[float | None]] = [[None] * len(row) for row in actions]
+        if (given := lists.log_prob_old_groups) is not None:
+            totals = self._rows("log_probs_old", given, count, sizes, self._not_a_number, numbers)
+        for (name, expected), wrong in self._wrong.items():
+            received, where = wrong[0]
+            problems.append(ShapeProblem(name, expected, received, where + more(len(wrong) - 1)))
+        if problems:
+            raise ShapeError(problems)
+        for number, (name, *content) in enumerate(zip(self._names, states, actions, rewards, totals, strict=True)):
+            group = _group(name, *content)
+            yield group if ids is not None else with_content_id(group, number)
+
+    def _add(self, name: str, expected: str, received: str, where: str = "") -> None:
+        self._wrong[name, expected].append((received, where))
+
+    def _place(self, number: int) -> str:
+        name = f", id {self._names[number]!r}" if number < len(self._names) else ""
+        return f"first bad group: index {number}{name}"
+
+    def _outer(self, name: str, value: object, count: int | None) -> list[Any]:
+        """Return a list, empty for anything else; its length has to be ``count``."""
+        values = as_list(value)
+        if values is None:
+            self._add(name, "a list", "a text" if isinstance(value, str | bytes) else f"a {type(value).__name__}")
+        elif count is not None and len(values) != count:
+            self._add(name, f"{count}, one for each state", str(len(values)))
+        return values or []
+
+    def _rows(
+        self,
+        name: str,
+        value: object,
+        count: int | None,
+        sizes: Mapping[int, int],
+        refusal: Callable[[Any], str],
+        expected: str,
+    ) -> list[list[Any]]:
+        """Return the rows of a list, of these sizes and without values that are refused."""
+        values = self._outer(name, value, count)
+        uniform = len({*sizes.values()}) == 1
+        for number, row in enumerate(rows := [*map(as_list, values)]):
+            if row is None:
+                self._add(name, "a list for each state", f"a {type(values[number]).__name__}", self._place(number))
+                continue
+            if not row and name == "action_groups" and not sizes:
+                self._add(name, "at least one action in each group", "none", self._place(number))
+            if len(row) != (size := sizes.get(number, len(row))):
+                wanted = f"shape ({count}, {size}) = (states, group_size)" if uniform else f"{size} per state"
+                received = f"({len(rows)}, {len(row)})" if uniform else str(len(row))
+                self._add(name, wanted, received, self._place(number))
+            for index, each in enumerate(row):
+                if reason := refusal(each):
+                    self._add(name, expected, reason, f"{self._place(number)}, action {index}")
+        return [row or [] for row in rows]
+
+    def _not_a_number(self, value: object) -> str:
+        """Return the text of a value that is no number; empty when it is one."""
+        # NaN and infinity are floats; an integer that no float can hold is refused in any case.
+        allow_nan = self._allow_nan and isinstance(value, float)
+        if is_number(value, allow_nan=allow_nan) or (self._partial and value is None):
+            return ""
+        kind = f"a {type(value).__name__} (one number for each action)"
+        return kind if isinstance(value, list | tuple | Mapping) else repr(value)[:80]
+
+
+def _not_json(value: object) -> str:
+    """Return why a value is not JSON; empty when it is."""
+    try:
+        frozen(value)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _group(
+    name: str, state: object, actions: Sequence[Any], rewards: Sequence[float | None], totals: Sequence[float | None]
+) -> RolloutGroup:
+    rollouts = (
+        Rollout(
+            f"{name}/{index}",
+            name,
+            index,
+            action,
+            # Lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
+            status="error" if action is None and reward is None else "ok",
+            reward=None if reward is None else float(reward),
+            logprob=None if total is None else LogProbs(total=float(total), complete=True),
+        )
+        for index, (action, reward, total) in enumerate(zip(actions, rewards, totals, strict=True))
+    )
+    return RolloutGroup(name, state, tuple(rollouts))

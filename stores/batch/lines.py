@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, same_content
+from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, without_latency
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
@@ -207,7 +207,14 @@ class ExperienceWindow:
         offered = list(groups)
         check_groups(offered)
         with self._lock:
-            fresh = self._fresh(offered)
+            problems = [
+                ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {number}")
+                for number, group in enumerate(offered)
+                if (held := self._groups.get(group.id)) and without_latency(held) != without_latency(group)
+            ]
+            if problems:
+                raise ShapeError(problems)
+            fresh = [group for group in offered if group.id not in self._groups]
             if self._path is not None:
                 append_lines(self._path, [line for group in fresh for line in lines_of_group(group, self._texts)])
             self._groups.update((group.id, group) for group in fresh)
@@ -220,17 +227,6 @@ class ExperienceWindow:
             check_sizes(count=count)
         groups = tuple(self)
         return ExperienceBatch(groups if count is None else groups[-count:])
-
-    def _fresh(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        known = [(number, group) for number, group in enumerate(groups) if group.id in self._groups]
-        problems = [
-            ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {number}")
-            for number, group in known
-            if not same_content(self._groups[group.id], group)
-        ]
-        if problems:
-            raise ShapeError(problems)
-        return [group for group in groups if group.id not in self._groups]
 
     def clear(self) -> None:
         """Remove every group from the window; the file stays."""

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, Valida
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen, to_builtins
+from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen
 from tfgrpo.stores.numeric import is_count, is_finite, is_number
 from tfgrpo.stores.outcomes import RolloutStatus
 
@@ -33,6 +33,7 @@ ROUNDING: Final = 1e-5
 """How far above 0 a log-probability of single precision may be, and how far a sum of them may be off."""
 NOT_COMPUTED: Final = -9999.0
 """Marker of OpenAI and vLLM for a log-probability that is minus infinity or was not computed: no value."""
+_NAMES: Final[Any] = {"id": True, "rollouts": {"__all__": {"id", "group_id", "latency_s"}}}
 _ID_DIGITS: Final = 12
 """Of the digest in a default id: a million groups at one index collide with a probability below 1 in 500."""
 _SHOWN: Final = 50
@@ -215,37 +216,22 @@ class RolloutGroup:
         return spread_of_rewards([rollout.reward for rollout in self.rollouts if rollout.reward is not None])
 
 
-def default_id(position: int, content: object) -> str:
-    """Return ``g0-`` and hex digits: index ``position`` in its collection, and a digest of the content.
-
-    A position alone would name the first group of every collection alike.
-    """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
-    return f"g{position}-{sha256_hex(text)[:_ID_DIGITS]}"
-
-
 def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
-    """Return the group and its rollouts with their default ids."""
-    value = to_builtins(_without_latency(group))
-    del value["id"]
-    for rollout in value["rollouts"]:
-        del rollout["id"], rollout["group_id"]
-    name = default_id(position, value)
+    """Return the group and its rollouts with their default ids, as ``g0-1f3a9c0b7d2e`` and ``g0-1f3a9c0b7d2e/0``.
+
+    That is the index ``position`` in its collection, and a digest of the content. A position alone would name the first
+    group of every collection alike. How long a rollout took is no part of it: the same replies give the same name.
+    """
+    content = _GROUP.dump_python(group, exclude=_NAMES, warnings=False)
+    digest = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
+    name = f"g{position}-{digest[:_ID_DIGITS]}"
     rollouts = (replace(rollout, id=f"{name}/{rollout.index}", group_id=name) for rollout in group.rollouts)
     return replace(group, id=name, rollouts=tuple(rollouts))
 
 
-def same_content(one: RolloutGroup, other: RolloutGroup) -> bool:
-    """Return whether two groups are equal but for latencies."""
-    return _without_latency(one) == _without_latency(other)
-
-
-def _without_latency(group: RolloutGroup) -> RolloutGroup:
+def without_latency(group: RolloutGroup) -> RolloutGroup:
+    """Return the group without how long its rollouts took."""
     return replace(group, rollouts=tuple(replace(rollout, latency_s=None) for rollout in group.rollouts))
-
-
-def _as_json(value: object) -> Any:
-    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def spread_of_rewards(rewards: Sequence[float]) -> float | None:

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,14 +105,19 @@ class ExperienceStore:
         groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
         name for the weighted total reward of the best rollout behind a lesson, from any rewarders.
         """
-        _check_request(limit, min_reward, max_per_group)
-        wanted = set(tags)
-        fold = self._read()
+        if limit < 0 or (max_per_group is not None and max_per_group < 1):
+            raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
+        if min_reward is not None and math.isnan(min_reward):
+            raise ValueError("min_reward is not a number")
+        fold, wanted, found, taken = self._read(), set(tags), list[ExperienceRecord](), Counter[str]()
         if domain not in fold.ranked:
             fold.ranked[domain] = self._in_force(fold.records, domain)
-        rewarded = (each for each in fold.ranked[domain] if min_reward is None or each.reward.gt_score >= min_reward)
-        tagged = (record for record in rewarded if wanted <= set(record.tags))
-        return list(islice(_capped(tagged, max_per_group), limit))
+        for record in fold.ranked[domain]:
+            fits = wanted <= set(record.tags) and (min_reward is None or record.reward.gt_score >= min_reward)
+            if fits and (max_per_group is None or taken[record.group_id] < max_per_group):
+                taken[record.group_id] += 1
+                found.append(record)
+        return found[:limit]
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Return whether the record is of this task, stamped under the pack version in force, and unchanged."""
@@ -230,20 +234,3 @@ def _parsed(body: bytes) -> ExperienceRecord | None:
 def _value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
     """Sort by support, reward and rank, the most valuable first; ties by id."""
     return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
-
-
-def _check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
-    """Raise ``ValueError`` for an invalid limit."""
-    if limit < 0 or (max_per_group is not None and max_per_group < 1):
-        raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
-    if min_reward is not None and math.isnan(min_reward):
-        raise ValueError("min_reward is not a number")
-
-
-def _capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
-    """Yield the records, of each source group only the first ``max_per_group``; all for None."""
-    taken: Counter[str] = Counter()
-    for record in ranked:
-        if max_per_group is None or taken[record.group_id] < max_per_group:
-            taken[record.group_id] += 1
-            yield record

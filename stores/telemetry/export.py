@@ -47,13 +47,8 @@ class Delivery:
     why: str = ""
     """Status or error class of the last failure that had one, in parentheses."""
     _warned: bool = False
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = field(default_factory=threading.Lock)
     """Guards the counts: spans end in any thread."""
-
-    def span_ended(self) -> None:
-        """Count a sampled span."""
-        with self._turn:
-            self.ended += 1
 
     def watched(self, exporter: Any, signal: Signal, where: str) -> Any:
         """Return the exporter, whose exports are counted from now on."""
@@ -78,8 +73,7 @@ class Delivery:
             try:
                 result = send(*args, **options)
             except Exception as error:
-                code = getattr(error, "code", None)
-                self.why = f" (gRPC {code().name})" if callable(code) else f" ({type(error).__name__})"
+                self.why = f" ({type(error).__name__})"
                 raise
             if not getattr(result, "success", True) and (reason := result.status_code or result.error):
                 self.why = f" (HTTP {reason})" if reason is result.status_code else f" ({type(reason).__name__})"
@@ -91,7 +85,7 @@ class Delivery:
         if signal == "metrics":
             self.metrics_failed = not ok  # they are cumulative, so only the last export matters
         elif ok:
-            with self._turn:
+            with self.turn:
                 self.delivered += len(batch)
         if not ok and not self._warned:
             self._warned = True
@@ -215,7 +209,8 @@ class _CountingBatches(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context is not None and span.context.trace_flags.sampled:
-            self._delivery.span_ended()
+            with self._delivery.turn:
+                self._delivery.ended += 1
         super().on_end(span)
 
 

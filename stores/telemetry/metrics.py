@@ -24,27 +24,6 @@ _OPEN: Final = frozenset(
 )
 
 
-class NameBounds:
-    """The names of each open attribute; the first ones keep their name."""
-
-    def __init__(self, limit: int = NAMES_PER_KEY) -> None:
-        self._limit = limit
-        self._seen: dict[str, set[str]] = {attribute: set() for attribute in _OPEN}
-        self._turn = threading.Lock()
-
-    def admit(self, attribute: str, name: str) -> str:
-        """Return the name while it is within the bound, else ``other``."""
-        seen = self._seen[attribute]
-        if name in seen:
-            return name
-        name = replace_surrogates(name)  # a lone surrogate would fail the whole export
-        with self._turn:  # two threads must not both add the last name
-            if name not in seen and len(seen) >= self._limit:
-                return OTHER
-            seen.add(name)
-        return name
-
-
 class _Measure(NamedTuple):
     """One figure of an event, and the instrument that takes it."""
 
@@ -60,7 +39,9 @@ class Recorder:
     """The metrics of ``Telemetry``. Without a ``meter`` it records none."""
 
     def __init__(self, meter: Meter | None) -> None:
-        self._bounds = NameBounds()
+        self._seen: dict[str, set[str]] = {attribute: set() for attribute in _OPEN}
+        """Names of each open attribute; the first ones keep their name."""
+        self._turn = threading.Lock()
         self._measures: defaultdict[Event, list[_Measure]] = defaultdict(list)
         for metric in () if meter is None else all_metrics():
             self._measures[metric.event] += _measures(cast("Meter", meter), metric)
@@ -81,7 +62,14 @@ class Recorder:
     def _named(self, name: str, fact: Any) -> Any:
         if name == "role":
             return fact if fact in ROLES else OTHER
-        return self._bounds.admit(name, fact) if name in _OPEN else fact
+        if name not in _OPEN or fact in self._seen[name]:
+            return fact
+        fact, seen = replace_surrogates(fact), self._seen[name]  # a lone surrogate would fail the whole export
+        with self._turn:  # two threads must not both add the last name
+            if fact not in seen and len(seen) >= NAMES_PER_KEY:
+                return OTHER
+            seen.add(fact)
+        return fact
 
 
 def _measures(meter: Meter, metric: Metric) -> list[_Measure]:

@@ -204,13 +204,13 @@ def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Envi
 
 def _in_background(work: Callable[[], object]) -> threading.Thread:
     """Run in a daemon thread: an endpoint that hangs must not keep the process alive."""
-    thread = threading.Thread(target=_quietly, args=(work,), name="tfgrpo-telemetry", daemon=True)
+
+    def quietly() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the SDK raises plain Exception; a thread has no caller
+            _LOG.debug("telemetry: %s", type(error).__name__)
+
+    thread = threading.Thread(target=quietly, name="tfgrpo-telemetry", daemon=True)
     thread.start()
     return thread
-
-
-def _quietly(work: Callable[[], object]) -> None:
-    try:
-        work()
-    except Exception as error:  # noqa: BLE001 - the SDK raises plain Exception; a thread has no caller
-        _LOG.debug("telemetry: %s", type(error).__name__)

@@ -8,77 +8,129 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, get_args
+from numbers import Real
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from tfgrpo.rewarders.faults import caught, described
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
-from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, problems_of_group, size_problems, with_content_id
-from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, RewardError, ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import Json
-from tfgrpo.stores.numeric import as_list, is_count, is_number
+from tfgrpo.stores.batch.shapes import (
+    GRADED,
+    LogProbs,
+    Rollout,
+    RolloutGroup,
+    RolloutUsage,
+    Sampling,
+    problems_of_group,
+    size_problems,
+    with_content_id,
+)
+from tfgrpo.stores.errors import ConfigError, RecordRejected, RewardError, ShapeError, ShapeProblem
+from tfgrpo.stores.frozen_json import EMPTY, Json
+from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.outcomes import RolloutStatus, status_of
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.collector.protocols import (
-    BatchPolicyModel,
-    Generation,
-    PolicyFunction,
-    PolicyModel,
-    RewardFunction,
-    RewardModel,
-    RolloutReward,
-    flat_values,
-    model_problems,
-    prompts_of,
-    reward_of,
-)
 from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
 
+T = TypeVar("T")
+MaybeAwaitable: TypeAlias = T | Awaitable[T]
 GroupSink: TypeAlias = Callable[[RolloutGroup], None]
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""
-_GENERATED: Final = tuple(each.name for each in fields(Generation) if each.name != "prompt_token_ids")
 _LOG: Final = logging.getLogger("tfgrpo.collector")
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """One completion from a policy, or the reason why there is none; its fields are those of the rollout."""
+
+    completion: Json
+    status: RolloutStatus = "ok"
+    logprob: LogProbs | None = None
+    """Captured with the generation; a chat endpoint cannot return it afterwards."""
+    sampling: Sampling = field(default_factory=Sampling)
+    usage: RolloutUsage = field(default_factory=RolloutUsage)
+    latency_s: float | None = None
+    error: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    """Of the prompt that was sent; those of the first generation that has them go to the group."""
+    metadata: Mapping[str, Any] = EMPTY
+
+
+_GENERATED: Final = tuple(each.name for each in fields(Generation) if each.name != "prompt_token_ids")
+
+
+class _Failed(Generation):
+    """The error of one call to a user's function."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutReward:
+    """A reward with its components. ``reward`` None: the model could not decide."""
+
+    reward: float | None
+    parts: Mapping[str, float | None] = EMPTY
+
+
+@runtime_checkable
+class PolicyModel(Protocol):
+    """Writes completions of one state."""
+
+    def generate(self, state: Json, n: int, **options: Any) -> MaybeAwaitable[Sequence[Generation | Json]]:
+        """Return ``n`` completions. What it raises becomes the status of the rollouts requested."""
+        ...
+
+
+@runtime_checkable
+class BatchPolicyModel(Protocol):
+    """Writes the completions of all states in one call, as a model in this process does."""
+
+    def generate_batch(
+        self, states: Sequence[Json], n: int, **options: Any
+    ) -> MaybeAwaitable[Sequence[Sequence[Generation | Json]]]:
+        """Return ``n`` completions for each state, in order."""
+        ...
+
+
+@runtime_checkable
+class RewardModel(Protocol):
+    """Scores completions."""
+
+    def score_batch(
+        self, states: Sequence[Json], completions: Sequence[Json]
+    ) -> MaybeAwaitable[Sequence[float | RolloutReward | None]]:
+        """Return one reward per completion, in order; None where it cannot decide. The lists run state by state."""
+        ...
+
+
+PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
+"""``(state, **options) -> completion``; called once for each completion."""
+RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[float | RolloutReward | None]]
+"""``(state, completion) -> reward``."""
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="forbid"))
 class CollectorOptions:
-    """Options of a collector."""
+    """Options of a collector. Raises ``ValueError`` for invalid ones."""
 
     ragged: RaggedPolicy = "strict"
     """Treatment of groups that lost rollouts. ``strict``: ``ShapeError``. ``pad``: kept, with masks.
     ``drop_group``: dropped with fewer than ``min_group_size`` rewards. ``resample``: missing rollouts are requested
     again, ``rounds`` times; then as ``drop_group``."""
-    min_group_size: int = 2
-    rounds: int = 2
-    concurrency: int = 64
+    min_group_size: PositiveInt = 2
+    rounds: NonNegativeInt = 2
+    concurrency: PositiveInt = 64
     """Calls of the policy and of the reward model in flight at once."""
-    timeout_s: float | None = None
-    """Seconds one call may take; None: no limit here."""
-    fuse_rewards: bool = False
-    """Score the whole batch with one call; otherwise each group when it is complete."""
     allow_nan: bool = False
     on_group: GroupSink | None = None
     """Called with every scored group, also when the collection fails later, so that paid results are kept."""
-
-    def problems(self) -> list[ShapeProblem]:
-        """Return what is wrong with these options."""
-        problems = size_problems(min_group_size=self.min_group_size, concurrency=self.concurrency)
-        sink, limit = self.on_group, self.timeout_s
-        for name, fits, accepted in (
-            ("ragged", self.ragged in get_args(RaggedPolicy), " | ".join(get_args(RaggedPolicy))),
-            ("rounds", is_count(self.rounds), "a whole number of at least 0"),
-            ("timeout_s", limit is None or (is_number(limit, allow_nan=True) and limit > 0), "more than 0, or None"),
-            ("fuse_rewards", not (self.fuse_rewards and self.ragged == "resample"), "False with ragged='resample'"),
-            ("on_group", sink is None or callable(sink), "a function (group), or None"),
-        ):
-            if not fits:
-                problems.append(ShapeProblem(name, accepted, repr(getattr(self, name))))
-        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +144,9 @@ class Collected:
 class ExperienceCollector:
     """Collects groups of ``group_size`` rollouts, without state between calls: any number may run at once.
 
-    ``policy_model`` and ``reward_model`` are what ``tfgrpo.tasks.collector.protocols`` describes: with coroutines or plain
-    functions, for one state or all of them, for one completion or many. Plain functions run on threads.
-    Raises ``ShapeError``, with every problem, for models without the methods and for invalid options.
+    Policies and reward models may be coroutines or plain functions, for one state or all of them, for one completion or
+    many. Plain functions run on threads. Raises ``ShapeError``, with every problem, for a size below 1 and for models without
+    the methods.
     """
 
     def __init__(
@@ -105,13 +157,22 @@ class ExperienceCollector:
         options: CollectorOptions | None = None,
     ) -> None:
         self._options = options or CollectorOptions()
-        methods = "generate(state, n), generate_batch(states, n)"
-        problems = [
-            *size_problems(group_size=group_size),
-            *self._options.problems(),
-            *model_problems("policy_model", policy_model, PolicyModel | BatchPolicyModel, methods),
-            *model_problems("reward_model", reward_model, RewardModel, "score_batch(states, completions)"),
-        ]
+        problems = size_problems(group_size=group_size)
+        for name, model, protocols, methods in (
+            (
+                "policy_model",
+                policy_model,
+                PolicyModel | BatchPolicyModel,
+                "generate(state, n), generate_batch(states, n)",
+            ),
+            ("reward_model", reward_model, RewardModel, "score_batch(states, completions)"),
+        ):
+            received = f"a {type(model).__name__} without any of them"
+            if isinstance(model, type):
+                received = f"the class {model.__name__}"
+            elif isinstance(model, protocols) or callable(model):
+                continue
+            problems.append(ShapeProblem(name, f"{methods}, or a function", received))
         if problems:
             raise ShapeError(problems)
         self._policy = policy_model
@@ -124,7 +185,7 @@ class ExperienceCollector:
         A state that is a ``RolloutGroup`` gives its group an id, versions and metadata. Raise ``ShapeError`` with every
         problem of the collection, and errors that end every further call (a refused key).
         """
-        prompts = prompts_of(states)
+        prompts = _prompts_of(states)
         collection = _Collection(self._policy, self._reward, self.group_size, self._options, generation)
         try:
             groups = await collection.run(prompts)
@@ -147,11 +208,31 @@ class ExperienceCollector:
         return collected.batch
 
 
-class _Raised(NamedTuple):
-    """The error of one call to a user's function."""
+def _prompts_of(states: object) -> list[RolloutGroup]:
+    """Return the states as groups without rollouts; a state may be such a group, which has an id and metadata.
 
-    status: RolloutStatus
-    text: str
+    Raise ``ShapeError`` for no state, for a text instead of a list, for repeated ids, and for other than JSON values.
+    """
+    rows = None if isinstance(states, str | bytes | Mapping) else as_list(states)
+    if not rows:
+        kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
+        raise ShapeError.one("states", "a list of at least one state", kind if rows is None else "none")
+    prompts: list[RolloutGroup] = []
+    problems: list[ShapeProblem] = []
+    first: dict[str, int] = {}
+    for index, state in enumerate(rows):
+        try:
+            prompt = state if isinstance(state, RolloutGroup) else RolloutGroup("", state)
+        except (TypeError, ValueError) as error:
+            problems.append(ShapeProblem("state", "a JSON value", str(error), f"index {index}"))
+            continue
+        prompts.append(prompt)
+        if prompt.id and first.setdefault(prompt.id, index) != index:
+            where = f"indexes {first[prompt.id]} and {index}"
+            problems.append(ShapeProblem("id", "one of its own for each state", repr(prompt.id), where))
+    if problems:
+        raise ShapeError(problems)
+    return prompts
 
 
 @dataclass(slots=True)
@@ -180,10 +261,6 @@ class _Collection:
                 self._checked(*each, range(self.size)) for each in zip(range(len(prompts)), prompts, rows, strict=True)
             ]
         groups = await gathered(self._group(*each) for each in zip(range(len(prompts)), prompts, whole, strict=True))
-        if self.options.fuse_rewards:
-            groups = list(map(self._delivered, prompts, range(len(prompts)), await self._scored(groups)))
-        if not self.problems and self.options.ragged == "strict":
-            self.problems.extend(_losses(prompts, groups))
         if self.problems:
             raise ShapeError(self.problems)
         return groups
@@ -192,9 +269,7 @@ class _Collection:
         if group is None:
             (row,) = await self._generated([prompt.state], self.size)
             group = self._checked(position, prompt, row, range(self.size))
-        if self.options.fuse_rewards:
-            return group
-        (group,) = await self._scored([group])
+        group = await self._scored(group)
         for _ in range(self.options.rounds if self.options.ragged == "resample" else 0):
             # The lost rollouts, which have no completion to keep, are requested again.
             kept = {rollout.index: rollout for rollout in group.scored}
@@ -202,17 +277,19 @@ class _Collection:
             if self.problems or not missing:
                 break
             (row,) = await self._generated([prompt.state], len(missing))
-            (again,) = await self._scored([self._checked(position, prompt, row, missing)])
+            again = await self._scored(self._checked(position, prompt, row, missing))
             both = kept | {rollout.index: rollout for rollout in again.rollouts}
             group = replace(group, rollouts=tuple(both[index] for index in sorted(both)))
-        return self._delivered(prompt, position, group)
+        group = group if prompt.id else with_content_id(group, position)
+        if self.options.on_group is not None and not self.problems:
+            self.options.on_group(group)
+        return group
 
     async def _generated(self, states: list[Json], count: int) -> Sequence[object]:
         """Return what the policy returns for each state; a failed call has failed generations."""
-        policy = self.policy
-        if isinstance(policy, BatchPolicyModel):
-            returned = await self._call(policy.generate_batch, states, count, **self.generation)
-            if isinstance(returned, _Raised):
+        if isinstance(self.policy, BatchPolicyModel):
+            returned = await self._call(self.policy.generate_batch, states, count, **self.generation)
+            if isinstance(returned, _Failed):
                 return [[returned] * count] * len(states)
             rows = as_list(returned)
             if rows is None or len(rows) != len(states):
@@ -220,18 +297,10 @@ class _Collection:
                 raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
             return rows
         (state,) = states
-        if isinstance(policy, PolicyModel) and getattr(policy, "accepts_n", True):
-            returned = await self._call(policy.generate, state, count, **self.generation)
-            return [[returned] * count if isinstance(returned, _Raised) else returned]
-        if not isinstance(policy, PolicyModel):
-            return [await gathered(self._call(policy, state, **self.generation) for _ in range(count))]
-        alone: list[object] = []
-        for row in await gathered(self._call(policy.generate, state, 1, **self.generation) for _ in range(count)):
-            values = [row] if isinstance(row, _Raised) else as_list(row)
-            if values is None or len(values) > 1:
-                raise ShapeError.one("generations", "a list of 1 from each call, as accepts_n is False", f"{row!r:.80}")
-            alone += values
-        return [alone]
+        if isinstance(self.policy, PolicyModel):
+            returned = await self._call(self.policy.generate, state, count, **self.generation)
+            return [[returned] * count if isinstance(returned, _Failed) else returned]
+        return [await gathered(self._call(self.policy, state, **self.generation) for _ in range(count))]
 
     def _checked(self, position: int, prompt: RolloutGroup, row: object, indexes: Sequence[int]) -> RolloutGroup:
         """Return the group of one state; everything is checked before the reward model is called."""
@@ -249,82 +318,52 @@ class _Collection:
             except (TypeError, ValueError) as error:
                 self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
         ids = (value.prompt_token_ids for value in values or () if isinstance(value, Generation))
-        group = replace(
-            prompt,
-            id=name,
-            rollouts=tuple(rollouts),
-            target_size=self.size,
-            prompt_token_ids=next(filter(None, ids), prompt.prompt_token_ids),
-        )
+        tokens = next(filter(None, ids), prompt.prompt_token_ids)
+        group = replace(prompt, id=name, rollouts=tuple(rollouts), target_size=self.size, prompt_token_ids=tokens)
         self.problems.extend(problems_of_group(group, position, allow_nan=self.options.allow_nan))
         return group
 
-    async def _scored(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        """Return the groups with rewards of one call; when the reward model fails, they stay ungraded."""
-        graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
+    async def _scored(self, group: RolloutGroup) -> RolloutGroup:
+        """Return the group with its rewards; when the reward model fails, it stays ungraded."""
+        graded = [rollout for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
-            return list(groups)
+            return group
         try:
-            rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
+            rewards = await self._rewards([group.state] * len(graded), [rollout.completion for rollout in graded])
         except ShapeError as error:
             if self.options.ragged == "strict":
-                where = f"group {groups[0].id!r}" if len(groups) == 1 else pluralize(len(groups), "group")
-                self.problems.extend(replace(problem, where=where) for problem in error.problems)
+                self.problems.extend(replace(problem, where=f"group {group.id!r}") for problem in error.problems)
             rewards = [f"reward: {error}"] * len(graded)
-        by_id = dict(zip((rollout.id for _, rollout in graded), rewards, strict=True))
-        return [
-            replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
-            for group in groups
-        ]
+        by_id = dict(zip((rollout.id for rollout in graded), rewards, strict=True))
+        return replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
         """Return a reward for each completion, or the text of its error."""
-        values: list[Any]
         if isinstance(self.reward, RewardModel):
             returned = await self._call(self.reward.score_batch, states, completions)
-            values = [returned] * len(states)
-            if not isinstance(returned, _Raised):
-                values = flat_values("rewards", returned, len(states))
+            failed = isinstance(returned, _Failed)
+            values = [returned] * len(states) if failed else flat_values("rewards", returned, len(states))
         else:
             values = await gathered(self._call(self.reward, *pair) for pair in zip(states, completions, strict=True))
-        rewards = [caught(self._reward_of, value) for value in values]
+        rewards = [caught(_reward_of, value, allow_nan=self.options.allow_nan) for value in values]
         return [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in rewards]
 
-    def _reward_of(self, value: object) -> RolloutReward:
-        if isinstance(value, _Raised):
-            raise RewardError(value.text)
-        return reward_of(value, allow_nan=self.options.allow_nan)
-
-    def _delivered(self, prompt: RolloutGroup, position: int, group: RolloutGroup) -> RolloutGroup:
-        """Return a group by its own name, and hand it to the user."""
-        group = group if prompt.id else with_content_id(group, position)
-        if self.options.on_group is not None and not self.problems:
-            self.options.on_group(group)
-        return group
-
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a user's function in a slot. Return ``_Raised`` for an error that fails this call only."""
+        """Call a user's function in a slot, on a thread unless it is one of coroutines.
+
+        Return ``_Failed`` for an error that fails this call only.
+        """
+        call = partial(function, *args, **options)
         try:
             async with self.slots:
                 if self.problems:  # the collection has failed: no more money for it
-                    return _Raised("error", "not called: the collection has failed")
-                return await self._within_limit(function, *args, **options)
+                    return _Failed(None, "error", error="not called: the collection has failed")
+                return await contained(call() if is_async(function) else self._on_thread(call))
         except Exception as error:
             # What the user's own code could not store is one of our fatal errors, but fails only its own call.
             if isinstance(error, _FATAL) and not isinstance(error, RecordRejected):
                 raise
-            return _Raised(status_of(type(error)), described(error, whole=True)[:500])
-
-    async def _within_limit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a function within the time limit, on a thread unless it is a coroutine function."""
-        try:
-            async with asyncio.timeout(self.options.timeout_s) as limit:
-                call = partial(function, *args, **options)
-                return await contained(call() if is_async(function) else self._on_thread(call))
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ModelTimeout(f"no answer within {self.options.timeout_s:g} s") from None
+            return _Failed(None, status_of(type(error)), error=described(error, whole=True)[:500])
 
     async def _on_thread(self, call: Callable[[], Any]) -> Any:
         returned = await in_thread(self.threads, call)
@@ -335,28 +374,38 @@ def _rollout(group_id: str, index: int, value: object) -> Rollout:
     """Return what a policy gave as a rollout without a reward; None is a failure, never an answer to be scored."""
     if value is None:
         value = Generation(None, "error", error="the policy returned None in place of a completion")
-    elif isinstance(value, _Raised):
-        value = Generation(None, value.status, error=value.text)
-    elif not isinstance(value, Generation):
-        value = Generation(value)
-    return Rollout(f"{group_id}/{index}", group_id, index, **{name: getattr(value, name) for name in _GENERATED})
+    generation = value if isinstance(value, Generation) else Generation(value)
+    return Rollout(f"{group_id}/{index}", group_id, index, **{name: getattr(generation, name) for name in _GENERATED})
+
+
+def flat_values(name: str, returned: Any, expected: int) -> list[Any]:
+    """Return a list, array or tensor of one value for each completion. Raise ``ShapeError`` for any other."""
+    values = as_list(returned)
+    nested = [inner for inner in map(as_list, values or ()) if inner is not None]
+    if values is not None and len(values) == expected and len(nested) < max(1, expected):
+        return values
+    received = f"a {type(returned).__name__}" if values is None else f"length {len(values)}"
+    if (shape := getattr(returned, "shape", None)) is not None or nested:
+        received = f"shape {tuple(shape) if shape is not None else (len(values or ()), len(nested[0]))}"
+    raise ShapeError.one(name, f"1-D of length {expected} = the number of completions", received)
+
+
+def _reward_of(value: Any, *, allow_nan: bool) -> RolloutReward:
+    """Return a value, also a number of another library (numpy, torch), as a reward. Raise ``RewardError``."""
+    if isinstance(value, _Failed):
+        raise RewardError(value.error)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    elif value.__class__ is not bool and isinstance(value, Real):
+        value = float(value)
+    reward = value if isinstance(value, RolloutReward) else RolloutReward(value)
+    for part in (reward.reward, *reward.parts.values()):
+        if part is not None and not is_number(part, allow_nan=allow_nan):
+            raise RewardError(f"expected {'a' if allow_nan else 'a finite'} number or None, received {part!r:.60}")
+    return reward
 
 
 def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
     if isinstance(reward, str):
         return replace(rollout, error=reward)
     return rollout if reward is None else replace(rollout, reward=reward.reward, reward_parts=reward.parts)
-
-
-def _losses(prompts: Sequence[RolloutGroup], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
-    """Return a problem for every group with missing rewards, with its first reason."""
-    problems = []
-    for position, (prompt, group) in enumerate(zip(prompts, groups, strict=True)):
-        lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
-        if len(group.scored) < group.target_size:
-            why = f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}" if lost else ""
-            where = f"group index {position}, id {prompt.id or f'g{position}'!r}{why}"
-            problems.append(
-                ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where)
-            )
-    return problems

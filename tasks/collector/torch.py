@@ -14,7 +14,7 @@ from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.errors import SettingsError, ShapeError
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.numeric import as_list
-from tfgrpo.tasks.collector.protocols import Generation, flat_values
+from tfgrpo.tasks.collector.collector import Generation, flat_values
 
 
 class TorchPolicy:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
-from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.outcomes import Signal, classify
 
@@ -21,7 +21,6 @@ PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
 Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
 
-_VERSIONS_KEPT: Final = 20
 _DEGENERATE: Final[Mapping[Signal, str]] = {
     "all_pass": "flat: every attempt has the full reward",
     "all_fail": "flat: no attempt has any reward",
@@ -32,7 +31,7 @@ _DEGENERATE: Final[Mapping[Signal, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export. Raises ``SettingsError`` for values out of range."""
+    """What to export."""
 
     target: Target
     prompt: Literal["as-sent", "bare"] = "as-sent"
@@ -49,14 +48,6 @@ class ExportOptions:
     """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
     min_spread: float = 1e-6
     """Rewards closer together than this (population standard deviation) are the same."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.min_gap < float("inf"):
-            raise SettingsError.one("--min-gap", repr(self.min_gap), "a number from 0")
-        if self.pairs < 1:
-            raise SettingsError.one("--pairs", repr(self.pairs), "a whole number from 1")
-        if self.min_reward is not None and not abs(self.min_reward) < float("inf"):
-            raise SettingsError.one("--min-reward", repr(self.min_reward), "a number")
 
 
 @dataclass(slots=True)
@@ -78,7 +69,7 @@ class ExportReport:
     models: Counter[str] = field(default_factory=Counter)
     """Groups written by policy version."""
     libraries: Counter[str] = field(default_factory=Counter)
-    """Groups written by experience version, for the first twenty versions."""
+    """Groups written by experience version."""
     simulated: int = 0
     """Groups written that the SIMULATED model answered."""
     degenerate: int = 0
@@ -112,9 +103,7 @@ class ExportReport:
         self.degenerate += bool(chosen.degenerate)
         self.simulated += bool(group.metadata.get("simulated"))
         self.models[group.policy_version or "unknown"] += 1
-        version = group.experience_version or "unknown"
-        if version in self.libraries or len(self.libraries) < _VERSIONS_KEPT:
-            self.libraries[version] += 1
+        self.libraries[group.experience_version or "unknown"] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +120,9 @@ class ChosenGroup:
     @property
     def ranked(self) -> list[Rollout]:
         """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
-
-        def order(rollout: Rollout) -> tuple[float, float, int]:
-            tokens = rollout.completion_tokens
-            return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
-
-        return sorted(self.group.rollouts, key=order)
+        rollouts = self.group.rollouts
+        rewards = [rollout.reward or 0.0 for rollout in rollouts]
+        return [rollouts[at] for at in best_first(rewards, [rollout.completion_tokens for rollout in rollouts])]
 
 
 def choose(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.stores.batch.arrow import pyarrow_or_refuse
+from tfgrpo.stores.batch.arrow import write_rows
 from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
+from tfgrpo.stores.files.lines import disk
 from tfgrpo.tasks.exports.choosing import ExportReport, choose
 from tfgrpo.tasks.exports.rows import ROWS
 
 _BUFFER: Final = 1 << 20
-_AT_ONCE: Final = 1_000
 _NAMES: Final = (
     "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
 )
@@ -39,16 +39,18 @@ def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportRepo
     if first is not None:
         stream = chain([first], rows)
         if path.suffix == ".parquet":
-            write_verl_parquet(path, stream)
+            extra = "a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'"
+            write_rows(path, (_typed(row, path) for row in stream), _verl_schema, extra)
         else:
-            write_lines(path, (row if isinstance(row, str) else encode_row(row) for row in stream))
+            # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
+            utf8: Any = {"encoding": "utf-8", "errors": "replace", "newline": "\n"}
+            with replacing(path) as partial, partial.open("w", buffering=_BUFFER, **utf8) as file:
+                file.writelines(f"{row if isinstance(row, str) else encode_row(row)}\n" for row in stream)
         report.file = str(path)
     elif path.is_file():
         aside = path.with_name(f"{path.name}.old")
-        try:
+        with disk(path, "cannot be put aside"):
             path.replace(aside)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be put aside: {error.strerror}") from error
         report.notes.append(f"the file of an earlier export was put aside as {aside.name}")
     replace_json(report_path(path), report.as_json())
 
@@ -71,33 +73,6 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
             yield row
         if chosen is not None and count:
             report.add(chosen, count)
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Replace a file by these lines, mode 0600. Raise ``StoreError`` when that fails."""
-    # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
-    with (
-        replacing(path) as partial,
-        partial.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
-    ):
-        file.writelines(f"{line}\n" for line in lines)
-
-
-def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a file by rows for verl as Parquet, with recorded answers as JSON text.
-
-    Raise ``SettingsError`` without pyarrow, ``StoreError`` when writing fails or a row does not fit the columns.
-    """
-    arrow, parquet = pyarrow_or_refuse("a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'")
-    schema = _verl_schema(arrow)
-    stream = iter(rows)
-    with replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
-        while chunk := [_typed(row, path) for row in islice(stream, _AT_ONCE)]:
-            try:
-                table = arrow.Table.from_pylist(chunk, schema=schema)
-            except (arrow.ArrowException, OverflowError) as error:
-                raise StoreError(f"{path}: a value that its column cannot hold: {error}") from error
-            writer.write_table(table)
 
 
 def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:

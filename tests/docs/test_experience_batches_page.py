@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.agents.endpoint import Endpoint
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages
-from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS
+from tfgrpo.rewarders.advantages.batch import ALIASES, ESTIMATORS, batch_advantages
 from tfgrpo.stores.batch.batch import RaggedPolicy
 from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.tasks.collector.collector import ExperienceCollector

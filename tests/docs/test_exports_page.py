@@ -17,7 +17,7 @@ from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import append_groups
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.exports.choosing import TARGETS
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS
+from tfgrpo.tasks.exports.lessons import LESSON_FORMS
 
 PAGE = "docs/exports.md"
 

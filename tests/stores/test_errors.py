@@ -12,11 +12,9 @@ from tfgrpo.stores import errors
 from tfgrpo.stores.errors import (
     ConfigError,
     OptionError,
-    Problem,
     RepairExhausted,
     SettingsError,
     ShapeError,
-    ShapeProblem,
     TfgrpoError,
     error_named,
 )
@@ -41,40 +39,6 @@ def _drawn() -> dict[str, str]:
 
 def test_the_drawn_tree_is_the_real_one():
     assert _drawn() == {name: kind.__base__.__name__ for name, kind in _CLASSES.items()}
-
-
-def test_a_configuration_error_shows_every_problem():
-    error = SettingsError([Problem("--epochs", "'x'", "1 to 100"), Problem("TFGRPO_SEED", "'-1'", "0 or more")])
-    assert str(error) == "--epochs: got 'x'; accepted: 1 to 100\nTFGRPO_SEED: got '-1'; accepted: 0 or more"
-    assert SettingsError.one("--out", "''", "a path").problems == (Problem("--out", "''", "a path"),)
-
-
-def test_a_configuration_error_without_a_problem_is_a_mistake():
-    for kind in (ConfigError, ShapeError):
-        with pytest.raises(ValueError, match="at least one problem"):
-            kind([])
-
-
-def test_a_shape_error_is_a_value_error_that_shows_every_problem_and_has_the_first_in_its_fields():
-    error = ShapeError(
-        [ShapeProblem("rewards", "shape (2, 8)", "(2, 7)", "index 1"), ShapeProblem("log_probs", "1-D", "2-D")]
-    )
-    assert isinstance(error, ValueError)
-    assert str(error).splitlines() == [
-        "rewards: expected shape (2, 8), received (2, 7); index 1",
-        "log_probs: expected 1-D, received 2-D",
-    ]
-    assert (error.name, error.expected, error.received, error.where) == ("rewards", "shape (2, 8)", "(2, 7)", "index 1")
-
-
-def test_an_option_error_is_a_value_error_with_the_given_and_the_accepted_value():
-    error = OptionError("weight is -1", "at least 0")
-    assert isinstance(error, ValueError)
-    assert (str(error), error.given, error.accepted) == (
-        "weight is -1; accepted: at least 0",
-        "weight is -1",
-        "at least 0",
-    )
 
 
 @pytest.mark.parametrize(

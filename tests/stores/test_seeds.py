@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.canonical import derive_seed, stream
-from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.canonical import derive_seed
 
 _PURPOSES = st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple)
 
@@ -26,21 +25,3 @@ def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
 def test_different_purposes_have_different_seeds(one, other):
     if one != other and "\x1f" not in "".join(str(part) for part in (*one, *other)):
         assert derive_seed(0, *one) != derive_seed(0, *other)
-
-
-def test_a_number_and_its_digits_are_different_purposes():
-    assert derive_seed(0, 1) != derive_seed(0, "1")
-
-
-def test_streams_repeat_and_do_not_share_state():
-    first = stream(7, "sampling", 1)
-    again = stream(7, "sampling", 1)
-    other = stream(7, "sampling", 2)
-    drawn = [first.random() for _ in range(3)]
-    other.random()
-    assert [again.random() for _ in range(3)] == drawn
-    assert other.random() not in drawn
-
-
-def test_the_clock_has_a_time_zone():
-    assert utc_now().utcoffset().total_seconds() == 0

@@ -24,7 +24,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import SIMULATED, ExportedLesson, LessonForm, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons import SIMULATED, ExportedLesson, LessonForm, LessonSet, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -120,10 +120,11 @@ def export(to: LessonForm | None, place: Place, packs_root: Path | None, console
     def lesson(entry: ExperienceRecord) -> ExportedLesson:
         each = known.get(entry.experience_id, {})
         groups = {name: each.get(name, 0) for name in ("groups_for", "groups_against")}
-        return ExportedLesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
+        name, says, effect = entry.experience_id, entry.polarity, each.get("effect")
+        return ExportedLesson(id=name, says=says, text=entry.summary32, **groups, effect=effect)
 
     lessons = LessonSet(
-        tuple(map(lesson, library.entries)),
+        lessons=tuple(map(lesson, library.entries)),
         task_id=experiences.paths.root.name,
         domain="".join(entry.domain for entry in first),
         pack_id="".join(entry.pack_id for entry in first),
@@ -131,7 +132,7 @@ def export(to: LessonForm | None, place: Place, packs_root: Path | None, console
         simulated=experiences.simulated,
     )
     if to == "json" or console.as_json:
-        console.result(as_json(lessons))
+        console.result(lessons.model_dump(mode="json"))
     elif library.entries:
         console.text(render_lessons(lessons, to or "text").rstrip("\n"))
     elif not decided:

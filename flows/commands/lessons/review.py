@@ -44,8 +44,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.decision import chance
-from tfgrpo.tasks.exports.lessons.forms import read_lessons
-from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
+from tfgrpo.tasks.exports.lessons import Screened, imported_record, read_lessons, screen_lessons
 
 _STATES: Final = ("in force", "on trial", "known", "kept out")
 _NONE: Final = "none"
@@ -344,7 +343,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
     why = f"taken in from {source.name}"
     line = f"import-{len(earlier) + 1}"
     taken = [
-        (entry, entry.known or record_of(entry, source.pack, task_id, line, utc_now))
+        (entry, entry.known or imported_record(entry, source.pack, task_id, line, utc_now))
         for entry in source.screened
         if not source.left_out(entry)
     ]
@@ -412,7 +411,7 @@ def _verdict(source: _Import, entry: Screened) -> str:
 
 def _show(source: _Import, console: Console) -> None:
     rows = [
-        (_verdict(source, entry), entry.lesson.polarity, entry.text or entry.lesson.text) for entry in source.screened
+        (_verdict(source, entry), entry.lesson.says, entry.text or entry.lesson.text) for entry in source.screened
     ]
     pack = source.pack.manifest.id
     if console.as_json:

@@ -5,23 +5,100 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tfgrpo.tasks.models.simulated.dialects import SimulatedChat, encoded, framed
-from tfgrpo.tasks.models.simulated.embeddings import embedded
-from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, SimulatedOptions, digest_of, prompt_tokens
+from tfgrpo.stores.canonical import key_digest
+from tfgrpo.tasks.models.simulated.engine import (
+    CHARS_PER_TOKEN,
+    LABEL,
+    Engine,
+    SimulatedOptions,
+    digest_of,
+    prompt_tokens,
+)
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
+_DIRECTIONS: Final = 64
+"""Of the vectors that embed a text."""
 _HEADERS: Final = {"x-simulated": LABEL}
 _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
+
+
+_PIECE: Final = 4 * CHARS_PER_TOKEN
+"""Characters of one delta."""
+Event: TypeAlias = Mapping[str, Any] | str
+"""Data of one server-sent event."""
+
+
+def encoded(value: object) -> bytes:
+    """Return compact UTF-8 JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def framed(event: Event) -> bytes:
+    """Return a server-sent event, named by the type in its data."""
+    if isinstance(event, str):
+        return f"data: {event}\n\n".encode()
+    name = f"event: {event['type']}\n".encode() if "type" in event else b""
+    return b"%sdata: %s\n\n" % (name, encoded(event))
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a text into the deltas of a stream."""
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+class SimulatedChat:
+    """``/chat/completions``; the other dialects (``translations``) are what differs from it."""
+
+    def translated(self, value: Any) -> Any:
+        """Return the chat request that asks the same. Raises ``LookupError`` or ``TypeError`` for what is no request."""
+        return value
+
+    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return a chat completion as the answer to a request."""
+        return completion
+
+    def error(self, status: int, body: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return an error body, as ``error_body`` makes it, in the form of the dialect."""
+        return body
+
+    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield the answer as a stream: role, text, one call each, finish reason, usage if asked for; then ``[DONE]``."""
+        choice, usage = completion["choices"][0], (asked.get("stream_options") or {}).get("include_usage")
+        common = {key: completion[key] for key in ("id", "created", "model", "system_fingerprint")}
+        common["object"] = "chat.completion.chunk"
+        if usage:
+            common["usage"] = None
+
+        def chunk(delta: Mapping[str, Any], logprobs: object = None, finish: str | None = None) -> Event:
+            only = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+            return {**common, "choices": [only]}
+
+        yield chunk({"role": "assistant", "content": "", "refusal": None})
+        tokens = (choice["logprobs"] or {}).get("content")
+        for index, piece in enumerate(pieces(choice["message"]["content"] or "")):
+            shown = None if tokens is None else {"content": tokens[4 * index : 4 * index + 4], "refusal": None}
+            yield chunk({"content": piece}, shown)
+        for index, call in enumerate(choice["message"].get("tool_calls", ())):
+            function = call["function"]
+            yield chunk({"tool_calls": [{"index": index, **call, "function": {**function, "arguments": ""}}]})
+            for piece in pieces(function["arguments"]):
+                yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        yield chunk({}, finish=choice["finish_reason"])
+        if usage:
+            yield {**common, "choices": [], "usage": completion["usage"]}
+        yield "[DONE]"
 
 
 class _Refused(Exception):
@@ -113,6 +190,8 @@ def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, s
         body = ChatBody.model_validate(chat)
     except ValidationError as error:
         raise _Refused(400, refusal(error)) from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _Refused(400, error_body(f"The request is none of this API: {error!r:.200}")) from None
     if body.model != MODEL_NAME:
         raise _unknown_model(body.model)
     return body, digest_of(chat)
@@ -128,6 +207,26 @@ async def _on_refused(request: Request, error: Exception) -> Response:
         error = _Refused(error.status_code, error_body(error.detail))
     assert isinstance(error, _Refused)  # noqa: S101 - this handles no other
     return _answer(_dialect_of(request.url.path).error(error.status, error.body), error.status)
+
+
+def embedding(text: str) -> list[float]:
+    """Return the vector of a text, of length 1; texts without a word in common are mostly orthogonal."""
+    counts = Counter(key_digest(word) % _DIRECTIONS for word in text.casefold().split() or [""])
+    length = math.sqrt(sum(count**2 for count in counts.values()))
+    return [counts[at] / length for at in range(_DIRECTIONS)]
+
+
+async def embedded(request: Request) -> JSONResponse:
+    """Answer ``POST /embeddings``."""
+    try:
+        asked: Any = json.loads(await request.body())
+        texts = [asked["input"]] if isinstance(asked["input"], str) else [str(text) for text in asked["input"]]
+    except (ValueError, LookupError, TypeError):
+        return JSONResponse(error_body("The request has no input.", param="input"), 400)
+    data = [{"object": "embedding", "index": at, "embedding": embedding(text)} for at, text in enumerate(texts)]
+    tokens = sum(1 + len(text) // 4 for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return JSONResponse({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
 
 
 def simulated_app(options: SimulatedOptions, engine: Engine | None = None) -> Starlette:

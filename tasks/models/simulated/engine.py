@@ -110,7 +110,8 @@ class Engine:
         if turn.calls or body.demanded is None:
             return Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
         # As frameworks ask for structured output.
-        return Turn("", (ToolCall(body.demanded.name, minimal_instance(body.demanded.body, turn.text)),))
+        schema = body.demanded.get("parameters", {})
+        return Turn("", (ToolCall(body.demanded["name"], minimal_instance(schema, turn.text)),))
 
     def act(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the actor's next turn at the last item in the user's messages; ``UNKNOWN`` without an item of the world."""
@@ -192,10 +193,8 @@ def _count_tokens(text: str) -> int:
 def prompt_tokens(body: ChatBody) -> int:
     """Return the tokens of messages, tools and schema."""
     shown = [message.text for message in body.messages]
-    shown += [call.function.name + call.function.arguments for m in body.messages for call in m.tool_calls or ()]
-    schemas: list[object] = [tool.model_dump(exclude_unset=True, by_alias=True) for tool in body.tools or ()]
-    if body.response_format is not None and body.response_format.json_schema is not None:
-        schemas.append(body.response_format.json_schema.body)
+    shown += [call.name + call.arguments for message in body.messages for call in message.calls]
+    schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
     shown += [json.dumps(schema, ensure_ascii=False, separators=(",", ":")) for schema in schemas]
     return max(1, _count_tokens("".join(shown)))
 
@@ -209,8 +208,8 @@ def _dialogue(messages: Sequence[ChatMessage], tools: frozenset[str]) -> Dialogu
     returned = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
     lines = (line for message in messages if message.role == "assistant" for line in message.text.splitlines())
     results = tuple(
-        ToolResult(_own_name(call.function.name), _TIMED.sub("", returned[call.id]))
+        ToolResult(_own_name(call.name), _TIMED.sub("", returned[call.id]))
         for message in messages
-        for call in message.tool_calls or ()
+        for call in message.calls
     )
     return Dialogue(tuple(line for line in lines if line.startswith("Step ")), results, tools)

@@ -6,14 +6,13 @@ cannot is refused.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tfgrpo.stores.frozen_json import mapping_of
 
 MODEL_NAME: Final = "simulated"
-_NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
 
 
 class _Part(BaseModel):
@@ -27,15 +26,12 @@ class _TextPart(_Part):
     text: str
 
 
-class _CalledFunction(_Part):
-    name: str = Field(pattern=_NAME)
-    arguments: str
+class Call(NamedTuple):
+    """A call that the assistant made."""
 
-
-class _Call(_Part):
     id: str
-    type: Literal["function"] = "function"
-    function: _CalledFunction
+    name: str
+    arguments: str
 
 
 class ChatMessage(_Part):
@@ -44,7 +40,7 @@ class ChatMessage(_Part):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[_TextPart] | None = None
     name: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
 
@@ -55,51 +51,11 @@ class ChatMessage(_Part):
             return "".join(part.text for part in self.content)
         return self.content or ""
 
-    @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"a message of role {self.role} has no tool_calls")
-        if self.content is None and not self.tool_calls:
-            raise ValueError("content is required")
-        if (self.tool_call_id is None) is (self.role == "tool"):
-            raise ValueError("tool_call_id belongs to messages of role tool, and to no other")
-        return self
-
-
-class OfferedFunction(_Part):
-    """A function that may be called."""
-
-    name: str = Field(pattern=_NAME)
-    description: str = ""
-    body: dict[str, Any] = Field(alias="parameters", default_factory=dict)
-    strict: bool | None = None
-
-
-class _Tool(_Part):
-    type: Literal["function"]
-    function: OfferedFunction
-
-
-class _NamedSchema(_Part):
-    name: str = Field(pattern=_NAME)
-    description: str | None = None
-    body: dict[str, Any] = Field(alias="schema", default_factory=dict)
-    strict: bool | None = None
-
-
-class _ResponseFormat(_Part):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: _NamedSchema | None = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
-        if (self.json_schema is None) is (self.type == "json_schema"):
-            raise ValueError("json_schema belongs to the type json_schema, and to no other")
-        return self
-
-
-class _StreamOptions(_Part):
-    include_usage: bool = False
+    @property
+    def calls(self) -> list[Call]:
+        """Return its calls. Raises ``LookupError`` or ``TypeError`` for what is none."""
+        functions = [(call["id"], call["function"]) for call in self.tool_calls or ()]
+        return [Call(key, function["name"], function["arguments"]) for key, function in functions]
 
 
 class ChatBody(_Part):
@@ -111,15 +67,15 @@ class ChatBody(_Part):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
-    tools: list[_Tool] | None = None
+    tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
-    response_format: _ResponseFormat | None = None
+    response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Literal[0] | None = None
     stop: str | list[str] | None = None
     n: Literal[1] | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: dict[str, Any] | None = None
 
     @property
     def system(self) -> str:
@@ -142,29 +98,27 @@ class ChatBody(_Part):
         """Return the names of the tools that may be called."""
         if self.tool_choice == "none":
             return frozenset()
-        return frozenset(tool.function.name for tool in self.tools or ())
+        return frozenset(tool["function"]["name"] for tool in self.tools or ())
 
     @property
-    def demanded(self) -> OfferedFunction | None:
+    def demanded(self) -> dict[str, Any] | None:
         """Return the function that has to be called: the one that is named, or the last where any will do."""
         if self.tool_choice in (None, "auto", "none"):
             return None
         chosen = mapping_of(mapping_of(self.tool_choice).get("function")).get("name")
-        functions = (tool.function for tool in reversed(self.tools or []))
-        return next((each for each in functions if chosen in (None, each.name)), None)
+        functions = (tool["function"] for tool in reversed(self.tools or []))
+        return next((each for each in functions if chosen in (None, each["name"])), None)
+
+    @property
+    def schema_body(self) -> dict[str, Any] | None:
+        """Return the schema that the answer has to follow."""
+        wanted = mapping_of(self.response_format).get("json_schema")
+        return None if wanted is None else wanted.get("schema", {})
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options are only allowed when stream is true")
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("max_tokens and max_completion_tokens exclude each other")
         if self.tool_choice not in (None, "auto", "none") and self.demanded is None:
             raise ValueError("tool_choice asks for a tool that is not offered")
-        return self
-
-    @model_validator(mode="after")
-    def _calls_are_answered(self) -> Self:
         waiting: set[str] = set()
         for message in self.messages:
             if message.role == "tool":
@@ -173,17 +127,17 @@ class ChatBody(_Part):
                 waiting.discard(message.tool_call_id)
             elif waiting:
                 break
-            waiting |= {call.id for call in message.tool_calls or ()}
+            waiting |= {call.id for call in message.calls}
         if waiting:
             raise ValueError(f"tool calls without an answer: {', '.join(sorted(waiting))}")
         return self
 
 
-def error_body(
-    message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
+def error_body(message: str, *, param: str | None = None, code: str | None = None) -> dict[str, Any]:
     """Return the body of an answer whose status is not 200."""
-    return {"error": {"message": f"SIMULATED: {message}", "type": kind, "param": param, "code": code}}
+    return {
+        "error": {"message": f"SIMULATED: {message}", "type": "invalid_request_error", "param": param, "code": code}
+    }
 
 
 def refusal(error: ValidationError) -> dict[str, Any]:

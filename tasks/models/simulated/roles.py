@@ -422,10 +422,9 @@ def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
 
 def structured_answer(body: ChatBody, text: str) -> str:
     """Return the actor's text in the form that the request asks for: as it is, a JSON object, or a schema's instance."""
-    wanted = body.response_format
-    if wanted is None or wanted.type == "text":
+    if body.response_format is None or body.response_format["type"] == "text":
         return text
-    value = {"answer": text} if wanted.json_schema is None else minimal_instance(wanted.json_schema.body, text)
+    value = {"answer": text} if body.schema_body is None else minimal_instance(body.schema_body, text)
     return json.dumps(value, ensure_ascii=False)
 
 

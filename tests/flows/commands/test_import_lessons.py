@@ -168,7 +168,7 @@ def test_one_bad_lesson_refuses_the_whole_file(task, lessons):
         (("FILE", "--reviewed-by", "  "), "--reviewed-by"),
         (("FILE", "--from", "json"), "--from"),
         (("FILE", "--pack", "nobody"), "pack"),
-        (("TEXT",), "got no JSON at line 1, column 1"),
+        (("TEXT",), "Invalid JSON: invalid number at line 1 column 2"),
         (("EMPTY",), "lessons as `tfgrpo experiences export --to json` writes them"),
     ],
 )

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from tests.support.cpu_time import cpu_seconds
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.advantages.batch import batch_advantages, multi_reward_advantages
-from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS, Estimator, estimator_of
+from tfgrpo.rewarders.advantages.batch import (
+    ALIASES,
+    ESTIMATORS,
+    Estimator,
+    batch_advantages,
+    estimator_of,
+    multi_reward_advantages,
+)
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 CASES = read_vectors("advantage_estimators")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
 import tracemalloc
 from dataclasses import replace
 
@@ -254,19 +253,3 @@ def test_an_invalid_size_is_refused(path, size):
     ):
         with pytest.raises(ShapeError, match="a whole number of at least 1"):
             ask()
-
-
-def test_threads_may_add_while_others_look():
-    window = ExperienceWindow(50)
-
-    def add(name):
-        for index in range(40):
-            window.append(group(f"{name}{index}"))
-            window.window(5)
-
-    threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(window) == 50

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from datetime import datetime
 
 import pytest
-from pydantic import ValidationError
 
 from tests.support.records.records import NOW
 from tfgrpo.stores.errors import CorruptFile, StoreError
@@ -22,7 +20,6 @@ from tfgrpo.stores.experiences.decisions import (
     read_decisions,
     record_decided,
 )
-from tfgrpo.stores.files.lines import LineFile
 
 
 def decision(kind="in force", ids=("exp-1",), **changes):
@@ -56,10 +53,6 @@ def test_decisions_are_read_oldest_first_as_they_were_written(tmp_path):
     first, second = read_decisions(record(tmp_path / "task" / "promotions.jsonl", *made))
     made_when_recorded = {"previous": None, "credit_lines": 0, "credit_sha256": ""}
     assert [one.model_copy(update=made_when_recorded) for one in (first, second)] == made
-
-
-def test_nothing_is_in_force_before_a_decision(tmp_path):
-    assert ids_in_force(tmp_path / "promotions.jsonl") == ()
 
 
 def test_every_line_says_what_is_in_force_from_then_on(tmp_path):
@@ -127,29 +120,6 @@ def test_a_damaged_line_never_silently_changes_what_is_in_force(tmp_path, damage
         with pytest.raises(CorruptFile, match=r"promotions\.jsonl: .*is damaged"):
             use(path)
     assert path.read_bytes() == damaged
-
-
-def test_a_line_of_another_file_is_no_decision(tmp_path):
-    path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)))
-    LineFile(path).append([{"decision": "in force"}])
-    with pytest.raises(CorruptFile, match="line 2 is not a decision"):
-        ids_in_force(path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"decision": "maybe"},
-        {"evidence": float("nan")},
-        {"decided_at": datetime(2026, 1, 1)},
-        {"pairs": "20"},
-        {"more": 1},
-    ],
-    ids=str,
-)
-def test_an_invalid_decision_is_refused(changes):
-    with pytest.raises(ValidationError):
-        decision(**changes)
 
 
 def test_a_decision_that_the_disk_does_not_confirm_is_not_recorded(tmp_path, monkeypatch):

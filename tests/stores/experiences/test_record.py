@@ -34,11 +34,6 @@ def record(**changes):
     return ExperienceRecord(**{**FIELDS, **changes})
 
 
-def test_a_record_survives_its_line():
-    original = record(tags=("arithmetic",), operation="merge", supersedes=("exp-a", "exp-b"))
-    assert ExperienceRecord.model_validate_json(original.model_dump_json()) == original
-
-
 def test_a_line_carries_every_field_of_the_specification():
     line = json.loads(record().model_dump_json())
     assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(
@@ -53,12 +48,6 @@ def test_thirty_two_words_fit_and_thirty_three_do_not():
     assert record(summary32=" ".join(["word"] * 32))
     with pytest.raises(ValidationError, match="33 words; at most 32"):
         record(summary32=" ".join(["word"] * 33))
-
-
-def test_characters_are_limited_too():
-    assert record(summary32="x" * 280)
-    with pytest.raises(ValidationError, match="281 characters; at most 280"):
-        record(summary32="x" * 281)
 
 
 @pytest.mark.parametrize(
@@ -93,16 +82,14 @@ def test_invalid_records_are_refused(changes):
         record(**changes)
 
 
-@pytest.mark.parametrize("values", [(float("nan"), 0.5), (float("inf"), 0.5), (1.0, 1.01), (1.0, -0.01)])
-def test_rewards_are_finite_and_ranks_lie_between_zero_and_one(values):
-    with pytest.raises(ValidationError):
-        Reward(gt_score=values[0], relative_rank=values[1])
-
-
-@pytest.mark.parametrize("changes", [{"tokens": -1}, {"latency_ms": -0.1}, {"cost_usd": -1.0}, {"tool": ""}])
-def test_tool_figures_are_never_negative(changes):
-    with pytest.raises(ValidationError):
-        ToolStat(**{"tool": "t", "tokens": 1, "latency_ms": 1.0, "cost_usd": 0.0, **changes})
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+@pytest.mark.parametrize("rank", [1.01, -0.01])
+def test_rewards_are_finite_and_ranks_lie_between_zero_and_one(score, rank):
+    for values in ({"gt_score": score, "relative_rank": 0.5}, {"gt_score": 1.0, "relative_rank": rank}):
+        with pytest.raises(ValidationError):
+            Reward(**values)
+    with pytest.raises(ValidationError, match="3 validation errors"):
+        ToolStat(tool="", tokens=-1, latency_ms=-0.1)
 
 
 _FITTING = {"add": {0}, "modify": {1}, "merge": {2, 3}}

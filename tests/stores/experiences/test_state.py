@@ -27,20 +27,6 @@ def test_the_view_shows_what_is_in_force_and_the_last_run(tmp_path):
     }
 
 
-def test_a_later_view_replaces_the_earlier_one(tmp_path):
-    path = tmp_path / "state.json"
-    write_state(path, "task-1", Library(tuple(make_batch(2))), last_run="run-1")
-    write_state(path, "task-1", Library(()), last_run=None)
-    state = read_state(path)
-    assert state["in_force"]["experiences"] == []
-    assert state["last_run"] is None
-    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
-
-
-def test_before_the_first_run_there_is_no_view(tmp_path):
-    assert read_state(tmp_path / "state.json") is None
-
-
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "\0"])
 def test_a_damaged_view_is_none(tmp_path, text):
     (tmp_path / "state.json").write_text(text)

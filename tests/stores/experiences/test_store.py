@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from datetime import timedelta
 
 import pytest
@@ -15,7 +14,7 @@ from tests.support.records.processes import SPAWN, all_at_once
 from tests.support.records.records import NOW, PACK, make_batch, make_record
 from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import stamp_record, support_of
+from tfgrpo.stores.experiences.record import stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.lines import LineFile, read_rows
 
@@ -185,12 +184,6 @@ def test_records_are_ranked_by_support_reward_rank_and_id(store):
     assert fetched(store, 9, min_reward=0.91) == []
 
 
-def test_many_attempts_of_one_group_are_one_support():
-    assert support_of(make_record(evidence=("g1/0", "g1/1", "g1/2"))) == 1
-    assert support_of(make_record(evidence=("g1/0", "g/2/0", "g/2/1", "loose"))) == 3
-    assert support_of(make_record(evidence=())) == 0
-
-
 def test_only_records_of_the_domain_and_tags_and_few_of_a_group_are_fetched(store):
     store.record_batch(
         [
@@ -229,19 +222,6 @@ def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_no
     assert (fetched(retired, 9), len(list(retired.records()))) == ([], 9)
     assert fetched(open_store(tmp_path, task_id="another"), 9) == []
     assert fetched(open_store(tmp_path, max_words=4), 9) == []
-
-
-def test_threads_that_store_and_fetch_at_once_see_whole_batches(store):
-    def write(writer):
-        for batch in range(5):
-            store.record_batch(make_batch(10, prefix=f"w{writer}-b{batch}"), MANIFEST)
-
-    threads = [threading.Thread(target=write, args=(number,), daemon=True) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert len(fetched(store, 999)) % 10 == 0
-    assert len(fetched(store, 999)) == 200
 
 
 @pytest.mark.parametrize(

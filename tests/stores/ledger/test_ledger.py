@@ -79,15 +79,6 @@ async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_no
     ledger.close()
 
 
-@pytest.mark.parametrize(("tokens", "nano"), [(-1, 0), (0, -1)])
-async def test_a_negative_usage_is_refused(tokens: int, nano: int) -> None:
-    ledger = Ledger(Budget())
-    with pytest.raises(ValueError, match="cannot be negative"):
-        (await ledger.reserve()).settle(tokens, nano)
-    with pytest.raises(ValueError, match="negative"):
-        await ledger.reserve(tokens=-1)
-
-
 @pytest.mark.parametrize(
     ("budget", "ask", "message"),
     [
@@ -128,12 +119,6 @@ def test_totals_speak_dollars_and_survive_json() -> None:
     assert (totals.usd, totals.at_risk_usd) == (1.5, 0.25)
     assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
     assert Totals.from_json({}) == Totals()
-
-
-@pytest.mark.parametrize("bad", [-1, 1.0, True, "1", None])
-def test_totals_are_integers_from_zero(bad: object) -> None:
-    with pytest.raises(ValueError, match="integers"):
-        Totals.from_json({"calls": bad})  # type: ignore[dict-item]
 
 
 def test_a_cap_in_dollars_is_taken_at_its_decimal_value() -> None:

@@ -56,15 +56,6 @@ def test_a_lasting_warning_is_in_both_lists(path: Path) -> None:
     assert (manifest.read()["warnings"], manifest.read()["lasting_warnings"]) == (["a", "b"], ["b", "a"])
 
 
-def test_a_warning_is_kept_once(path: Path) -> None:
-    manifest = ManifestFile(path)
-    manifest.warn("pack changed")
-    manifest.warn("pack changed")
-    manifest.warn("lesson dropped")
-    manifest.update(status="stopped")
-    assert manifest.read()["warnings"] == ["pack changed", "lesson dropped"]
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

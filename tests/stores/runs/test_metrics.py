@@ -167,18 +167,6 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
     assert lookup["mean_latency_ms"] == 10.0
 
 
-def test_arms_of_the_sweep_are_never_averaged_together() -> None:
-    none = replace(GROUP, tfgrpo_epoch=3, phase="eval", arm="none", reward_mean=0.0)
-    library = replace(none, group_id="g2", arm="library", reward_mean=1.0)
-    arms = aggregate(group.to_line() for group in (none, library))["3"]["arms"]
-    assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"none": 0.0, "library": 1.0}
-
-
-def test_a_tool_without_calls_has_no_mean_latency() -> None:
-    idle = replace(GROUP, tools=(ToolUse("idle", 0, 0, 0.0, 0.0, 0),))
-    assert aggregate([idle.to_line()])["1"]["tools"]["idle"]["mean_latency_ms"] is None
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> None:
     store = MetricsStore(tmp_path)
@@ -193,14 +181,6 @@ def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> 
 def test_a_line_that_is_no_metrics_is_named(line: dict[str, object]) -> None:
     with pytest.raises(CorruptFile, match="metrics line 2"):
         aggregate([GROUP.to_line(), line])
-
-
-@pytest.mark.parametrize("odd", ["3", None])
-def test_a_tool_s_count_that_is_no_number_is_named_also_in_its_first_line(odd: object) -> None:
-    line = GROUP.to_line()
-    line["tools"][0]["calls"] = odd
-    with pytest.raises(CorruptFile, match="metrics line 1"):
-        aggregate([line])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 3))

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
-from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.runs.selections import SelectionRound, record_round, recorded_rounds
 
 
@@ -44,15 +40,3 @@ def test_rounds_are_read_in_order_and_by_kind_of_model(tmp_path):
     assert list(recorded_rounds(path, simulated=False)) == [rounds[0], rounds[2]]
     assert list(recorded_rounds(path, simulated=True)) == [rounds[1]]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_without_a_file_there_is_no_history(tmp_path):
-    assert list(recorded_rounds(tmp_path / "none.jsonl", simulated=False)) == []
-
-
-def test_an_invalid_line_is_an_error_with_its_number(tmp_path):
-    path = tmp_path / "selections.jsonl"
-    record_round(path, entry("a"))
-    LineFile(path).append([{"no": "selection"}])
-    with pytest.raises(CorruptFile, match="line 2 is not a selection"):
-        list(recorded_rounds(path, simulated=False))

@@ -14,7 +14,6 @@ import pytest
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
 from tfgrpo.stores.telemetry.export import Pipe
-from tfgrpo.stores.telemetry.metrics import NameBounds
 from tfgrpo.stores.telemetry.setup import Telemetry, configure
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,12 +79,6 @@ def test_a_failed_delivery_names_the_status_or_the_kind_of_error(
     assert line is not None
     assert line.endswith(f"were not delivered to {address} ({why})")
     assert f"telemetry cannot be delivered to {address} ({why}); the run goes on without it" in caplog.text
-
-
-def test_names_beyond_the_bound_share_one() -> None:
-    bounds = NameBounds(2)
-    assert [bounds.admit("tool", name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
-    assert bounds.admit("model", "c") == "c"
 
 
 SCRIPT = """

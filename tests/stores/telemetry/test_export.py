@@ -6,12 +6,11 @@ import io
 import logging
 import sys
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.stores.telemetry.test_setup import OPTIONS, one_rollout, record_everything
@@ -130,48 +129,6 @@ def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert telemetry.shutdown() is None
     expected = {"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}
     assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
-
-
-class GrpcRefusal(Exception):
-    def code(self) -> SimpleNamespace:
-        return SimpleNamespace(name="UNAUTHENTICATED")
-
-
-class RefusedGrpcSpans(FakeGrpcSpans):
-    """As the SDK's: the stub is called with keywords, and its error is only logged."""
-
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self._client = SimpleNamespace(Export=self._refuse)
-
-    def _refuse(self, **_: object) -> None:
-        raise GrpcRefusal
-
-    def export(self, *_: object, **__: object) -> SpanExportResult:
-        try:
-            self._client.Export(request=b"", metadata=None, timeout=1.0)
-        except GrpcRefusal:
-            return SpanExportResult.FAILURE
-        return SpanExportResult.SUCCESS
-
-
-def test_a_failed_delivery_over_grpc_is_warned_of_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = "opentelemetry.exporter.otlp.proto.grpc"
-    module = ModuleType(f"{package}.trace_exporter")
-    vars(module)["OTLPSpanExporter"] = RefusedGrpcSpans
-    monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    env = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    telemetry = configure(OPTIONS, env)
-    one_rollout(telemetry)
-    assert str(telemetry.shutdown()).endswith("not delivered to collector:4317 (gRPC UNAUTHENTICATED)")
-
-
-def test_timeouts_are_seconds_and_default_to_two_and_a_half() -> None:
-    assert find_target(ENDPOINT, "traces", print) == Target("otlp", "http://127.0.0.1:4318/v1/traces", timeout_s=2.5)
-    target = find_target(ENDPOINT | {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "7.5"}, "metrics", print)
-    assert target is not None
-    assert target.timeout_s == 7.5
 
 
 def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(caplog: pytest.LogCaptureFixture) -> None:

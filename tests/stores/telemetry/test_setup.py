@@ -216,25 +216,6 @@ def test_an_instance_id_that_the_user_gave_stays_on_the_series(
     assert otlp_receiver.series_resource()["service.instance.id"] == "night-box"
 
 
-def test_a_carrier_joins_a_thread_to_the_trace(otlp_receiver: OtlpReceiver) -> None:
-    telemetry = configure(OPTIONS, otlp_receiver.environment())
-
-    def work(carrier: dict[str, str]) -> None:
-        with telemetry.attached(carrier), telemetry.span("child"):
-            pass
-
-    with telemetry.span("parent"):
-        carrier = telemetry.carrier()
-    thread = threading.Thread(target=work, args=(carrier,))
-    thread.start()
-    thread.join()
-    with telemetry.attached({}), telemetry.span("alone"):
-        pass
-    telemetry.shutdown()
-    assert otlp_receiver.span("child").parent_id == otlp_receiver.span("parent").span_id
-    assert otlp_receiver.span("alone").parent_id == ""
-
-
 def test_configuring_twice_gives_the_same_object_until_its_shutdown(otlp_receiver: OtlpReceiver) -> None:
     env = otlp_receiver.environment()
     first = configure(OPTIONS, env)

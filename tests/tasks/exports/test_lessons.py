@@ -13,14 +13,28 @@ from hypothesis import strategies as st
 from tests.support.agents.steps import NOON
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, ExportedLesson, LessonSet, read_lessons, render_lessons
-from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
+from tfgrpo.tasks.exports.lessons import (
+    LESSON_FORMS,
+    ExportedLesson,
+    LessonSet,
+    Screened,
+    imported_record,
+    read_lessons,
+    render_lessons,
+    screen_lessons,
+)
+
+
+def lesson(text, says, name="", groups_for=0, groups_against=0, effect=None):
+    given = {"groups_for": groups_for, "groups_against": groups_against, "effect": effect}
+    return ExportedLesson(id=name, says=says, text=text, **given)
+
 
 LESSONS = LessonSet(
-    (
-        ExportedLesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
-        ExportedLesson("Taking the tax off twice.", "avoid", "exp-2", 1),
-        ExportedLesson("Say the unit: euros, not cents.", "do", "exp-3"),
+    lessons=(
+        lesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
+        lesson("Taking the tax off twice.", "avoid", "exp-2", 1),
+        lesson("Say the unit: euros, not cents.", "do", "exp-3"),
     ),
     task_id="night",
     domain="arithmetic",
@@ -30,28 +44,14 @@ LESSONS = LessonSet(
 
 
 def said(lessons):
-    return [(lesson.polarity, lesson.text) for lesson in lessons.lessons]
-
-
-def bullets(playbook):
-    """The lessons of a playbook by the number of their bullets, those below a heading about mistakes to be avoided."""
-    found, polarity = [], "do"
-    for line in playbook.splitlines():
-        if line.startswith("#"):
-            polarity = "avoid" if "MISTAKES" in line else "do"
-        elif match := re.match(r"\[(.+)-(\d+)\] helpful=\d+ harmful=\d+ :: (.*)", line):
-            found.append((int(match[2]), polarity, match[3]))
-    return [pair for _, *pair in sorted(found)]
+    return [(lesson.says, lesson.text) for lesson in lessons.lessons]
 
 
 def read_back(text, form):
     """The lessons of a rendered file, by no code of ours but for JSON."""
     if form == "json":
         return said(read_lessons(text, source="x"))
-    if form == "ace-playbook":
-        return list(map(tuple, bullets(text)))
-    lines = json.loads(text)["signature"]["instructions"] if form == "dspy" else text
-    return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", lines, re.MULTILINE)]
+    return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", text, re.MULTILINE)]
 
 
 WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(
@@ -63,9 +63,9 @@ PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 @pytest.mark.parametrize("form", LESSON_FORMS)
 @settings(max_examples=20)
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
-@example([(lesson.text, lesson.polarity) for lesson in LESSONS.lessons])
+@example([(lesson.text, lesson.says) for lesson in LESSONS.lessons])
 def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
-    lessons = LessonSet(tuple(ExportedLesson(text, polarity) for text, polarity in pairs))
+    lessons = LessonSet(lessons=tuple(lesson(text, polarity) for text, polarity in pairs))
     text = render_lessons(lessons, form)
     assert text.endswith("\n")
     assert read_back(text, form) == said(lessons)
@@ -74,7 +74,7 @@ def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
 @pytest.mark.parametrize("form", [form for form in LESSON_FORMS if form != "text"])
 @pytest.mark.parametrize("simulated", [True, False])
 def test_lessons_of_the_simulated_model_stay_labelled(form, simulated):
-    text = render_lessons(LessonSet(LESSONS.lessons, simulated=simulated), form)
+    text = render_lessons(LessonSet(lessons=LESSONS.lessons, simulated=simulated), form)
     assert ("SIMULATED" in text or '"simulated": true' in text) == simulated
     if form == "json":
         assert read_lessons(text, source="x").simulated is simulated
@@ -96,74 +96,23 @@ def test_a_skill_has_the_front_matter_that_agents_read():
 
 
 def test_the_name_of_a_skill_is_valid_for_every_task():
-    front = render_lessons(LessonSet(LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
+    front = render_lessons(LessonSet(lessons=LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split(
+        "---\n"
+    )[1]
     assert re.fullmatch("my-task-x{56}", yaml.safe_load(front)["name"])
-
-
-def test_a_playbook_has_a_counter_for_each_lesson_and_a_section_for_mistakes():
-    text = render_lessons(LESSONS, "ace-playbook")
-    assert "## STRATEGIES & INSIGHTS\n[tfgrpo-00001] helpful=3 harmful=1 :: Round once, at the end." in text
-    assert "## COMMON MISTAKES TO AVOID\n[tfgrpo-00002] helpful=1 harmful=0 :: Taking the tax off twice." in text
-
-
-def curated(playbook: str, section: str, bullet: str) -> str:
-    """The playbook after ACE's curator has added a bullet: what it requires of one, in our words.
-
-    A line belongs to the section above it, so none may come before the first. The bullet goes to the end of its section,
-    to OTHERS where there is no such section, and to the end of the playbook where there is no OTHERS either.
-    """
-    sections: dict[str, list[str]] = {}
-    for line in playbook.strip().split("\n"):
-        if line.startswith("##"):
-            sections[line.removeprefix("##").strip()] = []
-        elif line.strip():
-            *_, current = sections  # fails, as the curator does, on a line without a section
-            sections[current].append(line)
-    name = next((name for name in (section, "OTHERS") if name in sections), list(sections)[-1])
-    sections[name].append(bullet)
-    return "\n\n".join("\n".join([f"## {title}", *lines]) for title, lines in sections.items())
-
-
-@pytest.mark.parametrize(
-    "section", ["STRATEGIES & INSIGHTS", "FORMULAS & CALCULATIONS", "COMMON MISTAKES TO AVOID", "NEW"]
-)
-@pytest.mark.parametrize("lessons", [LESSONS, LessonSet(()), LessonSet(LESSONS.lessons, simulated=True)])
-def test_ace_s_curator_can_add_to_an_exported_playbook(lessons, section):
-    text = render_lessons(lessons, "ace-playbook")
-    added = curated(text, section, "[new-00001] helpful=0 harmful=0 :: Check the sign.")
-    placed = added[: added.index("Check the sign.")].rpartition("## ")[2].splitlines()[0]
-    assert placed == (section if section != "NEW" else "OTHERS")
-    expected = {*said(lessons), ("avoid" if "MISTAKES" in section else "do", "Check the sign.")}
-    assert set(map(tuple, bullets(added))) == expected
-
-
-def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_generates():
-    lines = render_lessons(LESSONS, "ace-playbook").splitlines()
-    kept = [line for line in lines if line and not line.startswith(("##", "<!--"))]
-    ids = [re.match(r"\[([^\]]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", line)[1] for line in kept]
-    assert [re.search(r"-(\d+)$", name)[1] for name in ids] == ["00001", "00003", "00002"]
-    # It numbers from 1 and shortens the name of a section to at most five letters.
-    assert all(len(name.rpartition("-")[0]) > 5 for name in ids)
-
-
-def test_the_state_for_dspy_fits_a_predictor_of_any_signature():
-    state = json.loads(render_lessons(LESSONS, "dspy"))
-    assert set(state) == {"traces", "train", "demos", "signature", "lm", "metadata"}
-    assert state["signature"]["fields"] == []
-    assert state["metadata"]["dependency_versions"] == {}
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[]", "^x: got no JSON object; accepted: one JSON object$"),
-        ('{"lessons": 3}', "x: lessons: got int"),
-        ('{"lessons": []}', "x: got no lesson; accepted: lessons as `tfgrpo experiences export --to json`"),
+        ("[]", r"^x: got \[\]; accepted: lessons as `tfgrpo .*: Input should be an object"),
+        ('{"lessons": 3}', "^x: lessons: got 3"),
+        ('{"lessons": []}', "^x: got no lesson; accepted: lessons as `tfgrpo experiences export --to json`"),
         (
             '{"lessons": [{"says": "maybe", "text": "x"}, {"says": "do", "text": "x"}, 4]}',
-            r"lessons\[0\].*\n.*lessons\[2\]",
+            r"lessons\[0\].says: got 'maybe'.*\n.*lessons\[2\]: got 4",
         ),
-        ('{"lessons":\n [}', r"^x: got no JSON at line 2, column 3 \(Expecting value\); accepted: one JSON object$"),
+        ('{"lessons":\n [}', r"^x: got .*Invalid JSON: expected value at line 2 column 3"),
     ],
 )
 def test_every_invalid_lesson_is_reported_with_its_position(text, says):
@@ -180,7 +129,7 @@ def pack():
 
 
 def screened(pack, *lessons, known=()):
-    return screen_lessons([ExportedLesson(text, "do") for text in lessons], pack, known)
+    return screen_lessons([lesson(text, "do") for text in lessons], pack, known)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +154,7 @@ def test_a_duplicate_lesson_is_refused_once(pack):
 
 def stored(pack, *texts, polarity="do"):
     return [
-        record_of(Screened(ExportedLesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts
+        imported_record(Screened(lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts
     ]
 
 

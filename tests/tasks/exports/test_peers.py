@@ -1,4 +1,4 @@
-"""Exports are acted on by the programs they are for: DSPy predicts, TRL trains, verl reads. Run by ``make test-peers``.
+"""Exports are acted on by the programs they are for: TRL trains, verl reads. Run by ``make test-peers``.
 
 None of these packages is in the test extra; where one is absent, its tests are skipped and say so.
 """
@@ -13,13 +13,8 @@ import pytest
 from tests.support.agents.exports import export, group
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
-from tfgrpo.tasks.exports.lessons.forms import ExportedLesson, LessonSet, render_lessons
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
-
-LESSONS = LessonSet(
-    (ExportedLesson("Round once: {x} ## y.", "do", "e", 3), ExportedLesson("Tax twice.", "avoid", "f", 1)), task_id="t"
-)
 
 
 def peer(name: str) -> Any:
@@ -28,56 +23,6 @@ def peer(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         pytest.skip(f"{name} cannot be imported ({error}); `make test-peers` installs it where the index has it")
-
-
-# --- DSPy
-
-
-def dspy_with(*answers: dict[str, str]) -> Any:
-    dspy = peer("dspy")
-    model = peer("dspy.utils").DummyLM(list(answers))
-    return dspy, model, dspy.context(lm=model)
-
-
-def test_a_dspy_predictor_uses_the_lessons(tmp_path):
-    dspy, model, context = dspy_with({"answer": "42"})
-    path = tmp_path / "lessons.json"
-    path.write_text(render_lessons(LESSONS, "dspy"), encoding="utf-8")
-    predict = dspy.Predict("question -> answer")
-    predict.load(str(path))
-    with context:
-        assert predict(question="6 * 7?").answer == "42"
-    sent = str(model.history[-1]["messages"])
-    assert "- Do: Round once: {x} ## y." in sent
-    assert "- Avoid: Tax twice." in sent
-
-
-def test_a_nested_dspy_program_takes_the_lessons_predictor_by_predictor_and_saves_them(tmp_path):
-    dspy, model, context = dspy_with({"reasoning": "r", "answer": "41"}, {"verdict": "no"})
-
-    class Program(dspy.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.solve = dspy.ChainOfThought("question -> answer")
-            self.check = dspy.Predict("answer -> verdict")
-
-        def forward(self, question: str) -> Any:
-            return self.check(answer=self.solve(question=question).answer)
-
-    path = tmp_path / "lessons.json"
-    path.write_text(render_lessons(LESSONS, "dspy"), encoding="utf-8")
-    program = Program()
-    for predictor in program.predictors():
-        predictor.load(str(path))
-    with context:
-        assert program(question="6 * 7?").verdict == "no"
-    assert all("- Avoid: Tax twice." in str(call["messages"]) for call in model.history)
-    program.save(str(tmp_path / "program.json"))
-    again = Program()
-    again.load(str(tmp_path / "program.json"))
-    assert [each.signature.instructions for each in again.predictors()] == [
-        each.signature.instructions for each in program.predictors()
-    ]
 
 
 # --- TRL

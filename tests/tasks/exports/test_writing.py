@@ -11,10 +11,8 @@ import pytest
 from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import encode_row, export_groups
-from tfgrpo.tasks.recorded import LineIndex
 
 
 def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
@@ -81,25 +79,6 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 
 
 # --- large files
-
-
-def test_lines_are_found_by_their_key_in_file_order(tmp_path):
-    path = tmp_path / "lines"
-    rows = [{"key": "a", "n": 1}, {"key": "b", "text": "x" * 50_000}, {"key": "a", "n": 2}, {"no": "key"}]
-    LineFile(path).append(rows)
-
-    def index(of=path):
-        return LineIndex(of, lambda line: json.loads(line).get("key"))
-
-    found = index()
-    assert [json.loads(line)["n"] for line in found.lines("a")] == [1, 2]
-    assert [len(line) > 50_000 for line in found.lines("b")] == [True]
-    assert found.lines("c") == index(tmp_path / "none").lines("a") == []
-    path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":3'))
-    assert [json.loads(line)["n"] for line in index().lines("a")] == [1], "a damaged line is none"
-    path.write_bytes(path.read_bytes().partition(b"\n")[0])
-    with pytest.raises(CorruptFile, match="cut off"):
-        found.lines("b")
 
 
 def most_memory(path, attempts):

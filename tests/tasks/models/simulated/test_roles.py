@@ -16,7 +16,7 @@ from tests.support.models.strict_schemas import strict_fault
 from tfgrpo.rewarders.judge.options import PAIR_FORM, SCORE_FORM, messages
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED, Question
+from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.roles import ShortenAsk, learned_answer, shorten
 from tfgrpo.tasks.models.simulated.worlds.data import advice_of, data_of
@@ -193,13 +193,6 @@ async def test_the_service_answers_learning_questions_by_their_schemas_repairs_t
         for asked in (body, {**body, "messages": body["messages"] + repair}):
             jsonschema.validate(content_of(await ask(client, asked)), dict(answer_schema.schema))
     assert strict_fault(answer_schema.schema) is None
-
-
-def test_reflections_are_read_by_the_parser():
-    reading = Question(REFLECTION.name, REFLECTION.schema, "reflect", REFLECTION.shape, labels=("L1", "L2", "L3", "L4"))
-    for seed in range(50):
-        read = reading.read(json.dumps(answered(CONTRAST, seed, with_lessons())))
-        assert read.first_difference == "SIMULATED: they part at refund sign."
 
 
 # Judging

@@ -68,18 +68,14 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 @pytest.mark.parametrize(("changes", "param"), [
     ({"messages": []}, "messages"), ({"messages": "hello"}, "messages"),
     ({"messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role"),
-    ({"messages": [{"role": "user"}]}, "messages.0"), ({"messages": [{**USER, "tool_calls": [CALL]}]}, "messages.0"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0"),
     ({"messages": [USER, {"role": "tool", "content": "x", "tool_call_id": "c1"}]}, None),
     ({"messages": [USER, CALLING]}, None), ({"messages": [USER, CALLING, USER]}, None),
     ({"temperature": 2.5}, "temperature"), ({"temperature": "hot"}, "temperature"), ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": 5, "max_completion_tokens": 5}, None), ({"seed": 1.5}, "seed"), ({"n": 2}, "n"),
+    ({"seed": 1.5}, "seed"), ({"n": 2}, "n"),
     ({"top_logprobs": 2}, "top_logprobs"), ({"stream": "yes"}, "stream"),
-    ({"stream_options": {"include_usage": True}}, None), ({"tool_choice": "required"}, None),
+    ({"tool_choice": "required"}, None),
     ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
-    ({"tools": [{"type": "function", "function": {"name": "größe"}}]}, "tools.0.function.name"),
-    ({"response_format": {"type": "json_schema"}}, "response_format"),
-    ({"response_format": {"type": "text", "json_schema": {"name": "x"}}}, "response_format"),
+    ({"tools": "add"}, "tools"),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     answer = await posted(CHAT, request(**changes))
