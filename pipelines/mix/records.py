@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.sources import other_encoding
+from tfgrpo.pipelines.datasets.encodings import other_encoding
 from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.stores.errors import DatasetError, Problem
 

@@ -265,15 +265,16 @@ class _Handlers:
             self.warn(line)
         if self.say is not None:
             self.say("\n".join(grade_lines(asked.iteration, asked.items, grades)))
-        _refuse_if_lost(grades, self.limits.max_lost_share)
+        if self.limits.refuse_lost:
+            _refuse_if_lost(grades)
         results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
         return answer({"results": results})
 
 
-def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
-    """Answer 503 if failing graders left more than a share of the items ungraded; a retry may help only then."""
+def _refuse_if_lost(grades: Sequence[ItemGrade]) -> None:
+    """Answer 503 if failing graders left more than half of the items ungraded; a retry may help only then."""
     lost = [grade for grade in grades if grade.broke or grade.late]
-    if len(lost) > max_share * len(grades):
+    if 2 * len(lost) > len(grades):
         reason = lost[-1].reasons[:_LONGEST_REASON]
         detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
         raise HTTPException(503, detail, RETRY_AFTER)
