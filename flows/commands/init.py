@@ -224,7 +224,7 @@ def _text(asked: _Asked) -> str:
             "model:",
             f"  name: {json.dumps(asked.model)}",
             f"  base_url: {json.dumps(asked.base_url)}",
-            "  api_key_env: OPENAI_API_KEY # the variable of the key",
+            "  api_key: env:OPENAI_API_KEY # the variable of the key",
             *_price_lines(asked),
         ),
     }

@@ -34,7 +34,7 @@ MAY_CHANGE = (
     *(
         f"model.{role}{name}"
         for role in ("", *(f"{each}." for each in ROLES))
-        for name in ("base_url", "api_key_env", "api_key_secret", "headers", "timeout_s", "max_retries", "wait_s")
+        for name in ("base_url", "api_key", "headers", "timeout_s", "max_retries", "wait_s")
     ),
     "budget.",
     "telemetry.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
 from tfgrpo.pipelines.datasets.rows import Row, Source
-from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -49,12 +49,10 @@ def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], war
     if wrong := _header_problem(header, f"{path}:{number}", fields):
         return Source(path, [wrong], header, warnings)
     accepted = f"{separated} values, in quotes where needed"
-    return Source(path, _rows(reader, header, path, number, accepted, fields.metadata), header, warnings)
+    return Source(path, _rows(reader, header, path, number, accepted), header, warnings)
 
 
-def _rows(
-    reader: CsvReader, header: Sequence[str], path: str, first: int, accepted: str, metadata: str
-) -> Iterator[Row | Problem]:
+def _rows(reader: CsvReader, header: Sequence[str], path: str, first: int, accepted: str) -> Iterator[Row | Problem]:
     while True:
         where = f"{path}:{reader.line_num + first}"
         try:
@@ -65,7 +63,7 @@ def _rows(
             yield Problem(where, _explained(error), accepted)
             continue
         if any(cell.strip() for cell in cells):
-            yield _row(cells, header, where, metadata)
+            yield _row(cells, header, where)
 
 
 def _names(line: str, delimiter: str) -> list[str]:
@@ -79,7 +77,7 @@ def _stripped(names: Sequence[str]) -> list[str]:
     return [name.strip() for name in names]
 
 
-def _row(cells: Sequence[str], header: Sequence[str], where: str, metadata: str) -> Row | Problem:
+def _row(cells: Sequence[str], header: Sequence[str], where: str) -> Row | Problem:
     if len(cells) > len(header) and not any(cell.strip() for cell in cells[len(header) :]):
         cells = cells[: len(header)]  # a spreadsheet's empty columns
     if len(cells) != len(header):
@@ -89,11 +87,11 @@ def _row(cells: Sequence[str], header: Sequence[str], where: str, metadata: str)
     if any(cell.strip() and not name for name, cell in zip(header[1:], cells[1:], strict=True)):
         return Problem(where, "a value in a column without a name", "a name in the header for every value")
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-    if metadata in values:
+    if METADATA in values:
         try:
-            values[metadata] = strict_json(values[metadata]) if values[metadata] else None
+            values[METADATA] = strict_json(values[METADATA]) if values[METADATA] else None
         except ValueError as error:
-            return Problem(where, str(error), f"a JSON object in the field {metadata!r}")
+            return Problem(where, str(error), f"a JSON object in the field {METADATA!r}")
     return Row(where, values)
 
 

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
 from tfgrpo.pipelines.datasets.rows import PREFIX, Row, Source, unreadable
-from tfgrpo.pipelines.settings.tree import FieldMap, first_part
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import quoted_names
 
@@ -119,7 +119,7 @@ def _rows(
         try:
             yield Row(f"{name}:{number}", _values(record, fields))
         except ValueError as error:
-            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {fields.metadata!r}")
+            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {METADATA!r}")
 
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
     own = {name: value for name, value in record.items() if name in withheld}
     values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
     values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    metadata = values.get(fields.metadata)
+    metadata = values.get(METADATA)
     if isinstance(metadata, str):
-        values[fields.metadata] = strict_json(metadata)
+        values[METADATA] = strict_json(metadata)
     return values

@@ -42,7 +42,7 @@ _BOUNDS = {
 }
 _OF_ROLES = tuple(f"model.{role}." for role in ROLES)
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
+_NEVER_SHOWN = ("api_key", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 

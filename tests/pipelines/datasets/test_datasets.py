@@ -371,8 +371,6 @@ def test_a_bad_template_is_an_error_of_the_settings(template: str, accepted: str
         with pytest.raises(SettingsError) as caught:
             resolve_settings(cli={f"dataset.fields.{field}": template}, env={})
         assert str(caught.value) == f"--set dataset.fields.{field}: got {template!r}; accepted: {accepted}"
-    with pytest.raises(SettingsError, match="accepted: the name of a column, which is no template"):
-        resolve_settings(cli={"dataset.fields.metadata": "{a}"}, env={})
 
 
 def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path: Path, write_jsonl: Write) -> None:
@@ -385,7 +383,6 @@ def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_pat
         tmp_path, 'id,prompt,answer,hint,source,none,metadata\na,What?,42,h,web,,"{""level"": 3, ""hint"": ""own""}"\n'
     )
     assert load_dataset(table)[0].metadata == merged
-    assert load_dataset(table, FieldMap(metadata="other"))[0].metadata["metadata"] == json.dumps(own)
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,10 @@ def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_hub])
 def test_fields_may_lie_within_objects_and_ids_may_be_made_up(tmp_path: Path, write: Write) -> None:
-    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "notes": json.dumps({"n": n})} for n in range(5)]
+    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "metadata": json.dumps({"n": n})} for n in range(5)]
     if write is write_jsonl:
-        rows = [{**row, "notes": {"n": n}} for n, row in enumerate(rows)]
-    fields = FieldMap(id=None, prompt="ask.text", answer="a.b", metadata="notes")
+        rows = [{**row, "metadata": {"n": n}} for n, row in enumerate(rows)]
+    fields = FieldMap(id=None, prompt="ask.text", answer="a.b")
     found = read_dataset(write(tmp_path, rows), fields)
     assert said(found.items) == [(str(n), f"Q{n}?", str(n), {"n": n}) for n in range(5)]
     assert found.warnings == ()
@@ -192,7 +192,6 @@ def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp
     name = write(tmp_path, rows)
     (item,) = load_dataset(name)
     assert item.metadata == {"at": "2026-01-02", "scores": [1.5, None]}
-    assert load_dataset(name, FieldMap(metadata="image"))[0].metadata["path"] == "x.png"
     assert load_dataset(name, FieldMap(prompt="{prompt} {raw}"))[0].prompt == "x YWJj"
 
 

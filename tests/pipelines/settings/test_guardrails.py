@@ -49,20 +49,6 @@ def test_no_group_is_advised_that_would_be_refused() -> None:
     assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
 
 
-@pytest.mark.parametrize(("low", "high"), [(3, 2), (3, None), (None, 1), (1, 1), (5, 9)])
-def test_schedule_bounds_that_exclude_the_group_are_refused(low: int | None, high: int | None) -> None:
-    told = refusal(settings(tfgrpo={"group_size": 2, "schedule": {"min_instances": low, "max_instances": high}}))
-    assert told.startswith("tfgrpo.schedule.")
-    assert "for a group of 2" in told
-
-
-def test_schedule_bounds_follow_the_group_size() -> None:
-    assert settings(tfgrpo={"group_size": 5}).tfgrpo.instance_bounds == (5, 5)
-    bounded = settings(tfgrpo={"group_size": 5, "schedule": {"min_instances": 1, "max_instances": 9}})
-    assert bounded.tfgrpo.instance_bounds == (1, 9)
-    validate_tfgrpo_config(bounded)
-
-
 def test_with_the_flag_off_there_is_one_actor_per_item() -> None:
     assert settings(tfgrpo={"group_size": 5}).tfgrpo.actors_per_item == 1
     assert settings(tfgrpo={"group_size": 5, "enabled": True}).tfgrpo.actors_per_item == 5
@@ -167,7 +153,7 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
         ({"dataset": {"path": "a.jsonl"}}, {}, "the SIMULATED model knows only the items of its own worlds"),
         ({"model": REAL}, {}, "a real model is tried on the items of the simulated world 'arithmetic'"),
         ({"model": REAL}, {}, "OPENAI_API_KEY is not set: the endpoint is asked without a key"),
-        ({"model": {**REAL, "api_key_env": "K"}}, {"K": " "}, "K is not set"),
+        ({"model": {**REAL, "api_key": "env:K"}}, {"K": " "}, "K is not set"),
     ],
 )
 def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str], warning: str) -> None:
@@ -183,7 +169,7 @@ def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str],
     [
         (REAL, {"OPENAI_API_KEY": "sk"}),
         ({**REAL, "base_url": "http://127.0.0.1:8000/v1"}, {}),
-        ({**REAL, "api_key_secret": "vendor-key"}, {}),
+        ({**REAL, "api_key": "secret:vendor-key"}, {}),
     ],
 )
 def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[str, Any], env: dict[str, str]) -> None:

@@ -65,8 +65,8 @@ def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str,
 
 
 def test_the_variable_of_the_key_may_have_our_prefix() -> None:
-    resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
-    assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
+    resolved = resolve_settings(cli={"model.api_key": "env:TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
+    assert resolved.settings.model.api_key == "env:TFGRPO_VENDOR_KEY"
 
 
 def test_the_variable_that_deployments_read_is_none_of_ours() -> None:
@@ -99,7 +99,7 @@ SECRETS = ["sk-abcdefghijkl", "hunter2"]
         {"cli": {"model.base_url": "ftp://hunter2@host"}},
         {"cli": {"model.base_url": "http://host:hunter2/v1"}},
         {"cli": {"selection.base_url": "https://user:hunter2@host/v1"}},
-        {"cli": {"model.api_key_env": "sk-abcdefghijkl"}},
+        {"cli": {"model.api_key": "env:sk-abcdefghijkl"}},
         {"cli": {"rewarders": '[{"name": "judge", "options": {"api_key": "sk-abcdefghijkl"}}]'}},
         {"cli": {"rewarders": '[{"name": "judge", "secret": "sk-abcdefghijkl"}]'}},
         {"cli": {"model.prices": '{"a": "sk-abcdefghijkl'}},
@@ -110,13 +110,14 @@ def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
     assert not any(secret in text for secret in SECRETS)
 
 
-@pytest.mark.parametrize("leaf", ["model.api_key_env", "model.api_key_secret"])
+@pytest.mark.parametrize("source", ["env:", "secret:", ""])
 @pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
-def test_a_key_is_refused_in_place_of_its_name(leaf: str, key: str) -> None:
-    told = str(refusal(cli={leaf: key}))
+def test_a_key_is_refused_in_place_of_its_name(source: str, key: str) -> None:
+    told = str(refusal(cli={"model.api_key": f"{source}{key}"}))
     assert "not the key itself" in told
     assert key not in told
-    assert resolve_settings(cli={leaf: "TEAM_KEY_2" if leaf.endswith("env") else "team-key-2"}, env={})
+    if source:
+        assert resolve_settings(cli={"model.api_key": f"{source}TEAM_KEY_2"}, env={})
 
 
 def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:

@@ -27,7 +27,7 @@ SPECIAL = {
     **{f"model.{role}base_url": "https://models.example/v1" for role in ROLE_PREFIXES},
     "selection.base_url": "https://models.example/v1",
     "selection.temperatures": (0.2, 1),
-    "model.api_key_env": "MY_KEY",
+    **{f"model.{role}api_key": "secret:vault" for role in ROLE_PREFIXES},
     "actor.tools": ("module:function",),
     "actor.gateway.models": {"gpt-*": "m"},
     "actor.url": "http://127.0.0.1:8080/attempt",

@@ -62,7 +62,7 @@ def test_a_local_server_is_free_of_no_vendor_and_so_unknown() -> None:
 
 
 def test_each_role_has_the_price_of_its_endpoint() -> None:
-    roles = {"reflection": {"name": "openai/gpt-4.1", "base_url": "https://openrouter.ai/api/v1", "api_key_env": "OR"}}
+    roles = {"reflection": {"name": "openai/gpt-4.1", "base_url": "https://openrouter.ai/api/v1", "api_key": "env:OR"}}
     rows = choose_models(settings(name="gpt-4.1", **roles)).price_rows
     assert [(row["model"], row["endpoint"]) for row in rows] == [
         ("gpt-4.1", OPENAI),

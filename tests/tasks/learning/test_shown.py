@@ -79,11 +79,6 @@ async def test_the_words_of_the_graders_are_shown_with_every_score(tmp_path):
     ]
 
 
-async def test_the_words_of_the_graders_are_hidden_with_the_reference_answer(tmp_path):
-    model, _ = await reflect(tmp_path, show_ground_truth=False)
-    assert all("graders" not in attempt for attempt in model.asked("reflect")[0]["attempts"])
-
-
 async def test_what_does_not_fit_is_digested_with_all_its_steps_and_shown_around_the_first_difference(tmp_path):
     model, reflection = await reflect(tmp_path, chars=32_000)
     digested = model.asked("digest")
