@@ -24,7 +24,6 @@ from tfgrpo.prompt_packs.inject import (
     lessons_in,
     merge_each,
     merge_experiences,
-    render_pack,
     with_sample_lesson,
     without_meaning,
 )
@@ -66,7 +65,7 @@ def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_reco
 
 
 def test_no_header_and_no_placeholder_reaches_the_actor(pack: LoadedPack, make_record: MakeRecord) -> None:
-    text = render_pack(pack, [make_record(pack, 1)])
+    text = merge_experiences(pack, [make_record(pack, 1)]).text
     assert "tfgrpo" not in text
     assert "{{" not in text
 
@@ -260,9 +259,9 @@ def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognis
     (directory / "lessons.md").write_text('What "others" found,\nin two lines: é < 3.', "utf-8")
     stamp_pack(directory, lambda: datetime(2030, 1, 1, tzinfo=UTC))
     pack = load_pack(directory)
-    text = render_pack(
+    text = merge_experiences(
         pack, [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Guessing.", polarity="avoid")]
-    )
+    ).text
     assert '<lessons>\nWhat "others" found,\nin two lines: é < 3.\n- Do: Check the unit.\n' in text
     assert lessons_in(text) == ["Do: Check the unit.", "Avoid: Guessing."]
     in_json = json.dumps({"messages": [{"role": "system", "content": text}]})
@@ -291,9 +290,9 @@ def test_what_only_looks_like_a_block_of_lessons_is_none(text: str) -> None:
 def test_a_placebo_has_neutral_words_of_equal_length_in_place_of_every_lesson(
     pack: LoadedPack, make_record: MakeRecord
 ) -> None:
-    text = render_pack(
+    text = merge_experiences(
         pack, [make_record(pack, n, lesson) for n, lesson in enumerate(("Check the unit.", "Add " * 30))]
-    )
+    ).text
     placebo = without_meaning(text)
     assert abs(len(placebo) - len(text)) <= 2
     assert "unit" not in "".join(lessons_in(placebo))
