@@ -146,9 +146,6 @@ def data_app(
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
         started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
 
         async def watched(message: Message) -> None:

@@ -64,27 +64,11 @@ def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_reco
     assert merged.experience_ids == ("e1", "e2")
 
 
-def test_no_header_and_no_placeholder_reaches_the_actor(pack: LoadedPack, make_record: MakeRecord) -> None:
-    text = merge_experiences(pack, [make_record(pack, 1)]).text
-    assert "tfgrpo" not in text
-    assert "{{" not in text
-
-
 def test_slots_are_respected_and_the_rest_is_named(pack: LoadedPack, make_record: MakeRecord) -> None:
     slots = pack.manifest.experience_slots
     merged = merge_experiences(pack, [make_record(pack, number) for number in range(slots + 3)])
     assert len(lesson_lines(merged.text)) == len(merged.experience_ids) == slots
     assert merged.skipped == tuple((f"e{slots + extra}", NO_SLOT) for extra in range(3))
-
-
-def test_no_slots_means_no_lessons_block(
-    directory: Path, edit_manifest: Callable[..., None], make_record: MakeRecord
-) -> None:
-    edit_manifest(experience_slots=0)
-    pack = load_pack(directory)
-    merged = merge_experiences(pack, [make_record(pack, 1)])
-    assert "<lessons>" not in merged.text
-    assert merged.skipped == (("e1", NO_SLOT),)
 
 
 def test_a_lesson_that_stays_out_takes_no_slot(

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
-from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -201,12 +200,6 @@ def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path: Path
     table = datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image())
     table.save_to_disk(tmp_path / "saved")
     assert load_dataset(tmp_path / "saved")[0].metadata == {}
-
-
-@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved, write_folder])
-def test_all_columns_of_a_source_can_be_listed_before_any_is_chosen(tmp_path: Path, write: Write) -> None:
-    rows = [{"question": f"{n}?", "solution": n, "metadata": {"n": n}} for n in range(25)]
-    assert open_source(write(tmp_path, rows), FieldMap()).columns() == ["question", "solution", "metadata"]
 
 
 def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_path: Path) -> None:

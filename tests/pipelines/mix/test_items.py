@@ -103,14 +103,6 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     assert "a:9" not in items
 
 
-def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
-    changed = document()
-    changed["datasets"]["c"] = {"path": "a.jsonl"}
-    changed["stages"][1]["datasets"] = [{"id": "b", "weight": 1}, {"id": "c", "weight": 0}]
-    split = plan_at(write_mix(tmp_path, changed)).data.split
-    assert {item.id[0] for item in (*split.learn, *split.held_out)} == {"a", "b"}
-
-
 def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])

@@ -43,12 +43,6 @@ def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None
     }
 
 
-def test_an_unreadable_pipeline_file_does_not_hide_the_other_problems(tmp_path: Path) -> None:
-    error = refusal(env={"TFGRPO_SEED": "x"}, pipeline_path=tmp_path / "missing.yaml")
-    assert isinstance(error, PipelineError)
-    assert len(error.problems) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

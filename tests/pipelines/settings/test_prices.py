@@ -100,13 +100,3 @@ def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'tfgrpo[prices]'" in done.stdout
-
-
-def test_a_run_with_prices_of_its_own_does_not_import_the_package() -> None:
-    code = (
-        "import sys\n"
-        "from tests.pipelines.settings.test_prices import *\n"
-        "choose_models(settings(name='m', prices={'m': {'input': 1.0, 'output': 1.0}})).price_rows\n"
-        "assert 'genai_prices' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
