@@ -17,7 +17,7 @@ from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import serve
-from tfgrpo.pipelines.server.service import DataService, JudgeOf, no_judge
+from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import PipelineError
@@ -96,7 +96,9 @@ async def _serve(listening: _Listening, config: MixConfig, plan: BasePlan | None
         console.say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
 
 
-async def _serve_mix(listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = no_judge) -> None:
+async def _serve_mix(
+    listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = lambda _: None
+) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = ScoreRunner(timeout_s=listening.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())

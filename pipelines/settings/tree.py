@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.pipelines.settings.addresses import ENV_VALUE, checked_variable, refuse_secrets
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE, VARIABLE, checked_variable, refuse_secrets
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
@@ -184,11 +184,11 @@ class TelemetrySettings(Section):
 
 
 def _checked_webhook(text: str) -> str:
-    """Return ``env:NAME``, also for ``${NAME}``. Raise ``ValueError`` for anything else: the address is a secret."""
-    name = re.fullmatch(r"(?:env:|\$\{)([A-Za-z_]\w*)\}?", text, re.ASCII)
-    if name is None or text.startswith("$") != text.endswith("}"):
-        raise ValueError("env:NAME or ${NAME}: the name of the variable that has the address, not the address itself")
-    return f"{ENV_VALUE}{checked_variable(name[1])}"
+    """Return ``env:NAME``. Raise ``ValueError`` for anything else: the address is a secret."""
+    name = text.removeprefix(ENV_VALUE)
+    if name == text or not VARIABLE.fullmatch(name):
+        raise ValueError("env:NAME, the name of the variable that has the address, not the address itself")
+    return f"{ENV_VALUE}{checked_variable(name)}"
 
 
 class NotifySettings(Section):
