@@ -118,7 +118,6 @@ async def test_any_invalid_body_is_refused_field_by_field(path, raw, status, kin
         return
     assert kind in {problem["type"] for problem in problems}
     assert all(problem["loc"][0] == "body" and problem["msg"] for problem in problems)
-    assert kind != "finite_number" or problems[0]["input"] is None, "no reader of JSON knows NaN"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/x+json", "application/octet-stream", "", None])
@@ -133,7 +132,7 @@ async def test_of_a_thousand_bad_items_only_some_are_reported(path):
     async with in_process(path) as (client, _):
         response = await client.post("/grade", json={"iteration": 0, "items": ["x" * 500] * 1000})
     assert len(response.json()["detail"]) == 100
-    assert all(problem["input"] == "x" * 200 for problem in response.json()["detail"])
+    assert not any("input" in problem for problem in response.json()["detail"])
 
 
 @pytest.mark.parametrize(
