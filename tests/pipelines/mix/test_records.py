@@ -83,24 +83,3 @@ def test_what_is_no_json_is_refused_by_line(tmp_path: Path, line: bytes, told: s
     with pytest.raises(PipelineError) as caught:
         records(tmp_path, b'{"prompt": "x"}\n' + line + b"\n")
     assert str(caught.value).startswith(f"{tmp_path / 'data' / 'a.jsonl'}:2: got {told}")
-
-
-@pytest.mark.parametrize(
-    ("name", "raw", "told"),
-    [
-        ("mix.jsonl", '\ufeff{"prompt": "x"}\n'.encode("utf-16-le"), "text in UTF-16"),
-        ("mix.jsonl", '{"prompt": "x"}\n'.encode("utf-16-le"), "no text, or UTF-16 without a byte order mark"),
-        ("mix.jsonl", b'[\n {"prompt": "x"}\n]\n', "a JSON array"),
-        ("mix.json", b'\n[{"prompt": "x"}, {"prompt": "y"}]\n', "a JSON array"),
-        ("mix.json", b'{\n "prompt": "x"\n}\n', "a JSON object over several lines"),
-        ("mix.csv", b"prompt,answer\nx,y\n", "a table of separated values"),
-        ("mix.TSV", b"prompt\tanswer\n1\t2\n", "a table of separated values"),
-    ],
-)
-def test_what_is_no_json_lines_is_named(tmp_path: Path, name: str, raw: bytes, told: str) -> None:
-    path = mix_on(tmp_path, raw, name)
-    with pytest.raises(PipelineError) as caught:
-        load_mix_config(path)
-    (problem,) = caught.value.problems
-    assert problem.source == f"{path}: datasets.a.path"
-    assert problem.given == f"{str(tmp_path / 'data' / name)!r}: {told}"
