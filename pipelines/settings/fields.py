@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import ValidationError
 
 from tfgrpo.pipelines.problems import shown
-from tfgrpo.pipelines.settings.addresses import completed_address
 from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.text import did_you_mean
@@ -150,7 +149,7 @@ def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
 
 def shown_setting(value: object, key: str) -> str:
     """Return the value of a setting field for a message."""
-    address = isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) or completed_address(value))
+    address = isinstance(value, str) and _PLAIN_ADDRESS.fullmatch(value)
     scalar = not isinstance(value, dict | list | tuple)
     unsafe = key.endswith("base_url") or key == "actor.url"
     if key.endswith(_NEVER_SHOWN) or (scalar and unsafe and not address):
