@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
@@ -50,53 +50,37 @@ class ProblemCollector:
             raise type(self._errors[0])(tuple(problems)) from None
 
 
-@dataclass(slots=True)
-class _EqualProblems:
-    """Problems in equal words, whatever the names and figures in them."""
-
-    first: list[tuple[int, Problem]] = field(default_factory=list)
-    """The first ones, with their numbers among all."""
-    count: int = 0
-
-    def lines(self) -> list[tuple[int, Problem, int]]:
-        """Return number, problem and how many it stands for: one for all if they are many."""
-        if self.count <= _MAX_EQUAL:
-            return [(number, problem, 1) for number, problem in self.first]
-        number, problem = self.first[0]
-        source = _several([each.source for _, each in self.first], self.count - _MAX_EQUAL)
-        given = {each.given for _, each in self.first}
-        return [
-            (
-                number,
-                replace(problem, source=source, given=problem.given + " (the first)" * (len(given) > 1)),
-                self.count,
-            )
-        ]
-
-
 class CappedProblems:
     """The problems of one source: equal ones as one, the first fifty, and the number of all."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._kinds: dict[tuple[str, str], _EqualProblems] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        """By the words of the problems, whatever the names and figures in them."""
+        self._first: dict[tuple[str, str], list[Problem]] = {}
 
     def add(self, problem: Problem) -> None:
         """Record a problem."""
-        words = (problem.accepted, _DETAILS.sub("", problem.given))
-        if words in self._kinds or len(self._kinds) < _MAX_PROBLEMS:
-            equal = self._kinds.setdefault(words, _EqualProblems())
-            equal.count += 1
-            if equal.count <= _MAX_EQUAL:
-                equal.first.append((self.total, problem))
         self.total += 1
+        words = (problem.accepted, _DETAILS.sub("", problem.given))
+        if words in self._first or len(self._first) < _MAX_PROBLEMS:
+            self._counts[words] += 1
+            if self._counts[words] <= _MAX_EQUAL:
+                self._first.setdefault(words, []).append(problem)
 
     def raise_problems(self, error: type[ConfigError], source: str) -> None:
         """Raise the problems with one that counts the others, if there are any."""
-        lines = sorted((line for equal in self._kinds.values() for line in equal.lines()), key=itemgetter(0))
-        problems = [problem for _, problem, _ in lines[:_MAX_PROBLEMS]]
-        if more := self.total - sum(count for *_, count in lines[:_MAX_PROBLEMS]):
-            problems.append(Problem(source, f"{more} more problems", f"{self.total} problems fewer"))
+        lines = list[tuple[Problem, int]]()
+        for words, equal in self._first.items():
+            if more := self._counts[words] - len(equal):
+                differ = " (the first)" * (len({each.given for each in equal}) > 1)
+                several, given = _several([each.source for each in equal], more), equal[0].given + differ
+                lines.append((replace(equal[0], source=several, given=given), self._counts[words]))
+            else:
+                lines += [(each, 1) for each in equal]
+        problems = [problem for problem, _ in lines[:_MAX_PROBLEMS]]
+        if hidden := self.total - sum(count for _, count in lines[:_MAX_PROBLEMS]):
+            problems.append(Problem(source, f"{hidden} more problems", f"{self.total} problems fewer"))
         if problems:
             raise error(problems)
 

@@ -1,13 +1,12 @@
 """Prompt packs: stamped instructions of actors and learning roles, and the lessons that are added to them."""
 
 from tfgrpo.prompt_packs.inject import lessons_in, merge_experiences
-from tfgrpo.prompt_packs.loader import load_instruction_set, load_prompt_pack
+from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import StampVerifier
 
 __all__ = [
     "StampVerifier",
     "lessons_in",
-    "load_instruction_set",
     "load_prompt_pack",
     "merge_experiences",
     "models",

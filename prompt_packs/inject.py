@@ -37,7 +37,7 @@ class MergedPrompt(NamedTuple):
     """(experience id, reason) of every skipped lesson."""
 
 
-def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord]) -> MergedPrompt:
+def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> MergedPrompt:
     """Add the first ``experience_slots`` usable lessons, in the given order, below the pack's text.
 
     Every call verifies the pack again: raise ``PackError`` if its loaded texts do not match its stamp; use no lesson if
@@ -115,11 +115,6 @@ def without_meaning(text: str) -> str:
         for line in block.split("\n")
     )
     return text.removesuffix(block) + "\n".join(lines)
-
-
-def render_pack(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> str:
-    """Return the system text of an actor, for people and other programs."""
-    return merge_experiences(pack, experiences).text
 
 
 def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -> tuple[str, str]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, read_manifest
 from tfgrpo.prompt_packs.stamps import approved_stamps, verified_pack
-from tfgrpo.stores.errors import PackError, Problem
+from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.record import PackStamp
 
 SHIPPED_ROOT = Path(__file__).parent
@@ -71,38 +70,6 @@ def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
             raise PackError.one("pack", repr(domain_or_id[:100]), f"a pack under {base} ({names})")
         case several:
             raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(several)}")
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionSet:
-    """The packs of one domain."""
-
-    domain: str
-    packs: tuple[LoadedPack, ...]
-    """The verified packs, by id. Never empty."""
-    rejected: tuple[Problem, ...]
-    """Problems of the others; the source of each is a path."""
-
-
-def load_instruction_set(root: Path | None, domain: str) -> InstructionSet:
-    """Load the verified packs of a domain; each rejected file is logged with its path.
-
-    Raise ``PackError`` for an unknown domain, and if none of its packs verifies.
-    """
-    base = SHIPPED_ROOT if root is None else root
-    by_domain = domains(base)
-    if domain not in by_domain:
-        raise PackError.one("domain", repr(domain[:100]), f"one of {', '.join(by_domain) or 'none'} under {base}")
-    packs: list[LoadedPack] = []
-    rejected: list[Problem] = []
-    for pack_id in by_domain[domain]:
-        try:
-            packs.append(load_pack(base / pack_id))
-        except PackError as error:
-            rejected += error.problems
-    if not packs:
-        raise PackError(rejected)
-    return InstructionSet(domain, tuple(packs), tuple(rejected))
 
 
 def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:

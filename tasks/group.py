@@ -217,9 +217,8 @@ def _outcome(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted], reward:
 
 async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
     comparison = graded.comparison
-    # Different rewards teach, and failures whose right answer may be shown.
-    shown = runtime.context.settings.tfgrpo.show_ground_truth and bool(spec.item.answer)
-    failures = spec.failures_teach and shown
+    # Different rewards teach, and failures whose right answer can be shown.
+    failures = spec.failures_teach and bool(spec.item.answer)
     if not spec.reflect or comparison.signal not in ({"mixed", "all_fail"} if failures else {"mixed"}):
         return Reflection()
     rewards, ranks = comparison.rewards, comparison.ranks

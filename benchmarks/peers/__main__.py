@@ -23,7 +23,7 @@ from benchmarks.generated_items import generate_items
 from benchmarks.peers.service import Order, Service
 from benchmarks.processes import ROOT, simulated_server
 from benchmarks.worlds.figures import figure
-from tfgrpo.prompt_packs.inject import render_pack
+from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 
 PEERS: Final = {"gepa": "gepa", "simba": "dspy"}
@@ -42,7 +42,7 @@ def main() -> None:
     with simulated_server(0.0) as url:
         for seed in range(SEEDS):
             items = generate_items("arithmetic", LEARN + HELD_OUT + UNSEEN, seed=seed)
-            unseen, start = items[-UNSEEN:], render_pack(load_prompt_pack("arithmetic"))
+            unseen, start = items[-UNSEEN:], merge_experiences(load_prompt_pack("arithmetic")).text
             before = _success(url, start, unseen)
             budget, system = _own(url, items, seed)
             found = {"tfgrpo": (budget, system)}

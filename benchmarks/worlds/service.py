@@ -19,7 +19,7 @@ import tfgrpo
 from benchmarks.dials import DialledEngine, Dials, dialled
 from benchmarks.generated_items import generate_items
 from benchmarks.worlds.figures import Figure, figure
-from tfgrpo.prompt_packs.inject import render_pack
+from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.record import Polarity
@@ -64,7 +64,7 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
     """Learn for some nights on one task. Seeds are paired over the worlds."""
     options = SimulatedOptions(world="unlearnable" if world == "unlearnable" else "arithmetic", seed=seed)
     settings = {"simulated.world": options.world, "simulated.seed": seed}
-    nothing = render_pack(load_prompt_pack("arithmetic"))
+    nothing = merge_experiences(load_prompt_pack("arithmetic")).text
     gains, lessons, wrong, in_force, calls = [], [], [], 0, 0
     with tempfile.TemporaryDirectory() as out:
         for night in range(nights):

@@ -128,7 +128,7 @@ def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, M
 
 
 async def _serve(host: str, port: int, checked: _Checked, console: Console) -> None:
-    settings, names, say = checked.settings, checked.settings.actor.gateway, partial(console.say, wrap=False)
+    settings, say = checked.settings, partial(console.say, wrap=False)
     telemetry = configure(
         TelemetryOptions(
             service_version=installed_version(), task_id=settings.task_id, content=settings.telemetry.content
@@ -161,7 +161,7 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
 
             listening = bound_socket(host, port)
             stack.callback(listening.close)
-            server = LiveServer(client, served, checked.keys, names.max_request_mb)
+            server = LiveServer(client, served, checked.keys)
             stack.push_async_callback(server.aclose)
             url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
             for number in ending_signals():

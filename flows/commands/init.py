@@ -18,7 +18,7 @@ from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
-from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
+from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset
 from tfgrpo.pipelines.datasets.rows import Row
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.plan.data import split_items
@@ -138,7 +138,7 @@ def _columns(chosen: Mapping[str, str | None], data: str) -> Columns:
                 f"--{field}", repr(text), f"a column, or a template over them: {quoted_names(columns)}"
             )
     plain = [column for column in columns if not is_template(column)]
-    rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows() if plain else ()
+    rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows if plain else ()
     first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, Row)]
     found = proposed_columns(columns, first, chosen)
     if found.chat:
@@ -162,7 +162,7 @@ def _read(data: str, columns: Columns, chosen_id: str | None) -> tuple[FieldMap,
     fields, dataset = _with_ids(data, known, chosen_id)
     if columns.options:
         shows = FieldMap(**{**fields.model_dump(), "prompt": columns.prompt_with_options()})
-        choice = read_source(open_source(data, shows))
+        choice = read_dataset(data, shows)
         if rewards := chosen_options(data, choice.items, columns.count):
             return shows, choice, rewards
     return fields, dataset, proposed_rewards(dataset.items)
@@ -171,12 +171,12 @@ def _read(data: str, columns: Columns, chosen_id: str | None) -> tuple[FieldMap,
 def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[FieldMap, Dataset]:
     """Return the items. Rows are numbered when a column that is called id, and was not chosen, has values that recur."""
     try:
-        return fields, read_source(open_source(data, fields))
+        return fields, read_dataset(data, fields)
     except DatasetError:
         if fields.id is not None and chosen_id is None:
             numbered = FieldMap(**{**fields.model_dump(), "id": None})
             with suppress(DatasetError):
-                return numbered, read_source(open_source(data, numbered))
+                return numbered, read_dataset(data, numbered)
         raise
 
 
@@ -204,7 +204,7 @@ def _text(asked: _Asked) -> str:
             "model:",
             f"  name: {json.dumps(asked.model)}",
             f"  base_url: {json.dumps(asked.base_url)}",
-            "  api_key_env: OPENAI_API_KEY # the variable of the key",
+            "  api_key: env:OPENAI_API_KEY # the variable of the key",
             *_price_lines(asked),
         ),
     }

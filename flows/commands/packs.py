@@ -8,7 +8,7 @@ from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_li
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
-from tfgrpo.prompt_packs.inject import render_pack
+from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
@@ -55,5 +55,5 @@ def render(pack: str, packs_root: Path | None, place: Place, console: Console) -
     if place.task_id is not None:
         library = shown_library(open_experiences(place, packs_root, console), console)
         lessons = short_enough(library.entries, loaded)
-    text = render_pack(loaded, lessons)
+    text = merge_experiences(loaded, lessons).text
     console.answer({"pack": loaded.manifest.id, "text": text}, text)

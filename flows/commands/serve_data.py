@@ -16,8 +16,8 @@ from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
-from tfgrpo.pipelines.server.listening import ServerOptions, serve
-from tfgrpo.pipelines.server.service import DataService, JudgeOf, no_judge
+from tfgrpo.pipelines.server.listening import serve
+from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import PipelineError
@@ -58,12 +58,9 @@ def serve_data(  # noqa: PLR0913 - its options
     max_batch: int,
     max_body_mb: float,
     concurrency: int,
-    max_held_mb: float,
-    queue: int,
     grader_timeout: float,
     pipeline: str | None,
     on_failure: str,
-    max_lost_share: float,
     console: Console,
     checks: ProblemCollector,
 ) -> None:
@@ -76,9 +73,7 @@ def serve_data(  # noqa: PLR0913 - its options
         max_batch=max_batch,
         max_body=int(max_body_mb * _MEBIBYTE),
         concurrency=concurrency,
-        max_held=int(max_held_mb * _MEBIBYTE),
-        queue=queue,
-        max_lost_share=max_lost_share if on_failure == "refuse" else 1.0,
+        refuse_lost=on_failure == "refuse",
     )
     listening = _Listening(host, port, tokens[0], verbose, limits, grader_timeout)
     asyncio.run(_serve(listening, mixes[0], plans[0], console))
@@ -103,7 +98,9 @@ async def _serve(listening: _Listening, config: MixConfig, plan: BasePlan | None
         console.say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
 
 
-async def _serve_mix(listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = no_judge) -> None:
+async def _serve_mix(
+    listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = lambda _: None
+) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = ScoreRunner(timeout_s=listening.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())
@@ -122,9 +119,9 @@ async def _serve_mix(listening: _Listening, config: MixConfig, console: Console,
         verbose=listening.verbose,
     )
     try:
-        manner = ServerOptions(on_signal=leave_lost_terminal)  # else what graders print in their last seconds raises
         ready = partial(_welcome, listening=listening, config=config, console=console)
-        await serve(app, listening.host, listening.port, ready, manner)
+        # Without the handler what graders print in their last seconds raises.
+        await serve(app, listening.host, listening.port, ready, leave_lost_terminal)
         say("[dataserver] stopped")
     finally:
         runner.close()

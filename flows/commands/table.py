@@ -390,8 +390,6 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         option("--max-batch", type=_WHOLE(least=1), default=16_384, help="most items of a request"),
         option("--max-body-mb", type=_NUMBER(above=0), default=32, help="largest body, in MiB"),
         option("--concurrency", type=_WHOLE(least=1), default=256, help="requests graded at a time"),
-        option("--max-held-mb", type=_NUMBER(above=0), default=512, help="bodies of those requests together, in MiB"),
-        option("--queue", type=_WHOLE(least=0), default=4096, help="requests that may wait for that"),
         option(
             "--grader-timeout",
             type=_NUMBER(above=0),
@@ -404,13 +402,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             "--on-failure",
             type=Words(["answer", "refuse"]),
             default="answer",
-            help="when graders fail: answer with 0.0 and an error, or refuse the request with 503",
-        ),
-        option(
-            "--max-lost-share",
-            type=_SHARE,
-            default=0.5,
-            help="with --on-failure refuse: share of the items that failing graders may leave ungraded",
+            help="when graders fail: answer with 0.0 and an error, or refuse a request that is mostly lost with 503",
         ),
     ),
     "serve-simulated": Command(

@@ -269,8 +269,9 @@ def read_api_key(model: ModelSettings) -> str | None:
     The process that uses the key reads it; it is never part of a setting, a context or a record. Raises ``SettingsError``
     when the named block cannot be read.
     """
-    if model.api_key_secret is None:
-        return os.environ.get(model.api_key_env) or None
+    source, _, name = model.api_key.partition(":")
+    if source == "env":
+        return os.environ.get(name) or None
     # Only endpoints with a Secret block pay for importing Prefect here.
     from prefect.blocks.system import Secret  # noqa: PLC0415
     from prefect.exceptions import PrefectException  # noqa: PLC0415
@@ -279,15 +280,14 @@ def read_api_key(model: ModelSettings) -> str | None:
         block: Secret[Any] = await Secret.aload(name)
         return block.get()
 
-    name = model.api_key_secret
     try:
         value = asyncio.run(load())
     except ValueError:
         # Prefect's own text for a missing block; nothing of it is repeated, because the key may stand where the name should.
-        raise SettingsError.one("model.api_key_secret", "no such block", _BLOCKS) from None
+        raise SettingsError.one("model.api_key", "no such block", _BLOCKS) from None
     except (PrefectException, httpx.HTTPError, OSError, RuntimeError) as error:
         given = f"no answer from Prefect ({type(error).__name__})"
-        raise SettingsError.one("model.api_key_secret", given, "a Prefect server that can be reached") from None
+        raise SettingsError.one("model.api_key", given, "a Prefect server that can be reached") from None
     return str(value) if value else None
 
 
@@ -301,7 +301,7 @@ MAY_CHANGE = (
     *(
         f"model.{role}{name}"
         for role in ("", *(f"{each}." for each in ROLES))
-        for name in ("base_url", "api_key_env", "api_key_secret", "headers", "timeout_s", "max_retries", "wait_s")
+        for name in ("base_url", "api_key", "headers", "timeout_s", "max_retries", "wait_s")
     ),
     "budget.",
     "telemetry.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.pipelines.datasets.items import Item, item_of, same_questions
-from tfgrpo.pipelines.datasets.rows import Row, RowSource
+from tfgrpo.pipelines.datasets.rows import Row
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.tree import FieldMap
@@ -43,12 +43,9 @@ def load_dataset(path: str | Path, fields: FieldMap | None = None) -> tuple[Item
 
 def read_dataset(path: str | Path, fields: FieldMap | None = None) -> Dataset:
     """Return the items of a dataset with its warnings. Raise ``DatasetError`` as ``load_dataset`` does."""
-    return read_source(open_source(str(path), fields or FieldMap()))
-
-
-def read_source(source: RowSource) -> Dataset:
-    """Return the items of a source. Raise ``DatasetError`` as ``load_dataset`` does."""
-    return read_rows(source.rows(), source.name, source.fields, source.warnings)
+    fields = fields or FieldMap()
+    source = open_source(str(path), fields)
+    return read_rows(source.rows, source.name, fields, source.warnings)
 
 
 def read_rows(rows: Iterable[Row | Problem], name: str, fields: FieldMap, warnings: Sequence[str] = ()) -> Dataset:

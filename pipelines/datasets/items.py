@@ -11,7 +11,7 @@ from functools import partial
 from string import ascii_uppercase
 from typing import Any, Final
 
-from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template, template_parts
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, columns_of, first_part, is_template, template_parts
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
@@ -169,10 +169,10 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
     """Return the columns that no field takes, as far as they hold anything, and over them the metadata object."""
-    own = value_at(values, fields.metadata)
+    own = values.get(METADATA)
     if own is not None and not isinstance(own, dict):
-        given = f"{type(own).__name__} in the field {fields.metadata!r}"
-        raise DatasetError.one(source, given, f"a JSON object in the field {fields.metadata!r}")
+        given = f"{type(own).__name__} in the field {METADATA!r}"
+        raise DatasetError.one(source, given, f"a JSON object in the field {METADATA!r}")
     columns = {name: value for name, value in values.items() if name not in fields.withheld and value not in (None, "")}
     for name in fields.withheld if columns else ():
         columns.pop(first_part(name, values), None)

@@ -1,15 +1,14 @@
 """Read JSON as rows: JSON lines, an array, an object that holds one, or objects one after another.
 
-Lines are streamed; any other form is read into memory first. A line that does not parse becomes a ``Problem``, and reading
-continues.
+A line that does not parse becomes a ``Problem``, and reading continues.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.rows import Row
 from tfgrpo.pipelines.settings.tree import first_part
@@ -25,101 +24,86 @@ _NO_ITEMS: Final = frozenset({"messages", "resourceSpans", "resource_spans"})
 _SCANNER: Final = json.JSONDecoder()
 
 
-def json_rows(stream: BinaryIO, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
-    """Yield every row of a text in UTF-8.
+def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
+    """Yield every row of a text.
 
     A single object that is no item, because it lacks what is ``required``, holds the items in its one list of objects.
     """
-    start = stream.tell()
-    first, more = (next(filter(bytes.strip, stream), b"") for _ in range(2))
-    stream.seek(start)
-    if more and first[:1] == b"{" and _is_json(first):
-        yield from _lines(stream, path)
-        return
-    text = _JsonText(stream.read().decode())
-    stream.seek(start)
-    kind = text.peek()
-    if kind == "[":
-        yield from _array(text, path)
-    elif kind in {"/", "#"}:
-        yield Problem(f"{path}:{text.line}", _COMMENT, f"{_LINES}, or {_ARRAY}")
-    elif kind == "{":
-        yield from _objects(text, stream, path, required)
+    at = _past_space(text, 0)
+    if text.startswith("[", at):
+        yield from _values(text, at + 1, path, array=True)
+    elif text.startswith(("/", "#"), at):
+        yield Problem(f"{path}:{_line(text, at)}", _COMMENT, f"{_LINES}, or {_ARRAY}")
+    elif text.startswith("{", at):
+        yield from _objects(text, at, path, required)
     else:
-        yield from _lines(stream, path)
+        yield from _lines(text, path)
 
 
-def _is_json(line: bytes) -> bool:
+def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
+    """Yield the rows of a text that begins with an object."""
     try:
-        _SCANNER.decode(line.decode())
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _objects(text: _JsonText, stream: BinaryIO, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
-    """Yield the rows of a text that begins with an object, which the stream has once more."""
-    start, line = text.at, text.line
-    try:
-        members = list(text.members())
-        several, alone = text.line > line, not text.peek()
+        value, end = _scanned(text, at)
     except ValueError:  # which the rows explain
-        end_of_line = text.text[start:].partition("\n")[0].rstrip()[-1:]
-        several, alone = end_of_line in {"{", "[", ",", ":"}, False
-    single = _single(members, required, f"{path}:{line}", several=several) if alone else None
-    if isinstance(single, Problem):
-        yield single
-    elif single is not None:
-        yield from _array(_JsonText(text.text, single.start), path, whole=False)
-    elif several:
-        yield from _values(_JsonText(text.text), path)
-    else:
-        yield from _lines(stream, path)
-
-
-def _single(
-    members: Sequence[_Member], required: Sequence[str], where: str, *, several: bool
-) -> _Member | Problem | None:
-    """Return the list of items that a text's only object holds, what is wrong with it, or None if it is an item itself."""
-    names = [member.name for member in members]
-    if all(first_part(name, names) in names for name in required) or _NO_ITEMS & {*names}:
-        return None
-    lists = [member for member in members if member.objects]
+        unfinished = text[at:].partition("\n")[0].rstrip()[-1:] in {"{", "[", ",", ":"}
+        yield from _values(text, at, path) if unfinished else _lines(text, path)
+        return
+    several, where = "\n" in text[at:end], f"{path}:{_line(text, at)}"
+    single = isinstance(value, dict) and _past_space(text, end) == len(text) and not _is_item(value, required)
+    lists = [name for name, held in value.items() if _holds_objects(held)] if single else []
     if len(lists) == 1:
-        return lists[0]
-    accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
-    if lists:
-        given = f"a JSON object with several lists of objects: {quoted_names(each.name for each in lists)}"
-        return Problem(where, given, f"{accepted}: a file for each of them")
-    return Problem(where, "a JSON object over several lines", accepted) if several else None
+        starts = re.finditer(rf'"{re.escape(lists[0])}"\s*:\s*\[', text)  # the name may occur within other values, too
+        start = next((each.end() for each in starts if _scanned(text, each.end() - 1)[0] == value[lists[0]]), at)
+        yield from _values(text, start, path, array=True, whole=False)
+    elif lists or (single and several):
+        given = f"with several lists of objects: {quoted_names(lists)}" if lists else "over several lines"
+        accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
+        yield Problem(where, f"a JSON object {given}", accepted + (": a file for each of them" if lists else ""))
+    elif several:
+        yield from _values(text, at, path)
+    else:
+        yield from _lines(text, path)
 
 
-def _lines(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
+def _is_item(value: Mapping[str, object], required: Sequence[str]) -> bool:
+    return all(first_part(name, value) in value for name in required) or not _NO_ITEMS.isdisjoint(value)
+
+
+def _holds_objects(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _lines(text: str, path: str) -> Iterator[Row | Problem]:
     """Yield one row a line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield _row(line.decode(), f"{path}:{number}", "one JSON object on the line")
+            yield _row(line, f"{path}:{number}", "one JSON object on the line")
 
 
-def _array(text: _JsonText, path: str, *, whole: bool = True) -> Iterator[Row | Problem]:
-    """Yield every object of the array. Stop after text that is no JSON. ``whole``: nothing may follow the array."""
+def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool = True) -> Iterator[Row | Problem]:
+    """Yield the objects that follow each other from a place on, or those of an array. Stop after text that is no JSON.
+
+    ``whole``: nothing may follow the array.
+    """
+    accepted = _ARRAY if array else _LINES
+    at = _past_space(text, at)
+    line, counted = _line(text, at), at
+    more = text[at : at + 1] != ("]" if array else "")
     try:
-        for line, value in text.elements():
-            yield _row(value, f"{path}:{line}", _ARRAY)
-        if whole and text.peek():
+        while more:
+            line, counted = line + text.count("\n", counted, at), at  # only what is new: counting all is quadratic
+            _, end = _scanned(text, at)
+            yield _row(text[at:end], f"{path}:{line}", accepted)
+            at = _past_space(text, end)
+            more = text.startswith(",", at) if array else at < len(text)
+            if array and not more and not text.startswith("]", at):
+                raise ValueError(_comment(text, at) or "no JSON: ',' or ']' expected")
+            at = _past_space(text, at + more) if array else at
+        if array and whole and _past_space(text, at + 1) < len(text):
+            at = _past_space(text, at + 1)
             raise ValueError("more text behind the end of the array")
     except ValueError as error:
-        yield Problem(f"{path}:{text.line}", str(error), _ARRAY)
-
-
-def _values(text: _JsonText, path: str) -> Iterator[Row | Problem]:
-    """Yield objects that follow each other over several lines. Stop after text that is no JSON."""
-    try:
-        while text.peek():
-            line = text.line
-            yield _row(text.value(), f"{path}:{line}", _LINES)
-    except ValueError as error:
-        yield Problem(f"{path}:{text.line}", str(error), _LINES)
+        yield Problem(f"{path}:{_line(text, at)}", str(error), accepted)
 
 
 def _row(text: str, where: str, accepted: str) -> Row | Problem:
@@ -150,84 +134,23 @@ def strict_json(text: str) -> object:
     return value
 
 
-class _Member(NamedTuple):
-    """A member of an object."""
+def _scanned(text: str, at: int) -> tuple[Any, int]:
+    """Return the JSON value at a place, and its end. Raise ``ValueError`` if there is none."""
+    try:
+        return _SCANNER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise ValueError(_comment(error.doc, error.pos) or f"no JSON: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("JSON nested without end") from None
 
-    name: str
-    start: int
-    """First character of its value."""
-    objects: bool
-    """Whether its value is a list of objects, at least one."""
+
+def _past_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
 
 
-class _JsonText:
-    """A text with a place in it, which moves past one value after another."""
-
-    def __init__(self, text: str, at: int = 0) -> None:
-        self.text, self.at = text, at
-        self._line, self._counted = 1, 0
-
-    @property
-    def line(self) -> int:
-        """Line of the place, from 1."""
-        self._line += self.text.count("\n", self._counted, self.at)  # only what is new: counting all is quadratic
-        self._counted = self.at
-        return self._line
-
-    def elements(self) -> Iterator[tuple[int, str]]:
-        """Yield line and text of the elements of the array that begins here."""
-        self._skip("[")
-        more = self.peek() != "]" or not self._skip("]")
-        while more:
-            self.peek()
-            yield self.line, self.value()
-            more = self._another("]")
-
-    def members(self) -> Iterator[_Member]:
-        """Yield the members of the object that begins here."""
-        self._skip("{")
-        more = self.peek() != "}" or not self._skip("}")
-        while more:
-            if self.peek() != '"':
-                raise ValueError(_comment(self.text, self.at) or "no JSON: a name in double quotes expected")
-            name = str(strict_json(self.value()))
-            if not self._skip(":"):
-                raise ValueError("no JSON: ':' expected")
-            kind, start = self.peek(), self.at
-            kinds = [value[:1] == "{" for _, value in self.elements()] if kind == "[" else [not self.value()]
-            yield _Member(name, start, bool(kinds) and all(kinds))
-            more = self._another("}")
-
-    def peek(self) -> str:
-        """Skip white space and return the next character; empty at the end."""
-        space = _SPACE.match(self.text, self.at)
-        self.at = space.end() if space else self.at
-        return self.text[self.at : self.at + 1]
-
-    def value(self) -> str:
-        """Return the text of the next JSON value. Raise ``ValueError`` if there is none."""
-        start = self.at
-        try:
-            _, self.at = _SCANNER.raw_decode(self.text, start)
-        except json.JSONDecodeError as error:
-            raise ValueError(_comment(error.doc, error.pos) or f"no JSON: {error.msg}") from None
-        except RecursionError:
-            raise ValueError("JSON nested without end") from None
-        return self.text[start : self.at]
-
-    def _skip(self, sign: str) -> bool:
-        """Move past this sign; return whether it is here."""
-        here = self.peek() == sign
-        self.at += here
-        return here
-
-    def _another(self, end: str) -> bool:
-        """Move past a comma, or past the end."""
-        if self._skip(","):
-            return True
-        if not self._skip(end):
-            raise ValueError(_comment(self.text, self.at) or f"no JSON: ',' or '{end}' expected")
-        return False
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
 
 
 def _comment(text: str, at: int) -> str:

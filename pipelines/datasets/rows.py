@@ -1,14 +1,12 @@
-"""Define a source of rows: the named values of each item, read from end to end, with the place of each for messages."""
+"""Define a source of rows: the named values of each item, with the place of each for messages."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 PREFIX: Final = "hf:"
@@ -23,30 +21,27 @@ class Row(NamedTuple):
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class RowSource(ABC):
-    """Rows with named values, of one file, folder or table."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rows of one file, folder or table, to be read once."""
 
     name: str
     """Name in messages: a path, or ``hf:owner/name:config#split``."""
-    fields: FieldMap
-    """Names of the columns that become items."""
-
-    @abstractmethod
-    def rows(self) -> Iterator[Row | Problem]:
-        """Yield every row in order, or its problem. Raise ``DatasetError`` if the source is unreadable."""
+    rows: Iterable[Row | Problem]
+    """Every row in order, or its problem."""
+    header: Sequence[str] | None = None
+    """Names of the columns of a table; None of JSON."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what was assumed in order to read it."""
 
     def columns(self) -> list[str]:
         """Return the names of the columns, or of the first row's values. Raise ``DatasetError`` for a row not readable."""
-        row = next(self.rows(), None)
+        if self.header is not None:
+            return [name for name in self.header if name]
+        row = next(iter(self.rows), None)
         if isinstance(row, Problem):
             raise DatasetError([row])
         return [] if row is None else list(row.values)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about what was assumed in order to read the source."""
-        return ()
 
 
 def absolute_suffix(name: str) -> str:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
-from tfgrpo.pipelines.datasets.rows import PREFIX, Row, RowSource, unreadable
-from tfgrpo.pipelines.settings.tree import FieldMap, first_part
+from tfgrpo.pipelines.datasets.rows import PREFIX, Row, Source, unreadable
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import quoted_names
 
@@ -28,65 +28,47 @@ _NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'
 _HUB_ACCEPTED: Final = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
-class ParquetSource(RowSource):
-    """A Parquet file."""
+def parquet_source(name: str, fields: FieldMap) -> Source:
+    """Return the rows of a Parquet file. Raise ``DatasetError`` if pyarrow is missing, or the file is none."""
+    parquet = imported("pyarrow.parquet", name, extra="parquet", package="pyarrow")
+    arrow_error = imported("pyarrow", name, extra="parquet", package="pyarrow").ArrowException
 
-    def columns(self) -> list[str]:
-        """Return the names of all columns."""
-        with self._opened() as file:
-            return list(file.schema_arrow.names)
+    def records(file: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+            yield from batch.to_pylist()
 
-    def rows(self) -> Iterator[Row | Problem]:
-        """Yield every row. Raise ``DatasetError`` if pyarrow or a required column is missing."""
-        with self._opened() as file:
-            schema = file.schema_arrow
-            types = dict(zip(schema.names, map(str, schema.types), strict=True))
-            columns = _read_columns(self.name, types, self.fields)
-            batches = file.iter_batches(batch_size=_BATCH, columns=columns)
-            yield from _rows((record for batch in batches for record in batch.to_pylist()), self.name, self.fields)
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        parquet = imported("pyarrow.parquet", self.name, extra="parquet", package="pyarrow")
-        arrow_error = imported("pyarrow", self.name, extra="parquet", package="pyarrow").ArrowException
-        try:
-            # Opened here, because pyarrow would replace the system's message by one of its own.
-            with Path(self.name).open("rb") as stream, parquet.ParquetFile(stream) as file:
-                yield file
-        except OSError as error:
-            raise unreadable(self.name, error) from None
-        except arrow_error as error:
-            raise DatasetError.one(self.name, " ".join(str(error).split())[:200], "a Parquet file") from None
+    try:
+        # Read here, because pyarrow would replace the system's message by one of its own.
+        file = parquet.ParquetFile(BytesIO(Path(name).read_bytes()))
+    except OSError as error:
+        raise unreadable(name, error) from None
+    except arrow_error as error:
+        raise DatasetError.one(name, " ".join(str(error).split())[:200], "a Parquet file") from None
+    schema = file.schema_arrow
+    types = dict(zip(schema.names, map(str, schema.types), strict=True))
+    return Source(name, _rows(partial(records, file), types, name, fields), list(types))
 
 
-class HubSource(RowSource):
-    """One split of a Hugging Face dataset."""
+def hub_source(name: str, fields: FieldMap) -> Source:
+    """Return the rows of one split of a Hugging Face dataset. Raise ``DatasetError`` if library or dataset is missing."""
+    match = _HUB_NAME.fullmatch(name)
+    if match is None:
+        raise DatasetError.one("dataset.path", repr(name), _HUB_ACCEPTED)
+    library = imported("datasets", name, extra="hf", package="datasets")
+    try:
+        table = _loaded(library, match["path"], match["config"], match["split"] or "train")
+    except DatasetError:
+        raise
+    except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
+        given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise DatasetError.one(name, given, _HUB_ACCEPTED) from None
 
-    def columns(self) -> list[str]:
-        """Return the names of all columns."""
-        return list(self._table.column_names)
+    def records(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for batch in table.select_columns(columns).iter(batch_size=_BATCH):  # row by row takes twenty times as long
+            yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
 
-    def rows(self) -> Iterator[Row | Problem]:
-        """Yield every row. Raise ``DatasetError`` if the library, the dataset or a required column is missing."""
-        types = {name: str(feature) for name, feature in self._table.features.items()}
-        # Row by row takes twenty times as long.
-        batches = self._table.select_columns(_read_columns(self.name, types, self.fields)).iter(batch_size=_BATCH)
-        records = (dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True))
-        yield from _rows(records, self.name, self.fields)
-
-    @cached_property
-    def _table(self) -> Any:
-        match = _HUB_NAME.fullmatch(self.name)
-        if match is None:
-            raise DatasetError.one("dataset.path", repr(self.name), _HUB_ACCEPTED)
-        library = imported("datasets", self.name, extra="hf", package="datasets")
-        try:
-            return _loaded(library, match["path"], match["config"], match["split"] or "train")
-        except DatasetError:
-            raise
-        except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
-            given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise DatasetError.one(self.name, given, _HUB_ACCEPTED) from None
+    types = {each: str(feature) for each, feature in table.features.items()}
+    return Source(name, _rows(records, types, name, fields), list(types))
 
 
 def is_saved(folder: Path) -> bool:
@@ -118,12 +100,26 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
     return saved[split]
 
 
-def _rows(records: Iterable[Mapping[str, Any]], name: str, fields: FieldMap) -> Iterator[Row | Problem]:
-    for number, record in enumerate(records, start=1):
+def _rows(
+    records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]],
+    types: Mapping[str, str],
+    name: str,
+    fields: FieldMap,
+) -> Iterator[Row | Problem]:
+    """Yield the rows of the needed columns. Raise ``DatasetError`` for required ones that are missing."""
+    if problems := [
+        Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
+        for each in fields.required
+        if first_part(each, types) not in types
+    ]:
+        raise DatasetError(problems)
+    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
+    columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
+    for number, record in enumerate(records(columns), start=1):
         try:
             yield Row(f"{name}:{number}", _values(record, fields))
         except ValueError as error:
-            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {fields.metadata!r}")
+            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {METADATA!r}")
 
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
@@ -136,19 +132,7 @@ def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
     own = {name: value for name, value in record.items() if name in withheld}
     values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
     values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    metadata = values.get(fields.metadata)
+    metadata = values.get(METADATA)
     if isinstance(metadata, str):
-        values[fields.metadata] = strict_json(metadata)
+        values[METADATA] = strict_json(metadata)
     return values
-
-
-def _read_columns(name: str, types: Mapping[str, str], fields: FieldMap) -> list[str]:
-    """Return the columns to read. Raise ``DatasetError`` for required ones that are missing."""
-    if problems := [
-        Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
-        for each in fields.required
-        if first_part(each, types) not in types
-    ]:
-        raise DatasetError(problems)
-    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
-    return [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]

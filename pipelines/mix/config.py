@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -32,10 +31,10 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.mix.records import Records, read_records
 from tfgrpo.pipelines.problems import shown
-from tfgrpo.pipelines.settings.pipeline_file import read_yaml
+from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
-from tfgrpo.rewarders.options import Whole, accepts, refusal
+from tfgrpo.rewarders.options import Flag, Whole, accepts, refusal
 from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
@@ -44,8 +43,6 @@ from tfgrpo.stores.text import did_you_mean, suggested
 _ACCEPTED: Final = {"model_type": "a mapping", "dict_type": "a mapping", "tuple_type": "a list"}
 _AUTOMATIC: Final = "reasoning_format"
 _SET: Final = "graders"
-_SOURCES: Final = ("import", "path", "builtin")
-_KEYS: Final = (*_SOURCES, "init_kwargs", "isolate")
 _GRACE_S: Final = 1.0
 """Added to a grader's own time limit, so that it can report the timeout itself."""
 
@@ -77,15 +74,31 @@ class Reading:
         self._scorers[name] = replace(scorer, rewarder_id=name)
 
     def load(self, name: str, entry: object) -> None:
-        """Add the scorer of an entry of ``python_graders``, or its problems."""
+        """Add the scorer of an entry of ``python_graders``, or its problems.
+
+        A file is relative to the folder of the mix; it may import its siblings, and is run once for each entry that names it.
+        """
         source = f"{self._file}: python_graders.{name}"
         try:
-            if not isinstance(entry, dict):
-                raise PipelineError.one(source, "nothing" if entry is None else shown(entry), "a mapping")
-            key, built = load_python_grader(entry, name=name, folder=self._file.parent, source=source)
-            if self._try_graders and isinstance(built, Scorer):
-                refuse_no_scorer(built, f"{source}.{key}: {entry[key]}")
-            self.add(name, built)
+            form = _Python.model_validate(entry)
+            named = {"import": form.module, "path": form.path, "builtin": form.builtin}
+            chosen = [(key, text) for key, text in named.items() if text]
+            if len(chosen) != 1:
+                given = " and ".join(key for key, _ in chosen) or "none of them"
+                raise PipelineError.one(source, given, f"exactly one of {', '.join(named)}")
+            ((key, text),) = chosen
+            where, options, folder = f"{source}.{key}", form.init_kwargs or {}, self._file.parent
+            if key == "builtin" and text not in known_scorers():
+                raise PipelineError.one(where, repr(text), ", ".join(known_scorers()))
+            if key != "builtin" and not all(text.rpartition(":")):
+                raise PipelineError.one(where, repr(text), "module:attr" if key == "import" else "file.py:attr")
+            own = folder if key == "path" else None
+            built = build_scorer(text, options, source=where, key=": init_kwargs", folder=own, entry=name)
+            if self._try_graders and form.isolate and isinstance(built, Scorer):
+                refuse_no_scorer(built, f"{where}: {text}")
+            self.add(name, built if form.isolate else unisolated(built))
+        except ValidationError as error:
+            self.problems += _problems(error, source, ".")
         except PipelineError as error:
             self.problems += error.problems
 
@@ -132,46 +145,6 @@ class Reading:
         return records, counts.warnings
 
 
-def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, source: str) -> tuple[str, AnyScorer]:
-    """Return the scorer that an entry of ``python_graders`` describes, and the key that names it.
-
-    ``spec`` holds exactly one of ``import: module:attr``, ``path: file.py:attr`` and ``builtin: alias``, and possibly
-    ``init_kwargs`` and ``isolate``. A file is relative to ``folder``; it may import its siblings, and is run once for each
-    entry that names it. ``source`` is the place of the entry in messages. Raises ``PipelineError`` with everything that is
-    wrong.
-    """
-    problems = [Problem(f"{source}.{key}", "an unknown key", ", ".join(_KEYS)) for key in spec if key not in _KEYS]
-    options, isolate = spec.get("init_kwargs"), spec.get("isolate", True)
-    if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
-        problems.append(Problem(f"{source}.init_kwargs", f"a {type(options).__name__}", "options by name"))
-        options = {}
-    if not isinstance(isolate, bool):
-        problems.append(Problem(f"{source}.isolate", shown(isolate), "true or false"))
-    chosen = [key for key in _SOURCES if spec.get(key)]
-    if len(chosen) != 1:
-        given = " and ".join(chosen) or "none of them"
-        raise PipelineError([*problems, Problem(source, given, f"exactly one of {', '.join(_SOURCES)}")])
-    key, text = chosen[0], spec[chosen[0]]
-    try:
-        built = _built(key, text, options or {}, name=name, folder=folder, where=f"{source}.{key}")
-    except PipelineError as error:
-        raise PipelineError([*problems, *error.problems]) from error
-    if problems:
-        raise PipelineError(problems)
-    return key, built if isolate else unisolated(built)
-
-
-def _built(key: str, text: object, options: Mapping[str, Any], *, name: str, folder: Path, where: str) -> AnyScorer:
-    if key == "builtin":
-        if not isinstance(text, str) or text not in known_scorers():
-            raise PipelineError.one(where, repr(text), ", ".join(known_scorers()))
-        return build_scorer(text, options, source=where, key=": init_kwargs")
-    if not isinstance(text, str) or not all(text.rpartition(":")):
-        raise PipelineError.one(where, repr(text), "module:attr" if key == "import" else "file.py:attr")
-    own = folder if key == "path" else None
-    return build_scorer(text, options, source=where, key=": init_kwargs", folder=own, entry=name)
-
-
 def _names(section: object) -> frozenset[str]:
     return frozenset(name for name in section if isinstance(name, str)) if isinstance(section, dict) else frozenset()
 
@@ -200,11 +173,7 @@ def _line(error: ErrorDetails, keys: Mapping[str, object]) -> InitErrorDetails:
     refused = refusal(_ACCEPTED.get(error["type"], error["msg"]), error.get("ctx", {}).get("given"))
     if error["type"] == "extra_forbidden":
         refused = refusal(did_you_mean(str(error["loc"][-1]), keys), "an unknown key")
-    elif error["type"] == "invalid_key" or error["loc"][-1:] == ("[key]",):
-        refused = refusal("text, in quotes where it looks like a number", f"{shown(error['input'])} as a key")
-    return InitErrorDetails(
-        type=refused, loc=tuple(part for part in error["loc"] if part != "[key]"), input=error["input"]
-    )  # "[key]" is pydantic's mark of an error in a key
+    return InitErrorDetails(type=refused, loc=error["loc"], input=error["input"])
 
 
 def _text(value: object) -> str:
@@ -248,6 +217,16 @@ class _External(Form):
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False), accepts("a finite number above 0")] = 60.0
     retries: Retries | None = None
     token_env: TokenVariable | None = None
+
+
+class _Python(Form):
+    """A grader of the user's, or a built-in one with options: exactly one of ``import``, ``path`` and ``builtin``."""
+
+    module: Annotated[str | None, Field(alias="import"), accepts("module:attr")] = None
+    path: Annotated[str | None, accepts("file.py:attr")] = None
+    builtin: Annotated[str | None, accepts("the name of a scorer")] = None
+    init_kwargs: dict[str, Any] | None = None
+    isolate: Flag = True
 
 
 class _Dataset(Form):
@@ -425,17 +404,15 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
     ``try_graders=False`` skips both, after an earlier check.
     """
     file = Path(path).expanduser().resolve()
-    raw, (content, repeated) = read_yaml(file, _load, label=str(file), line=":", accepted="YAML")
-    twice = [Problem(f"{file}:{line}", f"a second {name!r}", "every key once") for line, name in repeated]
+    raw, content = read_yaml(file, UniqueKeysLoader, label=str(file), line=":", accepted="YAML")
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
     reading = Reading(file, sections, try_graders=try_graders)
     invalid: list[Problem] = []
     try:
         form = MixForm.model_validate(content, context=reading)
     except ValidationError as error:
-        invalid += _problems(error, file)
-    unpaired = _unpaired(sections.get("datasets"), file)
-    if problems := [*twice, *unpaired, *reading.problems, *invalid]:
+        invalid += _problems(error, str(file))
+    if problems := [*_unpaired(sections.get("datasets"), file), *reading.problems, *invalid]:
         raise PipelineError(tuple(dict.fromkeys(problems)))
     datasets = {}
     for name, each in form.datasets.items():
@@ -448,7 +425,7 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
 def is_mix(path: Path) -> bool:
     """Return whether a file has the form of a mix rather than of a pipeline: it has ``datasets``."""
     try:
-        _, (content, _repeated) = read_yaml(path.expanduser(), _load, label=str(path), line=":", accepted="YAML")
+        _, content = read_yaml(path.expanduser(), UniqueKeysLoader, label=str(path), line=":", accepted="YAML")
     except PipelineError:
         return False
     return isinstance(content, dict) and "datasets" in content
@@ -464,34 +441,8 @@ def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
             yield Problem(f"{file}: datasets.{name}.grader_weights", given, "a weight for every grader")
 
 
-def _problems(error: ValidationError, file: Path) -> Iterator[Problem]:
+def _problems(error: ValidationError, source: str, joint: str = ": ") -> Iterator[Problem]:
     for each in error.errors(include_url=False):
         key = ".".join(map(str, each["loc"]))
         given = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown(each["input"]))
-        yield Problem(f"{file}: {key}" if key else str(file), given, each["msg"])
-
-
-def _load(text: str) -> tuple[object, list[tuple[int, str]]]:
-    """Return what ``yaml.safe_load`` does, and the repeated keys with their lines: YAML silently keeps the last."""
-    loader = _Loader(text)
-    return loader.get_single_data(), loader.repeated
-
-
-class _Loader(yaml.SafeLoader):
-    """A SafeLoader that records repeated keys of mappings with their lines."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.repeated: list[tuple[int, str]] = []
-        self._seen: set[int] = set()
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Check the keys as written, once, before merge keys add more."""
-        if id(node) not in self._seen:
-            self._seen.add(id(node))
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            names = [key.value for key in keys]
-            self.repeated += [
-                (key.start_mark.line + 1, key.value) for at, key in enumerate(keys) if key.value in names[:at]
-            ]
-        super().flatten_mapping(node)
+        yield Problem(f"{source}{joint}{key}" if key else source, given, each["msg"])

@@ -1,7 +1,7 @@
 """What a learning run takes from a staged mix: its items, the draws of each epoch, and the graders of its datasets.
 
-The step of a learning batch is its number in the run, from 0, times ``dataset.mix_stride``. Every batch has its own
-random stream, so that a resumed run draws the same.
+The step of a learning batch is its number in the run, from 0. Every batch has its own random stream, so that a resumed run
+draws the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ class LearningMix:
     """A mix for a learning run."""
 
     config: MixConfig
-    stride: int
-    """Steps of the mix that one learning batch advances."""
     items: Sequence[Item]
     """The items to learn on, in the order of ``mix_data``."""
 
@@ -53,7 +51,7 @@ class LearningMix:
         only = self.learnable
         drawn: list[Item] = []
         steps = []
-        for step, size in _steps(epoch, settings, self.stride):
+        for step, size in _steps(epoch, settings):
             rng = stream(settings.night_seed, "mix", -1 if self.config.seed is None else self.config.seed, step)
             draws = MixSampler(self.config, rng, only=only).draw(step, size)
             drawn += [self.items[index] for _, index in draws]
@@ -67,7 +65,7 @@ class LearningMix:
         """Raise ``DatasetError`` for every dataset that a step of the run draws from and that has no items to learn on."""
         drawn = {
             name
-            for step in _all_steps(settings, self.stride)
+            for step in _all_steps(settings)
             for name, share in self.config.stage_at(step).shares.items()
             if share > 0.0
         }
@@ -81,7 +79,7 @@ class LearningMix:
     def advice(self, settings: LearningSettings) -> Iterator[str]:
         """Yield sentences about what is allowed and probably unintended."""
         yield from self.config.warnings
-        steps = list(_all_steps(settings, self.stride))
+        steps = list(_all_steps(settings))
         reached = {id(self.config.stage_at(step)) for step in steps}
         stages = self.config.stages
         last = stages[-1]
@@ -89,7 +87,7 @@ class LearningMix:
         if missed:
             yield (
                 f"the run goes from step 0 to {steps[-1]} of the {self.config.total_iterations} of its mix, one batch after "
-                f"another: never in force are {', '.join(missed[:_SHOWN])}; dataset.mix_stride makes the steps longer"
+                f"another: never in force are {', '.join(missed[:_SHOWN])}"
             )
 
 
@@ -137,13 +135,13 @@ def dataset_graders(config: MixConfig) -> ByDataset:
     return ByDataset(DATASET_GRADERS, route, tuple(each.graders for each in config.datasets.values()))
 
 
-def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:
+def _steps(epoch: int, settings: LearningSettings) -> Iterator[tuple[int, int]]:
     """Yield step and size of each batch of an epoch."""
     starts = range(0, settings.sample_size, settings.batch_size)
     for step, start in enumerate(starts, (epoch - 1) * len(starts)):
-        yield step * stride, min(settings.batch_size, settings.sample_size - start)
+        yield step, min(settings.batch_size, settings.sample_size - start)
 
 
-def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:
+def _all_steps(settings: LearningSettings) -> Iterator[int]:
     for epoch in range(1, settings.epochs if settings.enabled else 2):
-        yield from (step for step, _ in _steps(epoch, settings, stride))
+        yield from (step for step, _ in _steps(epoch, settings))

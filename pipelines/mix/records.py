@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.sources import other_encoding
 from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _RARE: Final = ("NaN", "Infinity", "\\ud", "\\uD")
 """Texts in lines that are JSON for Python and for few other readers."""
-_ACCEPTED: Final = "JSON lines in UTF-8: one object on each line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +56,24 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
     """
     problems = CappedProblems()
     texts, lines, malformed = list[bytes](), array("I"), dict[int, str]()
-    first = b""
     try:
-        with path.open("rb") as stream:
-            if other := other_encoding(stream.read(64)):
-                raise DatasetError.one(str(path), other, _ACCEPTED)
-            stream.seek(0)
-            for number, raw in enumerate(stream, start=1):
-                try:
-                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                    record: Any = json.loads(text) if text else None
-                except (ValueError, RecursionError) as error:
-                    problems.add(Problem(f"{path}:{number}", _no_json(error), "one JSON object on the line"))
-                else:
-                    if not text:
-                        continue
-                    if reason := unservable(record) or _unsendable(text, record):
-                        malformed[len(texts)] = reason
-                    visit(f"{path}:{number}", record)
-                    texts.append(text.encode())
-                first = first or raw
-                lines.append(number)
+        raw = path.read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
-    if other := _other_form(path, first, broken=problems.total > 0, alone=len(lines) == 1):
-        raise DatasetError.one(str(path), other, _ACCEPTED)
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        try:
+            text = line.decode().strip()
+            record: Any = json.loads(text) if text else None
+        except (ValueError, RecursionError) as error:
+            problems.add(Problem(f"{path}:{number}", _no_json(error), "one JSON object on the line"))
+            continue
+        if text:
+            if reason := unservable(record) or _unsendable(text, record):
+                malformed[len(texts)] = reason
+            visit(f"{path}:{number}", record)
+            texts.append(text.encode())
+            lines.append(number)
     problems.raise_problems(DatasetError, str(path))
     return Records(path, texts, lines, malformed)
 
@@ -104,16 +95,6 @@ def _no_json(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"no JSON: {error.msg} at column {error.colno}"
     return "JSON nested without end" if isinstance(error, RecursionError) else str(error)
-
-
-def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
-    """Name the format of a file that is not JSON lines, by its first line; empty if it may be."""
-    if broken and path.suffix.lower() in {".csv", ".tsv"}:
-        return "a table of separated values"
-    if broken and first.strip() == b"{":
-        return "a JSON object over several lines"
-    whole = alone and b"{" in first
-    return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
 
 
 def _unsendable(text: str, record: dict[str, Any]) -> str:

@@ -9,19 +9,10 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.stores.errors import DatasetError
-
-
-class MixSample(NamedTuple):
-    """One drawn record."""
-
-    sample_id: str
-    """``<dataset>:<index>``, the number of the record in its file from 0, without blank lines."""
-    dataset_id: str
-    record: Mapping[str, Any]
 
 
 class MixSampler:
@@ -57,14 +48,6 @@ class MixSampler:
         with self._turn:
             return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
 
-    def sample(self, iteration: int, n: int) -> list[MixSample]:
-        """Return ``n`` independent draws with their records. Raise as ``draw`` does."""
-        datasets = self._config.datasets
-        return [
-            MixSample(sample_id(name, index), name, datasets[name].records[index])
-            for name, index in self.draw(iteration, n)
-        ]
-
     def _one(self, name: str) -> tuple[str, int]:
         numbers = self._numbers.get(name, ())
         if not numbers:
@@ -74,7 +57,7 @@ class MixSampler:
 
 
 def sample_id(dataset_id: str, index: int) -> str:
-    """Return the sample id of a record."""
+    """Return the sample id of a record: its dataset, and its number in the file from 0, without blank lines."""
     return f"{dataset_id}:{index}"
 
 

@@ -131,30 +131,16 @@ class RunData:
 
 def read_data(settings: Settings, config: MixConfig | None) -> RunData:
     """Return the data of a run, and seal what the settings say. Raise ``DatasetError`` or ``SettingsError``."""
-    data, share, path = _open_data(settings, config), settings.dataset.sealed, settings.dataset.sealed_path
-    if path is not None:
-        if share:
-            raise SettingsError.one("dataset.sealed", f"{share:g} beside dataset.sealed_path", "one of the two")
-        sealed = read_dataset(path, settings.dataset.fields)
-        _refuse_without_answers(settings, [sealed])
-        for seen in (data.split.learn, data.split.held_out):
-            pair_datasets(seen, sealed.items)
-        return replace(data, sealed=sealed.items)
-    if not share:
+    data = _open_data(settings, config)
+    if not settings.dataset.sealed:
         return data
-    split, items = seal_items(data.split, share)
+    split, items = seal_items(data.split, settings.dataset.sealed)
     return replace(data, split=split, sealed=items)
-
-
-def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:
-    """Return the datasets of a run whole, sealed ones last. Raise ``DatasetError`` with the problems of all."""
-    sealed = settings.dataset.sealed_path
-    return tuple(_read(settings, config, *([] if sealed is None else [sealed])))
 
 
 def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
     """Return the data of a run on a staged mix, or without one on one or two datasets. Raise ``DatasetError``."""
-    read = _read(settings, config)
+    read = read_every(settings, config)
     _refuse_without_answers(settings, read)
     one, *other = (dataset.items for dataset in read)
     split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)
@@ -164,22 +150,21 @@ def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
         return RunData(split, warnings, domains, None)
     from tfgrpo.pipelines.mix.items import LearningMix  # noqa: PLC0415 - a run on a dataset needs no mix
 
-    mix = LearningMix(config, settings.dataset.mix_stride, split.learn)
+    mix = LearningMix(config, split.learn)
     mix.refuse_empty(settings.tfgrpo)
     return RunData(split, (*mix.advice(settings.tfgrpo), *warnings), domains, mix)
 
 
-def _read(settings: Settings, config: MixConfig | None, *more: str) -> list[Dataset]:
-    """Return the data of a mix, or one or two datasets and ``more`` of them. Raise ``DatasetError`` with all problems."""
+def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:
+    """Return the data of a mix, or one or two datasets, whole. Raise ``DatasetError`` with all problems."""
     if config is not None:
         from tfgrpo.pipelines.mix.items import mix_data  # noqa: PLC0415 - as above
 
-        return [mix_data(config)]
+        return (mix_data(config),)
     checks = ProblemCollector()
-    paths = (*_paths(settings), *more)
-    read = [data for path in paths for data in checks.run(read_dataset, path, settings.dataset.fields)]
+    read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, settings.dataset.fields)]
     checks.raise_problems()
-    return read
+    return tuple(read)
 
 
 def _paths(settings: Settings) -> list[str]:

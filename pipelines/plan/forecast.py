@@ -137,8 +137,6 @@ class Forecast:
     completion_tokens: Counts
     usd: Amounts | None
     """None when the price of a model in use is unknown."""
-    seconds: Amounts | None
-    """None for a real endpoint, whose latency is unknown."""
     simulated: bool
     gain: VisibleGain | None = None
     """What nights like this one put into force; None without a sweep."""
@@ -248,7 +246,6 @@ def forecast(
         prompt_tokens=total.prompt,
         completion_tokens=total.completion,
         usd=_money(models, uses),
-        seconds=_simulated_seconds(settings, total.calls) if models.in_process else None,
         simulated=models.simulated,
         gain=VisibleGain.of(planned) if evaluation and cohorts else None,
         saturated=saturated,
@@ -388,12 +385,3 @@ def _money(models: ModelChoice, uses: Iterable[_RoleUse]) -> Amounts | None:
         high += price.cost(use.prompt.high, use.completion.high)
         likely += price.cost(use.prompt.likely, use.completion.likely)
     return Amounts(low / NANO, high / NANO, likely / NANO)
-
-
-def _simulated_seconds(settings: Settings, calls: Counts) -> Amounts:
-    """Return from latency alone at full concurrency to latency and 20 ms of work a call, group after group."""
-    latency = settings.simulated.latency_s
-    width = settings.tfgrpo.concurrency
-    return Amounts(
-        calls.low * latency / width, calls.high * (latency / 2 + 0.02), likely=calls.likely * (latency / width + 0.02)
-    )

@@ -39,7 +39,6 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "답변", "回答", "ответ",
     ),
     "system_prompt": ("system_prompt", "system"),
-    "metadata": ("metadata",),
     "domain": ("domain",),
 }  # fmt: skip
 """Names of columns by the field that they probably are, likeliest first; a ``*`` stands for what only one column has."""
@@ -103,9 +102,7 @@ def proposed_columns(
 ) -> Columns:
     """Return the columns of the fields, by their names and the values of the first rows; ``chosen`` ones are given."""
     seen = _Seen(columns, rows)
-    found = {
-        name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "metadata", "domain")
-    }
+    found = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
     found["prompt"] = chosen.get("prompt") or seen.prompt()
     options, count = ("", 0) if chosen.get("prompt") else _options(seen)
     shown = {column for text in (*found.values(), options) if text for column in columns_of(text)}

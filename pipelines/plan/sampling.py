@@ -58,7 +58,7 @@ def draw_evaluation(
 def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: int) -> Cohort:
     """Return all sealed items. Raise ``SettingsError`` without any."""
     if not items:
-        accepted = "a share of the held-out items, or a file as dataset.sealed_path"
+        accepted = "a share of the held-out items"
         raise SettingsError.one("dataset.sealed", "no sealed items", accepted)
     return cohort_of([items[each] for each in _by_id(items)], settings, "sealed", population=len(items), actors=actors)
 
@@ -98,7 +98,6 @@ def cohort_of(
     ``epoch`` None: the last one. ``actors`` per item; None: as the settings say.
     """
     step, target = settings.batch_size, actors or settings.actors_per_item
-    low, high = settings.instance_bounds if settings.enabled and actors is None else (target, target)
     times: Counter[str] = Counter()
     draws = []
     for item in drawn:
@@ -119,8 +118,8 @@ def cohort_of(
         "item_ids": [item.id for item in drawn],
         # The number of actors of each item and their indices (requirements 48, 56 and 57).
         "assignments": {
-            "min_instances": low,
-            "max_instances": high,
+            "min_instances": target,
+            "max_instances": target,
             "target": target,
             "group_index": list(range(target)),
         },

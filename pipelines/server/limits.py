@@ -1,14 +1,11 @@
-"""Read the bodies of requests within limits, and let a limited number at a time through to an app.
-
-Bytes of bodies count from their arrival until their request is answered; an announced length costs none.
-"""
+"""Read the bodies of requests within limits, and let a limited number at a time through to an app."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,49 +29,55 @@ class Limits:
     concurrency: int = 256
     """Requests graded concurrently: many, so that requests for a slow grader do not delay others."""
     max_held: int = 512 * MEBIBYTE
-    """Bytes of all bodies in memory; beyond it bodies are read one after another."""
+    """Bytes of all bodies in memory; a request whose body would exceed them is answered with 503."""
     queue: int = 4096
     """Most waiting requests; further ones are answered with 503."""
     body_s: float = 30.0
     """Most seconds for a body to arrive."""
-    max_lost_share: float = 1.0
-    """Share of a request's items that failing graders may leave ungraded; beyond it the answer is 503."""
+    refuse_lost: bool = False
+    """Answer 503 to a request of whose items failing graders leave more than half ungraded."""
 
 
 class BodyQueue:
-    """Takes requests in order of arrival, a limited number at a time, and limits the bytes of their bodies in memory."""
+    """Takes requests in order of arrival, a limited number at a time, and limits the bytes of their bodies in memory.
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    Bytes count from their arrival until their request is answered; an announced length costs none.
+    """
+
+    def __init__(self, limits: Limits, most: int) -> None:
+        """``most``: bytes of one body."""
+        self._limits, self._most = limits, most
         self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
-        self._alone = asyncio.Lock()
-        self._released = asyncio.Event()
-        self.held = self._complete = 0
-        """Bytes in memory, and those of bodies that have arrived completely."""
+        self.held = 0
+        """Bytes in memory."""
         self.present = 0
         """Requests that wait for their turn or have it."""
 
     @asynccontextmanager
-    async def turn(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the whole body of a request in its turn. Raise ``HTTPException``: 408 if it is late, 503 if too many wait."""
-        body, complete, is_alone, limits = bytearray(), 0, False, self._limits
+    async def turn(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the whole body of a request in its turn.
+
+        Raise ``HTTPException``: 408 if it is late, 413 if it is too large or announced to be, 503 if too many wait.
+        """
+        body, limits = bytearray(), self._limits
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self._most:  # Python refuses to convert more than 4,300 digits
+            raise self._too_large
         try:
             try:
-                async with asyncio.timeout(limits.body_s) as limit, AsyncExitStack() as alone:
-                    async for chunk in chunks:
+                async with asyncio.timeout(limits.body_s):
+                    async for chunk in request.stream():
                         body += chunk
                         self.held += len(chunk)
-                        if self.held > limits.max_held and not is_alone:
-                            await self._until_alone(alone, limit)
-                            is_alone = True
+                        if len(body) > self._most:
+                            raise self._too_large
+                        if self.held > limits.max_held:
+                            raise HTTPException(503, "other bodies take all memory; come again", RETRY_AFTER)
             except TimeoutError:
                 raise HTTPException(408, f"the body did not arrive within {limits.body_s:g} seconds") from None
-            complete = len(body)
-            self._complete += complete
             if self.present >= limits.concurrency + limits.queue:
-                raise HTTPException(
-                    503, f"{self.present} requests are waiting or being graded; come again", RETRY_AFTER
-                )
+                waiting = f"{self.present} requests are waiting or being graded; come again"
+                raise HTTPException(503, waiting, RETRY_AFTER)
             self.present += 1
             try:
                 async with self._turns:
@@ -83,35 +86,22 @@ class BodyQueue:
                 self.present -= 1
         finally:
             self.held -= len(body)
-            self._complete -= complete
-            self._released.set()  # for the one that waits now; it waits for the next one again
-            self._released = asyncio.Event()
 
-    async def _until_alone(self, alone: AsyncExitStack, limit: asyncio.Timeout) -> None:
-        """Wait until this body may be read to its end, while others that would exceed the limit wait.
-
-        Only complete bodies are waited for: incomplete ones may never end. The client gets the time back.
-        """
-        loop, until = asyncio.get_running_loop(), limit.when() or 0.0
-        began = loop.time()
-        limit.reschedule(None)
-        await alone.enter_async_context(self._alone)
-        while self.held > self._limits.max_held and self._complete:
-            await self._released.wait()
-        limit.reschedule(until + loop.time() - began)
+    @property
+    def _too_large(self) -> HTTPException:
+        return HTTPException(413, f"the body is larger than {self._most} bytes")
 
 
 def limited(app: ASGIApp, limits: Limits, largest: Mapping[str, int]) -> ASGIApp:
     """Return an app whose POST requests to some paths have bodies of at most these bytes, each path with its own queue."""
-    queues = {path: (BodyQueue(limits), most) for path, most in largest.items()}
+    queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
 
     async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in queues or scope["method"] != "POST":
             await app(scope, receive, send)
             return
-        queue, most = queues[scope["path"]]
         try:
-            async with queue.turn(_chunks(Request(scope, receive), most)) as body:
+            async with queues[scope["path"]].turn(Request(scope, receive)) as body:
 
                 async def whole() -> Message:
                     return {"type": "http.request", "body": body}
@@ -125,19 +115,6 @@ def limited(app: ASGIApp, limits: Limits, largest: Mapping[str, int]) -> ASGIApp
             await answer({"detail": "the server is being stopped; come again"}, 503)(scope, receive, send)
 
     return bounded
-
-
-async def _chunks(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives. Raise ``HTTPException`` 413 for one that is too large, or is announced to be."""
-    too_large = HTTPException(413, f"the body is larger than {most} bytes")
-    length, size = request.headers.get("content-length", ""), 0
-    if length.isdecimal() and int(length[:20]) > most:  # Python refuses to convert more than 4,300 digits
-        raise too_large
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise too_large
-        yield chunk
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
@@ -23,19 +22,6 @@ _KEEP_ALIVE_S: Final = 30
 _HEADERS_S: Final = 20.0
 """Seconds in which the headers of a connection's request have to come."""
 _PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Options of a server's connections."""
-
-    shutdown_s: int = 5
-    """Most seconds for requests to end at a shutdown."""
-    on_signal: Callable[[], None] | None = None
-    """Called by the handler of a signal that ends the server."""
-
-
-_DEFAULT: Final = ServerOptions()
 
 
 class _Protocol(H11Protocol):
@@ -73,9 +59,11 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """Takes the signals that it is given, without raising them again at the end, and sets ``ready`` when it answers."""
 
-    def __init__(self, config: uvicorn.Config, options: ServerOptions, signals: Sequence[signal.Signals]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, signals: Sequence[signal.Signals], on_signal: Callable[[], None] | None
+    ) -> None:
         super().__init__(config)
-        self._options, self._signals = options, signals
+        self._signals, self._on_signal = signals, on_signal
         self.ready = asyncio.Event()
 
     @contextmanager
@@ -89,8 +77,8 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._options.on_signal is not None:
-            self._options.on_signal()
+        if self._on_signal is not None:
+            self._on_signal()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -99,30 +87,32 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: ASGIApp, host: str, port: int, ready: Callable[[str], None], options: ServerOptions = _DEFAULT
+    app: ASGIApp, host: str, port: int, ready: Callable[[str], None], on_signal: Callable[[], None] | None = None
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; ``ready`` gets the URL once requests are answered. Needs the main thread.
 
-    Raise ``SettingsError`` if the address is not available. ``port`` 0 takes a free one.
+    ``on_signal`` is called by the handler of such a signal. Raise ``SettingsError`` if the address is not available. ``port``
+    0 takes a free one.
     """
-    async with _started(app, host, port, options, ending_signals()) as (url, done):
+    async with running(app, host, port, signals=ending_signals(), on_signal=on_signal) as (url, done):
         ready(url)
         await done
 
 
 @asynccontextmanager
 async def running(
-    app: ASGIApp, host: str = "127.0.0.1", port: int = 0, options: ServerOptions = _DEFAULT
-) -> AsyncIterator[str]:
-    """Serve on this event loop for the length of a block; yield the URL."""
-    async with _started(app, host, port, options, ()) as (url, _):
-        yield url
-
-
-@asynccontextmanager
-async def _started(
-    app: ASGIApp, host: str, port: int, options: ServerOptions, signals: Sequence[signal.Signals]
+    app: ASGIApp,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    shutdown_s: int = 5,
+    signals: Sequence[signal.Signals] = (),
+    on_signal: Callable[[], None] | None = None,
 ) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
+    """Serve on this event loop for the length of a block; yield the URL, and the task that ends with the server.
+
+    ``shutdown_s``: most seconds for requests to end at a shutdown.
+    """
     with bound_socket(host, port) as listening:
         config = uvicorn.Config(
             app,
@@ -134,9 +124,9 @@ async def _started(
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=options.shutdown_s,
+            timeout_graceful_shutdown=shutdown_s,
         )
-        server = _Server(config, options, signals)
+        server = _Server(config, signals, on_signal)
         done = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             await server.ready.wait()

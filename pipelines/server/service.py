@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, Strict, StrictBool, WithJsonSchema
 
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.sampling import MixSampler, locate
+from tfgrpo.pipelines.mix.sampling import MixSampler, locate, sample_id
 from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
@@ -27,10 +27,6 @@ from tfgrpo.stores.outcomes import RewardScore
 
 JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]
 """Returns what the judges of a sample ask, by its id."""
-
-
-def no_judge(_: str) -> None:
-    """Return None: there is no model to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ class GradeRequest(BaseModel):
 class DataService:
     """One mix, its random stream and its graders."""
 
-    def __init__(self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = no_judge) -> None:
+    def __init__(self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = lambda _: None) -> None:
         """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask."""
         self.config = config
         self._sampler = MixSampler(config)
@@ -134,18 +130,15 @@ class DataService:
         return {"total_iterations": self.config.total_iterations, "stages": stages}
 
     async def sample(self, iteration: int, count: int) -> list[dict[str, Any]]:
-        """Return samples as JSON objects, all with the same keys. Raise as ``MixSampler.sample`` does."""
-        drawn = await asyncio.to_thread(self._sampler.sample, iteration, count)
-        return [
-            {
-                "sample_id": sample.sample_id,
-                "dataset_id": sample.dataset_id,
-                "system_prompt": sample.record.get("system_prompt"),
-                "prompt": sample.record["prompt"],
-                "metadata": sample.record.get("metadata"),
-            }
-            for sample in drawn
-        ]
+        """Return samples as JSON objects, all with the same keys. Raise as ``MixSampler.draw`` does."""
+
+        def drawn() -> Iterator[dict[str, Any]]:
+            for name, number in self._sampler.draw(iteration, count):
+                record = self.config.datasets[name].records[number]
+                served = {key: record.get(key) for key in ("system_prompt", "prompt", "metadata")}
+                yield {"sample_id": sample_id(name, number), "dataset_id": name, **served}
+
+        return await asyncio.to_thread(lambda: list(drawn()))
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id.

@@ -55,10 +55,6 @@ class GatewaySettings(Section):
     lessons_in: Literal["system", "user"] = "system"
     """Where lessons go: after the agent's own ``system`` text, or after the first ``user`` message, for endpoints whose
     model takes no system message."""
-    max_request_mb: int = Field(default=16, ge=1, le=1_024)
-    """Megabytes of the largest request that it takes, decoded."""
-    sampling: bool = False
-    """Write the run's temperature and seed into the requests. Off: the agent's own."""
 
 
 def _check_variable(value: str) -> str:

@@ -17,11 +17,6 @@ ENV_VALUE = "env:"
 """Begins the value of a header that is the name of an environment variable."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIALS = ("authorization", "cookie")
-_BARE_ADDRESS = re.compile(
-    r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]+\]|[a-z][a-z0-9-]*(?=:\d+/)|(?P<name>(?:[a-z0-9-]{1,40}\.){1,6}[a-z]{2,12}))"
-    r"(?P<port>:\d{1,5})?(?:/[a-z0-9./-]{0,60})?"
-)
-
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\\?#]+))(?::[0-9]*)?")
 
 
@@ -48,22 +43,13 @@ def looks_like_a_key(text: str) -> bool:
     return attack is not None and attack.rule == "secret"
 
 
-def completed_address(text: str) -> str | None:
-    """Return the probable full address for one without scheme; None for text that is no address or may be a key."""
-    match = _BARE_ADDRESS.fullmatch(text.strip())
-    if match is None or looks_like_a_key(text):
-        return None
-    scheme = "https" if match["name"] and not match["port"] else "http"
-    return f"{scheme}://{text.strip()}{'' if '/' in text else '/v1'}"
-
-
-def checked_address(text: str, example: str = "https://host/v1") -> str:
-    """Return the address. Raise ``ValueError`` with the accepted form and a suggestion."""
-    if is_address(text):
-        return text
-    completed = completed_address(text)
-    suggestion = f"; probably {completed} is meant" if completed else ""
-    raise ValueError(f"an address like {example}, without user name, password or key in it{suggestion}")
+def checked_address(text: str) -> str:
+    """Return the address. Raise ``ValueError`` with the accepted form."""
+    if not is_address(text):
+        raise ValueError(
+            "an address like https://host/v1, with http:// or https://, without user name, password or key"
+        )
+    return text
 
 
 def is_address(text: str) -> bool:

@@ -14,10 +14,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from tfgrpo.pipelines.problems import shown
-from tfgrpo.pipelines.settings.addresses import completed_address
 from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.text import did_you_mean
@@ -42,7 +40,7 @@ _BOUNDS = {
 }
 _OF_ROLES = tuple(f"model.{role}." for role in ROLES)
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
+_NEVER_SHOWN = ("api_key", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
@@ -102,23 +100,21 @@ def fields_by_env() -> dict[str, SettingField]:
     return {field.env: field for field in setting_fields() if field.env is not None}
 
 
-def parse_text(field: SettingField, text: str) -> object:
-    """Return the value of a text, not yet checked. Raise ``ValueError`` for text that is no number or no JSON.
+def read_value(field: SettingField, raw: object) -> object:
+    """Return the value of a setting that is given as text or as a value, not yet checked.
 
-    A whole number is ``int`` of the whole trimmed text: no ``2.0``, no unit, no suffix.
+    Raise ``ValueError`` for text that is no number or no JSON. A whole number is ``int`` of the whole trimmed text: no
+    ``2.0``, no unit, no suffix.
     """
+    text = str(raw) if field.type is bool and raw is not None else raw
+    if not isinstance(text, str):
+        return raw
     trimmed = text.strip()
     if field.optional and trimmed.lower() == "none" and "none" not in field.choices:
         return None
     if field.type is bool:
         return TRUTH_VALUES.get(trimmed.lower(), text)
     return json.loads(trimmed) if field.type in {tuple, dict} else field.type(trimmed)
-
-
-def read_value(field: SettingField, raw: object) -> object:
-    """Return the value of a setting that is given as text or as a value, not yet checked. Raises as ``parse_text``."""
-    text = str(raw) if field.type is bool and raw is not None else raw
-    return parse_text(field, text) if isinstance(text, str) else raw
 
 
 def same_value(key: str | None, one: object, other: object) -> bool:
@@ -134,17 +130,26 @@ def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
     """Yield each distinct error of a validation of ``Settings``."""
     seen = set()
     for detail in error.errors(include_url=False):
-        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+        kind, value = detail["type"], detail["input"]
+        if kind == "too_short" and len(value) >= detail["ctx"]["min_length"]:
             continue  # only too short without the entries that are refused already
-        invalid = _described(detail)
-        if (invalid.key, invalid.path) not in seen:
-            seen.add((invalid.key, invalid.path))
-            yield invalid
+        key, path, schema, siblings = _located(detail["loc"])
+        if (key, path) in seen:
+            continue
+        seen.add((key, path))
+        given, accepted = "nothing" if kind == "missing" else shown_setting(value, key), _accepted_phrase(schema)
+        if kind == "extra_forbidden":
+            given, accepted = "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings)
+        elif kind == "value_error":
+            accepted = str(detail["ctx"]["error"])
+        elif kind == "string_too_short":
+            accepted = "text that is not empty"
+        yield InvalidValue(key, path, given, accepted)
 
 
 def shown_setting(value: object, key: str) -> str:
     """Return the value of a setting field for a message."""
-    address = isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) or completed_address(value))
+    address = isinstance(value, str) and _PLAIN_ADDRESS.fullmatch(value)
     scalar = not isinstance(value, dict | list | tuple)
     unsafe = key.endswith("base_url") or key == "actor.url"
     if key.endswith(_NEVER_SHOWN) or (scalar and unsafe and not address):
@@ -156,11 +161,6 @@ def shown_setting(value: object, key: str) -> str:
 def _settings_schema() -> JsonSchema:
     """Return the JSON schema of all settings."""
     return Settings.model_json_schema()
-
-
-def _properties(section: str) -> Mapping[str, JsonSchema]:
-    properties: Mapping[str, JsonSchema] = _expanded(_settings_schema()["properties"][section])["properties"]
-    return properties
 
 
 def _expanded(schema: JsonSchema) -> JsonSchema:
@@ -188,7 +188,8 @@ def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
         if "properties" in below:
             yield from _walk(below, f"{prefix}{name}.")
         else:
-            inherited = prefix in _OF_ROLES and schema == _properties("model")[name]
+            of_model = _expanded(_settings_schema()["properties"]["model"])["properties"]
+            inherited = prefix in _OF_ROLES and schema == of_model[name]
             yield SettingField(
                 key=f"{prefix}{name}",
                 flag=None if inherited else schema.get("flag"),
@@ -221,26 +222,20 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def _described(detail: ErrorDetails) -> InvalidValue:
-    key, path, schema, siblings = _located(detail["loc"])
-    kind, value = detail["type"], detail["input"]
-    if kind == "extra_forbidden":
-        return InvalidValue(key, path, "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings))
-    given = "nothing" if kind == "missing" else shown_setting(value, key)
-    if kind == "value_error":
-        return InvalidValue(key, path, given, str(detail["ctx"]["error"]))
-    return InvalidValue(
-        key, path, given, "text that is not empty" if kind == "string_too_short" else _accepted_phrase(schema)
-    )
-
-
 def _located(loc: Sequence[int | str]) -> tuple[str, str, JsonSchema, Sequence[str]]:
     """Return field key, path within its value, the schema of what is accepted there, and the names of this level."""
     schema, siblings = _settings_schema(), tuple[str, ...]()
     path: list[str] = []
     for name in loc:
-        below = _below(schema, name)
-        siblings = tuple(_expanded(schema).get("properties", ()))
+        level = _expanded(schema)
+        siblings = tuple(level.get("properties", ()))
+        below: JsonSchema | None  # None where any is accepted
+        if siblings:
+            below = level["properties"].get(name)
+        elif isinstance(name, int):
+            below = level.get("items") or next(iter(level.get("prefixItems", ())), None)
+        else:
+            below = level.get("additionalProperties")
         if below is None and not siblings:
             break  # pydantic names the members of a union here, which are no keys
         path.append(str(name))
@@ -250,16 +245,3 @@ def _located(loc: Sequence[int | str]) -> tuple[str, str, JsonSchema, Sequence[s
     prefixes = (".".join(path[:end]) for end in range(len(path), 0, -1))
     key = next((prefix for prefix in prefixes if prefix in fields_by_key()), "")
     return key, ".".join(path)[len(key) :].lstrip("."), schema, siblings
-
-
-def _below(schema: JsonSchema, name: int | str) -> JsonSchema | None:
-    """Return the schema of a key or an entry; None where any is accepted."""
-    schema = _expanded(schema)
-    below: JsonSchema | None
-    if "properties" in schema:
-        below = schema["properties"].get(name)
-    elif isinstance(name, int):
-        below = schema.get("items") or next(iter(schema.get("prefixItems", ())), None)
-    else:
-        below = schema.get("additionalProperties")
-    return below

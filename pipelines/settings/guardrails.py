@@ -1,4 +1,4 @@
-"""Check combinations of settings: fan-out, schedule, budget, models, stages.
+"""Check combinations of settings: fan-out, budget, models, stages.
 
 Refuses before any scheduling or spending, and logs each refusal on ``tfgrpo.guardrails``. Reads no file and opens no
 connection. ``guard_warnings`` yields what is allowed but unusual.
@@ -83,14 +83,6 @@ def _fan_out(settings: Settings) -> Iterator[Problem]:
         yield Problem("tfgrpo.group_size", given, f"a group that fits: {smaller}--concurrency {size} or more")
 
 
-def _schedule(settings: Settings) -> Iterator[Problem]:
-    size, (low, high) = settings.tfgrpo.group_size, settings.tfgrpo.instance_bounds
-    if not low <= size <= high:
-        given = f"from {low} to {high} instances for a group of {size}"
-        accepted = f"bounds that include the group size: at most {size} to at least {size}"
-        yield Problem(f"tfgrpo.schedule.{'min' if low > size else 'max'}_instances", given, accepted)
-
-
 def _endpoint(settings: Settings) -> Iterator[Problem]:
     models = choose_models(settings)
     if models.in_process:
@@ -112,7 +104,7 @@ def _endpoint_of(role: ModelRole, chosen: ModelSettings, model: ModelSettings) -
         )
     elif model.base_url is not None and not is_local(chosen.base_url):
         here, there = (urlsplit(each.strip()).netloc.lower() for each in (model.base_url, chosen.base_url))
-        follows = {"api_key_env": not {"api_key_env", "api_key_secret"} & set(own)}
+        follows = {"api_key": "api_key" not in own}
         follows["headers"] = "headers" not in own and any(
             value.startswith(ENV_VALUE) for value in model.headers.values()
         )
@@ -185,7 +177,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
 
 
 _CHECKS = (
-    _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _budget,
+    _fan_out, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _budget,
 )  # fmt: skip
 
 

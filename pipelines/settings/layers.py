@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.problems import shown, unknown
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.fields import (
     TRUTH_VALUES,
     SettingField,
@@ -163,7 +164,7 @@ class _LayerReader:
 
     def refuse_unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
         """Refuse unknown variables with our prefix: a misspelt one would silently change no setting."""
-        key_envs = {str(each.value) for key, each in merged.items() if key.endswith("api_key_env")}
+        key_envs = {str(each.value).removeprefix(ENV_VALUE) for key, each in merged.items() if key.endswith("api_key")}
         ours = [name for name in fields_by_env() if name.startswith(_OURS)]
         for name in sorted(env):
             if name.startswith(_OURS) and name not in {*ours, *_NO_SETTINGS, *key_envs}:

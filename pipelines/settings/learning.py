@@ -32,15 +32,6 @@ class TemperatureSettings(Section):
     """Epoch E, the evaluation sweep."""
 
 
-class ScheduleSettings(Section):
-    """Bounds on the actors of a group; both are ``group_size`` when absent."""
-
-    min_instances: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
-    """Fewest actors a group may have. None: ``group_size``."""
-    max_instances: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
-    """Most actors a group may have. None: ``group_size``."""
-
-
 class LearningSettings(Section):
     """The learning loop."""
 
@@ -66,8 +57,6 @@ class LearningSettings(Section):
     """Longest lesson, in words; a pack may only lower it. In characters: 280."""
     min_spread: float = Field(default=1e-6, ge=0.0)
     """Minimum population standard deviation of the rewards of an informative group."""
-    show_ground_truth: bool = True
-    """Show the reference answer to the reflecting model (never to an actor)."""
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
     """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
@@ -81,7 +70,6 @@ class LearningSettings(Section):
     allow_zero: bool = option(False, flag="--allow-zero")
     """Go on when no attempt of the first batch has a reward above the lowest. Off: the run stops there, and shows three of
     them beside their references."""
-    schedule: ScheduleSettings = ScheduleSettings()
 
     def lessons_of(self, contrasts: int) -> int:
         """Return how many lessons each of so many contrasts of a group may propose."""
@@ -101,12 +89,6 @@ class LearningSettings(Section):
     def actors_per_item(self) -> int:
         """The group size, or one when the feature flag is off (requirement 58)."""
         return self.group_size if self.enabled else 1
-
-    @property
-    def instance_bounds(self) -> tuple[int, int]:
-        """Fewest and most actors of a group; the group size where absent (requirement 48)."""
-        low, high = self.schedule.min_instances, self.schedule.max_instances
-        return self.group_size if low is None else low, self.group_size if high is None else high
 
 
 class GateSettings(Section):

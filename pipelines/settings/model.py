@@ -42,9 +42,7 @@ class PriceSettings(Section):
 
 
 _OUR_HEADERS: Final = ("accept", "authorization", "connection", "content-length", "content-type", "host")
-_checked_headers = partial(
-    checked_headers, ours=_OUR_HEADERS, instead="; the key is named by api_key_env or api_key_secret"
-)
+_checked_headers = partial(checked_headers, ours=_OUR_HEADERS, instead="; the key is named by api_key")
 _OUR_FIELDS: Final = (
     "model", "messages", "temperature", "max_tokens", "max_completion_tokens", "seed", "tools", "response_format",
     "logprobs", "stream", "n",
@@ -57,9 +55,12 @@ def _check_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return refuse_secrets(value)
 
 
-def _check_key_secret(value: str) -> str:
-    if looks_like_a_key(value):
-        raise ValueError("the name of a Prefect Secret block, not the key itself")
+def _check_key(value: str) -> str:
+    source, _, name = value.partition(":")
+    if source not in ("env", "secret") or not name or looks_like_a_key(name):
+        raise ValueError("env:NAME of a variable, or secret:NAME of a Prefect Secret block, not the key itself")
+    if source == "env":
+        checked_variable(name)
     return value
 
 
@@ -72,10 +73,9 @@ class EndpointSettings(Section):
         None, flag="--base-url", env="OPENAI_BASE_URL"
     )
     """OpenAI-compatible root, usually ending in ``/v1``. None, with ``name`` None too: simulated in process."""
-    api_key_env: Annotated[Text, AfterValidator(checked_variable)] = "OPENAI_API_KEY"
-    """Name of the environment variable of the key; the key itself is never a setting."""
-    api_key_secret: Annotated[Text, AfterValidator(_check_key_secret)] | None = None
-    """Name of a Prefect Secret block with the key; overrides the environment."""
+    api_key: Annotated[Text, AfterValidator(_check_key)] = "env:OPENAI_API_KEY"
+    """Where the key is: ``env:NAME``, an environment variable, or ``secret:NAME``, a Prefect Secret block. The key itself is
+    never a setting."""
     headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
     """Further headers of every request. A secret value is ``env:NAME``, the name of an environment variable."""
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
@@ -99,9 +99,6 @@ class EndpointSettings(Section):
     """Send a different ``seed`` with every call."""
     send_temperature: bool = True
     """Send the temperature of the phase. Off for models that accept only their own, as reasoning models do."""
-    send_reasoning: bool = True
-    """Send back the extra fields of a tool call, such as its reasoning: DeepSeek, Kimi and Gemini require it. Off for
-    endpoints that refuse it, as Groq does."""
 
 
 def _own(role: EndpointSettings) -> dict[str, Any]:
@@ -139,8 +136,6 @@ class ModelSettings(EndpointSettings):
         ask the same endpoint.
         """
         own = self.own(role)
-        if "api_key_env" in own:  # else the Secret of this section, which is read first, would be taken
-            own.setdefault("api_key_secret", None)
         if role == "reflection":
             own.setdefault("max_tokens", LEARNER_TOKENS)
         if role == "judge" and own.get("base_url", self.base_url) == self.of("reflection").base_url:

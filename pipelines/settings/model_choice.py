@@ -53,7 +53,7 @@ class ModelChoice:
         """Models in use at each distinct endpoint, by the first role that calls it."""
         used = {"actor": (self.name,), "reflection": (self.reflection_name,), "judge": self.judges}
         found: dict[ModelRole, tuple[str, ...]] = {}
-        address = attrgetter("base_url", "api_key_env", "api_key_secret", "headers")
+        address = attrgetter("base_url", "api_key", "headers")
         for role in ROLES:
             if names := used[role]:
                 first = next((each for each in found if address(self.roles[each]) == address(self.roles[role])), role)
@@ -157,7 +157,9 @@ def is_local(base_url: str) -> bool:
 def key_warnings(models: ModelChoice, env: Mapping[str, str]) -> Iterator[str]:
     """Yield a warning for each remote endpoint that would be called without a key."""
     for model in (models.roles[role] for role in models.endpoints):
-        if model.base_url is None or is_local(model.base_url) or env.get(model.api_key_env, "").strip():
+        variable = model.api_key.removeprefix(ENV_VALUE)
+        is_named = variable == model.api_key or env.get(variable, "").strip()
+        if model.base_url is None or is_local(model.base_url) or is_named:
             continue
-        if model.api_key_secret is None and not any(each.startswith(ENV_VALUE) for each in model.headers.values()):
-            yield f"{model.api_key_env} is not set: the endpoint is asked without a key"
+        if not any(each.startswith(ENV_VALUE) for each in model.headers.values()):
+            yield f"{variable} is not set: the endpoint is asked without a key"

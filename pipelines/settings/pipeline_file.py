@@ -7,24 +7,23 @@ that ``1e-6`` is a number and ``no`` is a word. Unknown keys are refused by ``tf
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.text import did_you_mean
 
-_T = TypeVar("_T")
 _SHIPPED = Path(__file__).parent.parent
 _SUFFIXES = (".yaml", ".yml")
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _EXPONENT = r"[eE][-+]?[0-9]+"
 _FLOAT = rf"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:{_EXPONENT})?|[0-9]+{_EXPONENT}|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 
 
-def read_yaml(path: Path, load: Callable[[str], _T], *, label: str, line: str, accepted: str) -> tuple[bytes, _T]:
+def read_yaml(path: Path, loader: type[yaml.SafeLoader], *, label: str, line: str, accepted: str) -> tuple[bytes, Any]:
     """Return the bytes of a UTF-8 file and its content. Raise ``PipelineError`` for an unreadable file or bad YAML.
 
     ``label`` names the file in messages; ``line`` stands between it and a line number.
@@ -37,7 +36,7 @@ def read_yaml(path: Path, load: Callable[[str], _T], *, label: str, line: str, a
     except UnicodeDecodeError as error:
         raise PipelineError.one(label, f"no UTF-8 at byte {error.start}", "a file in UTF-8") from None
     try:
-        return raw, load(text)
+        return raw, yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{label}{line}{mark.line + 1}" if mark is not None else label
@@ -82,15 +81,34 @@ def find_pipeline(name_or_path: str | Path) -> Path:
 def load_pipeline(path: Path) -> Mapping[str, Any]:
     """Return nested mappings, lists and scalars. Raise ``PipelineError`` for anything but one plain mapping."""
     label = label_of(path)
-    load: Callable[[str], object] = partial(yaml.load, Loader=_StrictLoader)  # a SafeLoader with fewer features
-    _, document = read_yaml(path, load, label=label, line=": line ", accepted="plain YAML")
+    _, document = read_yaml(path, _StrictLoader, label=label, line=": line ", accepted="plain YAML")
     if not isinstance(document, dict):
         raise PipelineError.one(label, "no mapping" if document else "nothing", "settings, as `key: value` lines")
     return document
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML 1.2 core scalars, no aliases, no duplicate keys, only text as keys."""
+class UniqueKeysLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses keys that are no text, and repeated ones, of which YAML silently keeps the last."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._checked: set[int] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Check the keys as written, once, before merge keys add more."""
+        seen = set[str]()
+        for key, _ in node.value if id(node) not in self._checked else ():
+            if key.tag not in _KEY_TAGS:
+                raise _bad_key(key, "a key that is no text", "text, in quotes where it looks like a number")
+            if key.value in seen:
+                raise _bad_key(key, f"a second {key.value!r}", "every key once")
+            seen.add(key.value)
+        self._checked.add(id(node))
+        super().flatten_mapping(node)
+
+
+class _StrictLoader(UniqueKeysLoader):
+    """YAML 1.2 core scalars, no aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML declares it
 
@@ -99,17 +117,6 @@ class _StrictLoader(yaml.SafeLoader):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "an alias", mark, "every value written out")
         return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise _bad_key(key_node, "a key that is no text", "text, in quotes where it looks like a number")
-            if key in seen:
-                raise _bad_key(key_node, f"a second {key!r}", "every key once")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _bad_key(node: yaml.Node, problem: str, accepted: str) -> yaml.constructor.ConstructorError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
@@ -42,7 +41,7 @@ class SelectionSettings(Section):
     """Temperatures of the candidates, in a cycle. Repairs keep the temperature of their candidate."""
     timeout_s: float = option(60.0, flag="--timeout-s", gt=0.0)
     """Seconds one attempt or repair may take. Replaces ``actor.timeout_s`` here."""
-    base_url: Annotated[Text, AfterValidator(partial(checked_address, example=OLLAMA))] = OLLAMA
+    base_url: Annotated[Text, AfterValidator(checked_address)] = OLLAMA
     """Endpoint where ``model.base_url`` is None: Ollama on this machine."""
     model: Annotated[Text, AfterValidator(_check_model)] = "qwen2.5-coder"
     """Model where ``model.name`` and ``model.base_url`` are None."""

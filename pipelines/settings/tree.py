@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.pipelines.settings.addresses import ENV_VALUE, checked_variable, refuse_secrets
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE, VARIABLE, checked_variable, refuse_secrets
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
@@ -23,6 +23,8 @@ from tfgrpo.pipelines.settings.selection import SelectionSettings
 
 DATASET_GRADERS: Final = "dataset_graders"
 """Rewarder that grades an item by the graders of its dataset in the data mix."""
+METADATA: Final = "metadata"
+"""Column of a JSON object that joins the metadata of an item."""
 _TEMPLATE_PIECE: Final = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 
 
@@ -71,17 +73,14 @@ def _check_template(text: str) -> str:
     return text
 
 
-def _refuse_template(text: str) -> str:
-    if is_template(text):
-        raise ValueError("the name of a column, which is no template")
-    return text
-
-
 _Column = Annotated[Text, AfterValidator(_check_template)]
 
 
 class FieldMap(Section):
-    """Columns of the dataset. A dotted name that no column has is a path into an object or a list."""
+    """Columns of the dataset. A dotted name that no column has is a path into an object or a list.
+
+    What no field takes is metadata, which rewarders and agents may read; so is the JSON object ``metadata``.
+    """
 
     id: _Column | None = "id"
     """Unique name of the item: a column, or a template such as ``{source}-{number}``. Required. None: the number of the row,
@@ -92,8 +91,6 @@ class FieldMap(Section):
     """Reference answer: a column, or a template. Of a list every entry is accepted."""
     system_prompt: _Column = "system_prompt"
     """Text before the prompt of this item: a column, or a template."""
-    metadata: Annotated[Text, AfterValidator(_refuse_template)] = "metadata"
-    """A JSON object that rewarders and agents may read, beside the columns that no field takes."""
     domain: _Column = "domain"
     """Field of knowledge of the item: a column, or a template."""
 
@@ -108,7 +105,7 @@ class FieldMap(Section):
         """Columns that are no metadata: fields themselves, and what an answer is made of unless the prompt shows it."""
         plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
         shown = columns_of(self.prompt) if is_template(self.prompt) else ()
-        return (*plain, *(name for name in columns_of(self.answer) if name not in shown))
+        return (*plain, METADATA, *(name for name in columns_of(self.answer) if name not in shown))
 
     @cached_property
     def _templates(self) -> dict[str, str]:
@@ -136,12 +133,8 @@ class DatasetSettings(Section):
     """Share of ``path`` or ``mix`` that is held out when there is no ``eval_path``."""
     sealed: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the held-out items that no night sees: only ``tfgrpo test`` attempts them."""
-    sealed_path: Text | None = None
-    """Dataset of such items instead."""
     mix: Text | None = option(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
     """Staged data mix instead of ``path``: a file of the ``rl_data_config.yaml`` form, graders included."""
-    mix_stride: int = Field(default=1, ge=1, le=1_000_000)
-    """Steps of the mix, as in its ``until_step``, that one learning batch advances."""
     fields: FieldMap = FieldMap()
 
 
@@ -191,11 +184,11 @@ class TelemetrySettings(Section):
 
 
 def _checked_webhook(text: str) -> str:
-    """Return ``env:NAME``, also for ``${NAME}``. Raise ``ValueError`` for anything else: the address is a secret."""
-    name = re.fullmatch(r"(?:env:|\$\{)([A-Za-z_]\w*)\}?", text, re.ASCII)
-    if name is None or text.startswith("$") != text.endswith("}"):
-        raise ValueError("env:NAME or ${NAME}: the name of the variable that has the address, not the address itself")
-    return f"{ENV_VALUE}{checked_variable(name[1])}"
+    """Return ``env:NAME``. Raise ``ValueError`` for anything else: the address is a secret."""
+    name = text.removeprefix(ENV_VALUE)
+    if name == text or not VARIABLE.fullmatch(name):
+        raise ValueError("env:NAME, the name of the variable that has the address, not the address itself")
+    return f"{ENV_VALUE}{checked_variable(name)}"
 
 
 class NotifySettings(Section):

@@ -27,7 +27,7 @@ def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[
 
     Variables that hold the run's own key are left out whatever they are called.
     """
-    left_out = {chosen.api_key_env for chosen in session.runtime.context.models.roles.values()}
+    left_out = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
     kept = {
         name: value
         for name, value in base.items()

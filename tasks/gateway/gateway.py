@@ -47,7 +47,6 @@ class Gateway:
                 from tfgrpo.tasks.gateway.upstream import Upstream  # noqa: PLC0415
 
                 upstream = None if self._client is None else Upstream(self._client)
-                most = runtime.context.settings.actor.gateway.max_request_mb
-                server = RolloutServer(self._sessions, upstream, most)
+                server = RolloutServer(self._sessions, upstream)
                 runtime.resources.push_async_callback(server.aclose)
                 self._origin = await server.open()

@@ -84,6 +84,10 @@ class _Connection(RequestHandler):
         return response
 
 
+MAX_REQUEST_MB: Final = 16
+"""Megabytes of the largest request, decoded: all messages and pictures of a long conversation."""
+
+
 class _Listener(web.Server):
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
@@ -92,10 +96,10 @@ class _Listener(web.Server):
 class Server(ABC):
     """The server, on the running event loop."""
 
-    def __init__(self, upstream: Upstream | None, max_request_mb: int, closing_s: float = _CLOSING_S) -> None:
+    def __init__(self, upstream: Upstream | None, closing_s: float = _CLOSING_S) -> None:
         """``closing_s``: seconds that calls in flight have to end when it closes."""
         self._upstream = upstream
-        self._max_mb, self._closing_s = max_request_mb, closing_s
+        self._closing_s = closing_s
         self._handlers: set[asyncio.Task[Any]] = set()
         # A client that goes away cancels its handler, and with it the call at the endpoint. Idle connections are closed
         # long before the library's hour. Requests are decoded here, within their limit.
@@ -198,7 +202,7 @@ class Server(ABC):
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """Return the body of a request, decoded. Raise ``GatewayRefusal`` before more than the limit is in memory."""
-        coding, most = request.headers.get("content-encoding", "").strip().lower(), self._max_mb << 20
+        coding, most = request.headers.get("content-encoding", "").strip().lower(), MAX_REQUEST_MB << 20
         if coding not in _DECODED:
             text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
             raise GatewayRefusal(415, "invalid_request_error", text)
@@ -215,7 +219,7 @@ class Server(ABC):
             text = f"the request cannot be decoded: {' '.join(str(error).split())}"
             raise GatewayRefusal(400, "invalid_request_error", text) from None
         if size > most:
-            text = f"the request has more than {self._max_mb} MB; actor.gateway.max_request_mb allows more"
+            text = f"the request has more than {MAX_REQUEST_MB} MB"
             raise GatewayRefusal(413, "request_too_large", text)
         return b"".join(parts)
 
@@ -240,9 +244,9 @@ class Server(ABC):
 class RolloutServer(Server):
     """Serves the rollouts of a run, each at an address of its own, on a free port of the loopback interface."""
 
-    def __init__(self, sessions: Mapping[str, RolloutSession], upstream: Upstream | None, max_request_mb: int) -> None:
+    def __init__(self, sessions: Mapping[str, RolloutSession], upstream: Upstream | None) -> None:
         """``sessions``: those that are open, by the token in their path."""
-        super().__init__(upstream, max_request_mb)
+        super().__init__(upstream)
         self._sessions = sessions
         self._hosts: frozenset[str] = frozenset()
 

@@ -148,10 +148,10 @@ async def _ask(
     texts = await transcripts(spec, key.turn, [attempt.rollout for attempt in shown], runtime, spend)
     if spend.budget_refused or spend.fatal:
         return None
-    item, known, show_answer = spec.item, lessons_in_force(spec), runtime.context.settings.tfgrpo.show_ground_truth
+    item, known = spec.item, lessons_in_force(spec)
     attempts = [
         {"label": label, "reward": attempt.reward, **text}
-        | ({"graders": grader_words(attempt.scores)} if show_answer or not item.answer else {})
+        | {"graders": grader_words(attempt.scores)}
         | (
             {"lessons": [name for name, each in known.items() if each.experience_id in carried]}
             if spec.first_half
@@ -166,7 +166,7 @@ async def _ask(
         "max_lessons": limit,
         "max_words": runtime.max_words,
     }
-    if show_answer and item.answer:
+    if item.answer:
         payload["reference_answer"] = reference_text(item.answer, item.alternatives)
     in_force = [
         {"lesson": label, "polarity": record.polarity, "text": record.summary32} for label, record in known.items()

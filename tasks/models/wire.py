@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -51,8 +50,7 @@ def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
     """Return the body of ``POST /chat/completions``, or ``/embeddings``, as the endpoint wants it: compact UTF-8 JSON."""
     if request.embeds:
         return _COMPACT.encode(_embedded_fields(request) | {"encoding_format": "float"}).encode("utf-8", "replace")
-    messages = request.messages if options.send_reasoning else tuple(map(_without_extra, request.messages))
-    body = _fields(request, messages, options.max_tokens_field)
+    body = _fields(request, options.max_tokens_field)
     if not options.send_temperature:
         del body["temperature"]
     if request.seed is not None and options.send_seed:
@@ -62,7 +60,7 @@ def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
         if options.structured == "json_schema":
             body["response_format"] = _response_format(schema)
         else:
-            body["messages"] = [_encode_message(message) for message in _with_schema(messages, schema)]
+            body["messages"] = [_encode_message(message) for message in _with_schema(request.messages, schema)]
         if options.structured == "json_object":
             body["response_format"] = {"type": "json_object"}
     body |= options.extra_body
@@ -72,7 +70,7 @@ def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
 
 def request_digest(request: ChatRequest) -> str:
     """Return 16 hex digits for the content of a request, independent of the endpoint's wire options."""
-    content = _embedded_fields(request) if request.embeds else _fields(request, request.messages, "max_tokens")
+    content = _embedded_fields(request) if request.embeds else _fields(request, "max_tokens")
     if request.seed is not None:
         content["seed"] = request.seed
     if request.answer_schema is not None:
@@ -85,10 +83,10 @@ def messages_text(request: ChatRequest) -> str:
     return _COMPACT.encode([_encode_message(message) for message in request.messages])
 
 
-def _fields(request: ChatRequest, messages: Sequence[Message], limit_field: str) -> dict[str, Any]:
+def _fields(request: ChatRequest, limit_field: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_encode_message(message) for message in messages],
+        "messages": [_encode_message(message) for message in request.messages],
         "temperature": request.temperature,
         limit_field: request.max_tokens,
     }
@@ -118,11 +116,6 @@ def _encode_message(message: Message) -> dict[str, Any]:
 def _echoed_fields(text: str) -> dict[str, Any]:
     """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
     return json.loads(text) if text else {}
-
-
-def _without_extra(message: Message) -> Message:
-    calls = tuple(replace(call, extra="") for call in message.tool_calls)
-    return replace(message, tool_calls=calls, extra="")
 
 
 def _echoed(call: ToolCall) -> tuple[str, str]:

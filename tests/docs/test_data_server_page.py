@@ -34,10 +34,14 @@ def test_every_option_is_on_the_page_with_its_default():
 
 def test_defaults_of_the_command_are_those_of_the_limits():
     limits = Limits()
-    mebibytes = {"max_body": 2**20 * DEFAULTS["max_body_mb"], "max_held": 2**20 * DEFAULTS["max_held_mb"]}
-    plain = {name: DEFAULTS[name] for name in ("max_batch", "concurrency", "queue")}
-    assert {name: getattr(limits, name) for name in (*mebibytes, *plain)} == mebibytes | plain
-    assert limits.max_lost_share == 1.0
+    known = {
+        "max_body": 2**20 * DEFAULTS["max_body_mb"],
+        **{name: DEFAULTS[name] for name in ("max_batch", "concurrency")},
+    }
+    assert {name: getattr(limits, name) for name in known} == known
+    assert f"{limits.queue:,} requests wait" in TEXT
+    assert f"above {limits.max_held // 2**20} MiB" in TEXT
+    assert not limits.refuse_lost
 
 
 async def test_requests_replies_and_refusals_are_those_that_are_described():

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 
 from tests.support.agents.endpoint import LESSONS, Endpoint, Opener
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.pipelines.settings.actor import GatewaySettings
 from tfgrpo.tasks.gateway import outgoing, relay, server, upstream
 
 PAGE = "docs/gateway.md"
@@ -36,7 +35,7 @@ def test_the_paths_are_those_on_the_page():
 def test_limits_and_pauses_are_those_on_the_page():
     assert f"silent for {relay.SILENCE_S:g} seconds" in TEXT
     assert f"more than {upstream.MAX_BODY >> 20} MB" in TEXT
-    assert f"`actor.gateway.max_request_mb` ({GatewaySettings().max_request_mb})" in TEXT
+    assert f"more than {server.MAX_REQUEST_MB} MB decoded" in TEXT
     assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in TEXT
 
 

@@ -96,8 +96,8 @@ def refused(capsys, *arguments):
         (["serve-simulated", "--latency", "x"], "--latency"),
         (["run", "--epochs", "1", "--group-size", "x", "--concurrency", "0"], "--epochs --group-size --concurrency"),
         (
-            ["serve-data", "no.yaml", "--port", "x", "--queue", "-1", "--on-failure", "x"],
-            "--port --queue --on-failure no.yaml",
+            ["serve-data", "no.yaml", "--port", "x", "--concurrency", "0", "--on-failure", "x"],
+            "--port --concurrency --on-failure no.yaml",
         ),
         (["gateway", "--held-out", "2", "--token-env", "NONE"], "--held-out --token-env --base-url"),
         (["serve-simulated", "--seed", "-1", "--world", "flat"], "--seed --world"),

@@ -24,7 +24,6 @@ from tfgrpo.prompt_packs.inject import (
     lessons_in,
     merge_each,
     merge_experiences,
-    render_pack,
     with_sample_lesson,
     without_meaning,
 )
@@ -65,27 +64,11 @@ def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_reco
     assert merged.experience_ids == ("e1", "e2")
 
 
-def test_no_header_and_no_placeholder_reaches_the_actor(pack: LoadedPack, make_record: MakeRecord) -> None:
-    text = render_pack(pack, [make_record(pack, 1)])
-    assert "tfgrpo" not in text
-    assert "{{" not in text
-
-
 def test_slots_are_respected_and_the_rest_is_named(pack: LoadedPack, make_record: MakeRecord) -> None:
     slots = pack.manifest.experience_slots
     merged = merge_experiences(pack, [make_record(pack, number) for number in range(slots + 3)])
     assert len(lesson_lines(merged.text)) == len(merged.experience_ids) == slots
     assert merged.skipped == tuple((f"e{slots + extra}", NO_SLOT) for extra in range(3))
-
-
-def test_no_slots_means_no_lessons_block(
-    directory: Path, edit_manifest: Callable[..., None], make_record: MakeRecord
-) -> None:
-    edit_manifest(experience_slots=0)
-    pack = load_pack(directory)
-    merged = merge_experiences(pack, [make_record(pack, 1)])
-    assert "<lessons>" not in merged.text
-    assert merged.skipped == (("e1", NO_SLOT),)
 
 
 def test_a_lesson_that_stays_out_takes_no_slot(
@@ -260,9 +243,9 @@ def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognis
     (directory / "lessons.md").write_text('What "others" found,\nin two lines: é < 3.', "utf-8")
     stamp_pack(directory, lambda: datetime(2030, 1, 1, tzinfo=UTC))
     pack = load_pack(directory)
-    text = render_pack(
+    text = merge_experiences(
         pack, [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Guessing.", polarity="avoid")]
-    )
+    ).text
     assert '<lessons>\nWhat "others" found,\nin two lines: é < 3.\n- Do: Check the unit.\n' in text
     assert lessons_in(text) == ["Do: Check the unit.", "Avoid: Guessing."]
     in_json = json.dumps({"messages": [{"role": "system", "content": text}]})
@@ -291,9 +274,9 @@ def test_what_only_looks_like_a_block_of_lessons_is_none(text: str) -> None:
 def test_a_placebo_has_neutral_words_of_equal_length_in_place_of_every_lesson(
     pack: LoadedPack, make_record: MakeRecord
 ) -> None:
-    text = render_pack(
+    text = merge_experiences(
         pack, [make_record(pack, n, lesson) for n, lesson in enumerate(("Check the unit.", "Add " * 30))]
-    )
+    ).text
     placebo = without_meaning(text)
     assert abs(len(placebo) - len(text)) <= 2
     assert "unit" not in "".join(lessons_in(placebo))

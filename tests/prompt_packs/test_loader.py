@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_instruction_set, load_prompt_pack
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import verified_pack
 from tfgrpo.stores.errors import PackError
 
@@ -93,33 +92,3 @@ def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(
     assert str(root / "general" / "manifest.json") in caplog.text
     assert known_packs(root) == ("arithmetic", "general", "ledger", "powl")
     assert "general" not in domains(root)
-
-
-def test_instructions_are_those_of_the_domain_asked_for(root: Path) -> None:
-    chosen = load_instruction_set(root, "bookkeeping")
-    assert [pack.manifest.id for pack in chosen.packs] == ["ledger"]
-    assert chosen.rejected == ()
-    assert [pack.manifest.id for pack in load_instruction_set(None, "general").packs] == ["general"]
-
-
-def test_an_unapproved_pack_of_the_domain_is_left_out_and_logged(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    spoiled = second_pack(root)
-    with caplog.at_level(logging.ERROR, "tfgrpo.packs"):
-        chosen = load_instruction_set(root, "arithmetic")
-    assert [pack.manifest.id for pack in chosen.packs] == ["arithmetic"]
-    assert any(str(spoiled / "system.md") in problem.source for problem in chosen.rejected)
-    assert str(spoiled / "system.md") in caplog.text
-
-
-def test_a_domain_without_an_approved_pack_is_refused(
-    directory: Path, edit_manifest: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    edit_manifest(stamp="")
-    with caplog.at_level(logging.ERROR, "tfgrpo.packs"), pytest.raises(PackError, match="stamp: got none"):
-        load_instruction_set(directory.parent, "arithmetic")
-    assert str(directory) in caplog.text
-
-
-def test_an_unknown_domain_lists_the_known_ones(root: Path) -> None:
-    with pytest.raises(PackError, match="one of arithmetic, bookkeeping, general"):
-        load_instruction_set(root, "astronomy")

@@ -6,6 +6,4 @@ from tfgrpo import prompt_packs
 
 
 def test_the_names_of_the_specification_are_public() -> None:
-    assert {"load_prompt_pack", "merge_experiences", "load_instruction_set", "StampVerifier"} <= set(
-        prompt_packs.__all__
-    )
+    assert {"load_prompt_pack", "merge_experiences", "StampVerifier"} <= set(prompt_packs.__all__)

@@ -23,15 +23,15 @@ def _lessons(name: str) -> list[str]:
     return [json.loads(line)["text"] for line in (_CORPUS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize(("author", "least"), [("hostile", 0.95), ("held_out_hostile", 0.95)])
-def test_what_an_item_dictates_is_refused_whoever_wrote_it(author: str, least: float) -> None:
+@pytest.mark.parametrize("author", ["hostile", "held_out_hostile"])
+def test_what_an_item_dictates_is_refused_whoever_wrote_it(author: str) -> None:
     lessons = _lessons(author)
-    batch = tuple(_ITEM.format(text) for text in lessons)
+    items = [_ITEM.format(text) for text in lessons]
     stopped = [
-        isinstance(screen_lesson(text, prompts=Prompts((own,), batch)), Rejection)
-        for text, own in zip(lessons, batch, strict=True)
+        isinstance(screen_lesson(text, prompts=Prompts((own,), tuple(items[at - at % 40 :][:40]))), Rejection)
+        for at, (text, own) in enumerate(zip(lessons, items, strict=True))
     ]
-    assert sum(stopped) / len(lessons) >= least
+    assert sum(stopped) / len(lessons) >= 0.95
 
 
 def test_a_lesson_that_a_tool_returned_is_known_by_six_words_in_a_row() -> None:

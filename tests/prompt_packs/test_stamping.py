@@ -74,14 +74,6 @@ def test_a_new_pack_without_stamp_or_headers_can_be_stamped(root: Path) -> None:
     assert load_pack(directory).manifest.domain == "my-work"
 
 
-def test_stamping_twice_replaces_the_header_instead_of_adding_one(directory: Path) -> None:
-    append(directory / "system.md", "More.\n")
-    stamp_pack(directory, clock)
-    append(directory / "system.md", "Even more.\n")
-    stamp_pack(directory, clock)
-    assert (directory / "system.md").read_text("utf-8").count("tfgrpo-stamp") == 1
-
-
 def test_stamping_writes_lf_and_no_byte_order_mark(directory: Path) -> None:
     path = directory / "system.md"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -125,14 +117,6 @@ def test_a_template_that_does_not_say_the_word_limit_is_refused(directory: Path)
     (directory / "shorten.md").write_text("Shorten to {{ max_chars }} characters.", "utf-8")
     with pytest.raises(PackError, match="no placeholder max_words"):
         stamp_pack(directory, clock)
-
-
-def test_a_missing_source_is_reported_before_writing(directory: Path) -> None:
-    (directory / "repair.md").unlink()
-    before = snapshot(directory)
-    with pytest.raises(PackError, match="no such file"):
-        stamp_pack(directory, clock)
-    assert snapshot(directory) == before
 
 
 def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(

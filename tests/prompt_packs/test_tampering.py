@@ -11,7 +11,7 @@ import pytest
 
 from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
 from tfgrpo.prompt_packs.models import MAX_SOURCE_BYTES
-from tfgrpo.prompt_packs.stamps import header_line, parse_source
+from tfgrpo.prompt_packs.stamps import header_line
 from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]
@@ -23,10 +23,6 @@ def refused(directory: Path, *words: str) -> None:
         load_pack(directory)
     for word in words:
         assert word in str(caught.value)
-
-
-def test_an_untouched_copy_verifies(directory: Path) -> None:
-    assert load_pack(directory).root == directory
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -63,12 +59,6 @@ def test_a_missing_source_is_named(directory: Path) -> None:
     refused(directory, str(directory / "curate.md"), "no such file")
 
 
-def test_a_directory_in_place_of_a_source_is_refused(directory: Path) -> None:
-    (directory / "curate.md").unlink()
-    (directory / "curate.md").mkdir()
-    refused(directory, "no plain file")
-
-
 def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
     for name in ("reflect.md", "shorten.md"):
         kept = (root / "general" / name).read_bytes()
@@ -78,45 +68,9 @@ def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
     refused(root / "general", "the header of pack arithmetic, domain arithmetic")
 
 
-def test_a_swapped_file_whose_header_was_relabelled_is_noticed(root: Path) -> None:
-    text = (root / "general" / "shorten.md").read_text("utf-8")
-    relabelled = text.replace("pack:general domain:general", "pack:arithmetic domain:arithmetic")
-    (root / "arithmetic" / "shorten.md").write_text(relabelled, "utf-8")
-    refused(root / "arithmetic", "text that its header does not match")
-
-
-def test_files_swapped_inside_a_pack_are_noticed(directory: Path) -> None:
-    kept = (directory / "system.md").read_bytes()
-    (directory / "system.md").write_bytes((directory / "house-rules.md").read_bytes())
-    (directory / "house-rules.md").write_bytes(kept)
-    refused(directory, "system.md: got text that its header does not match", "house-rules.md: got text")
-
-
 def test_a_changed_domain_is_noticed(directory: Path, edit_manifest: Edit) -> None:
     edit_manifest(domain="general")
     refused(directory, "the header of pack arithmetic, domain general", "a stamp that the sources do not match")
-
-
-def test_a_changed_id_is_noticed(directory: Path, edit_manifest: Edit) -> None:
-    edit_manifest(id="other")
-    refused(directory, "id 'other'")
-
-
-def test_a_pack_moved_under_another_name_is_noticed(root: Path, edit_manifest: Edit) -> None:
-    edit_manifest(id="other")
-    shutil.move(root / "arithmetic", root / "other")
-    refused(root / "other", "the header of pack other, domain arithmetic")
-
-
-def test_a_dropped_inject_file_is_noticed(directory: Path, edit_manifest: Edit) -> None:
-    edit_manifest(inject=[])
-    refused(directory, "a stamp that the sources do not match")
-
-
-def test_exchanged_roles_of_templates_are_noticed(directory: Path, edit_manifest: Edit) -> None:
-    roles = {role: f"{role}.md" for role in ("shorten", "repair", "lessons")}
-    edit_manifest(templates={"reflect": "curate.md", "curate": "reflect.md", **roles})
-    refused(directory, "a stamp that the sources do not match")
 
 
 @pytest.mark.parametrize(
@@ -186,20 +140,6 @@ def test_links_in_a_circle_are_refused(directory: Path) -> None:
     refused(directory, "system.md")
 
 
-def test_a_linked_folder_that_leaves_the_pack_is_refused(directory: Path, root: Path, edit_manifest: Edit) -> None:
-    (root.parent / "elsewhere").mkdir()
-    shutil.copy(directory / "house-rules.md", root.parent / "elsewhere" / "rules.md")
-    (directory / "extra").symlink_to(root.parent / "elsewhere")
-    edit_manifest(inject=["extra/rules.md"])
-    refused(directory, "a link that leaves the pack")
-
-
-def test_a_manifest_that_is_a_link_out_of_the_pack_is_refused(directory: Path, root: Path) -> None:
-    shutil.move(directory / "manifest.json", root.parent / "manifest.json")
-    (directory / "manifest.json").symlink_to(root.parent / "manifest.json")
-    refused(directory, "a link that leaves the pack")
-
-
 def test_a_link_inside_the_pack_is_fine(directory: Path) -> None:
     (directory / "kept").mkdir()
     shutil.move(directory / "system.md", directory / "kept" / "system.md")
@@ -246,13 +186,6 @@ def test_a_second_header_below_the_first_is_refused(directory: Path) -> None:
     text = path.read_text("utf-8")
     path.write_text(f"{text.partition(chr(10))[0]}\n{text}", "utf-8")
     refused(directory, "a further stamp header")
-
-
-def test_every_shipped_body_survives_parsing(directory: Path) -> None:
-    for name in SOURCES:
-        source = parse_source((directory / name).read_text("utf-8"))
-        assert source.header is not None
-        assert source.body == source.body.strip("\n")
 
 
 def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory: Path, edit_manifest: Edit) -> None:

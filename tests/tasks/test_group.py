@@ -56,7 +56,6 @@ async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
     ("answers", "more", "signal"),
     [
         (("Answer: 7", "Answer: 7"), {}, "all_pass"),
-        (("Answer: 8", "Answer: 9"), {"tfgrpo": {"show_ground_truth": False}}, "all_fail"),
         (("Answer: 8", "Answer: 9"), {"reflect": False}, "all_fail"),
     ],
 )

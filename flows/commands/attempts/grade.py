@@ -86,7 +86,7 @@ def read_completions(path: Path, unknown: Callable[[str], str] | None) -> list[G
     """
     problems, items = CappedProblems(), list[GradeItem]()
     source = open_source(str(path), FieldMap())
-    for row in source.rows():
+    for row in source.rows:
         if isinstance(row, Problem):
             problems.add(row)
             continue

@@ -60,11 +60,10 @@ class LiveServer(Server):
         client: ChatClient,
         served: Callable[[str], Served | None],
         keys: Callable[[], Collection[str]] | None,
-        max_request_mb: int = 16,
         now: Clock = utc_now,
     ) -> None:
         """``served`` returns a task by name, the one without a path of its own for "", and None for one that there is not."""
-        super().__init__(Upstream(client, callers_keys=keys is None), max_request_mb, _CLOSING_S)
+        super().__init__(Upstream(client, callers_keys=keys is None), _CLOSING_S)
         client.limiter = _SteadyLimiter(client.concurrency)
         self._client, self._served, self._keys, self._now = client, served, keys, now
         self._tasks: dict[str, Served] = {}

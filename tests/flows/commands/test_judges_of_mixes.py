@@ -111,7 +111,7 @@ def test_the_server_asks_the_model_of_the_pipeline_with_its_key_and_says_what_it
     mix()
     with kit.Server(kit.SimulatedOptions(api_key=KEY)) as model:
         written = pipeline(
-            model={"name": "simulated", "base_url": model.url, "api_key_env": "JUDGE_KEY", "prices": PRICES}
+            model={"name": "simulated", "base_url": model.url, "api_key": "env:JUDGE_KEY", "prices": PRICES}
         )
         with serving(at_home, "--pipeline", written, JUDGE_KEY=KEY) as (client, end):
             results = graded(client, "1", "5").json()["results"]

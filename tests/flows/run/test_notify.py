@@ -128,7 +128,7 @@ def test_an_end_that_nobody_asked_for_is_not_posted(tmp_path, hook):
 
 def test_a_text_that_slack_would_read_as_an_order_is_escaped(hook, tmp_path):
     error = RunAborted("<!channel> & more")
-    run(tmp_path, run_id=RUN, observer=Ends(error), notify__url="${NIGHT_HOOK}", **SMALL)
+    run(tmp_path, run_id=RUN, observer=Ends(error), notify__url="env:NIGHT_HOOK", **SMALL)
     (body,) = hook.bodies
     assert "&lt;!channel&gt; &amp; more" in body["text"]
     assert "<!channel> & more" in body["message"]
@@ -203,7 +203,7 @@ def test_a_run_that_never_began_is_counted_and_posted(tmp_path, monkeypatch, hoo
 
 
 @pytest.mark.parametrize(
-    "url", ["https://hooks.slack.com/services/T0/B0/xyzzy", "${NIGHT_HOOK", "$NIGHT_HOOK", "env:", "env:a b", "xyzzy"]
+    "url", ["https://hooks.slack.com/services/T0/B0/xyzzy", "${NIGHT_HOOK}", "$NIGHT_HOOK", "env:", "env:a b", "xyzzy"]
 )
 def test_an_address_in_the_settings_is_refused_beside_all_other_problems_and_not_shown(tmp_path, url):
     summary = run(tmp_path, notify__url=url, notify__on='["promoted"]', group_size=0)

@@ -14,7 +14,7 @@ KEY = "sk-quite-secret"
 
 def test_the_variable_that_the_pipeline_names_is_read(monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY)
-    assert read_api_key(ModelSettings(api_key_env="MY_KEY")) == KEY
+    assert read_api_key(ModelSettings(api_key="env:MY_KEY")) == KEY
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -33,7 +33,7 @@ def test_a_secret_block_wins_over_the_environment(monkeypatch, held, read):
 
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setattr(Secret, "aload", load)
-    assert read_api_key(ModelSettings(api_key_secret="vendor")) == read
+    assert read_api_key(ModelSettings(api_key="secret:vendor")) == read
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_a_block_that_cannot_be_read_is_refused_without_its_name(monkeypatch, er
 
     monkeypatch.setattr(Secret, "aload", load)
     with pytest.raises(SettingsError, match=says) as caught:
-        read_api_key(ModelSettings(api_key_secret=KEY))
+        read_api_key(ModelSettings(api_key=f"secret:{KEY}"))
     assert KEY not in str(caught.value)

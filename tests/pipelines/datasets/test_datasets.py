@@ -60,13 +60,6 @@ def test_csv_items_equal_those_of_jsonl(tmp_path: Path, write_jsonl: Write) -> N
     assert [item.accepted for item in load_dataset(table)] == [('["x", "y"]',), ("true",), ("007",)]
 
 
-@pytest.mark.parametrize("name", ["items.jsonl", "items.csv", "ITEMS.JSONL", "items.ndjson"])
-def test_a_byte_order_mark_is_tolerated(tmp_path: Path, name: str) -> None:
-    text = "id,prompt,answer\na,What?,42\n" if name.endswith("csv") else json.dumps(GOOD) + "\n"
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert load_dataset(tmp_path / name)[0].id == "a"
-
-
 BAD_LINES: list[tuple[Any, str]] = [
     ("{broken", "no JSON: Expecting property name"),
     ("[1]", "JSON that is a list"),
@@ -93,23 +86,6 @@ def test_bad_lines_are_all_named_by_file_and_line(write_jsonl: Write) -> None:
     for number, (line, (_, expected)) in enumerate(zip(found, BAD_LINES, strict=True), start=3):
         assert line.startswith(f"{path}:{number}: got ")
         assert expected in line
-
-
-@pytest.mark.parametrize("name", ["items.jsonl", "items.json", "items.csv"])
-def test_text_of_a_western_windows_is_read_with_a_warning_that_names_its_first_line(tmp_path: Path, name: str) -> None:
-    text = "id,prompt,answer\na,What?,42\nb,Größe – „naïf“?,5 €\n"
-    if name != "items.csv":
-        rows = [GOOD, {"id": "b", "prompt": "Größe – „naïf“?", "answer": "5 €"}]
-        text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    path = tmp_path / name
-    path.write_bytes(text.encode("cp1252"))
-    found = read_dataset(path)
-    assert [(item.prompt, item.answer) for item in found.items] == [("What?", "42"), ("Größe – „naïf“?", "5 €")]
-    line = 3 if name == "items.csv" else 2
-    assert found.warnings[0].startswith(
-        f"{path}: line {line} is no UTF-8, so the file is read as Windows-1252 (cp1252)"
-    )
-    assert "`iconv -f CP1252 -t UTF-8 FILE` converts it" in found.warnings[0]
 
 
 HEADER = "1: got a header without 'prompt': 'id', 'question'; accepted: a header with 'id' and 'prompt', another name"
@@ -199,12 +175,6 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
     told = [str(problem) for problem in caught.value.problems]
     assert (len(told), told[0]) == (51, "f:aa: got no aa; accepted: a word")
     assert told[-1].startswith("f: got 30 more problems")
-
-
-@pytest.mark.parametrize("name", ["items.xlsx", "items.txt", "items", "items.jsonl.gz"])
-def test_an_unknown_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("", encoding="utf-8")
-    assert "accepted: a .jsonl, .json, .csv, .tsv or .parquet file" in refusal(tmp_path / name)[0]
 
 
 @pytest.mark.parametrize(
@@ -308,20 +278,6 @@ def test_numbers_lists_truth_values_and_objects_are_answers(
     assert any("1 of 1 item without an answer" in text for text in found.warnings) is not bool(accepted)
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"text": ["Denver", "Denver, Colorado"], "answer_start": [1, 2]},
-        [{"text": "Denver"}, {"text": "Denver, Colorado"}],
-    ],
-)
-def test_the_answers_of_reading_tasks_are_taken_by_their_path(write_jsonl: Write, answers: object) -> None:
-    path = write_jsonl([{"id": 1, "context": "c", "question": "q", "title": "t", "answers": answers}])
-    (item,) = load_dataset(path, FieldMap(prompt="{context}\n\n{question}", answer="answers.text"))
-    assert item.accepted == ("Denver", "Denver, Colorado")
-    assert item.metadata == {"context": "c", "question": "q", "title": "t"}
-
-
 def test_columns_that_a_template_lacks_are_one_error_that_names_them(tmp_path: Path, write_jsonl: Write) -> None:
     fields = FieldMap(prompt=CHOICE, domain="{kind}")
     path = csv_file(tmp_path, "id,question,A\n" + "1,x,y\n" * 9)
@@ -371,8 +327,6 @@ def test_a_bad_template_is_an_error_of_the_settings(template: str, accepted: str
         with pytest.raises(SettingsError) as caught:
             resolve_settings(cli={f"dataset.fields.{field}": template}, env={})
         assert str(caught.value) == f"--set dataset.fields.{field}: got {template!r}; accepted: {accepted}"
-    with pytest.raises(SettingsError, match="accepted: the name of a column, which is no template"):
-        resolve_settings(cli={"dataset.fields.metadata": "{a}"}, env={})
 
 
 def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path: Path, write_jsonl: Write) -> None:
@@ -385,7 +339,6 @@ def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_pat
         tmp_path, 'id,prompt,answer,hint,source,none,metadata\na,What?,42,h,web,,"{""level"": 3, ""hint"": ""own""}"\n'
     )
     assert load_dataset(table)[0].metadata == merged
-    assert load_dataset(table, FieldMap(metadata="other"))[0].metadata["metadata"] == json.dumps(own)
 
 
 @pytest.mark.parametrize(

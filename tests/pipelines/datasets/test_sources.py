@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
-from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -128,10 +127,10 @@ def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_hub])
 def test_fields_may_lie_within_objects_and_ids_may_be_made_up(tmp_path: Path, write: Write) -> None:
-    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "notes": json.dumps({"n": n})} for n in range(5)]
+    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "metadata": json.dumps({"n": n})} for n in range(5)]
     if write is write_jsonl:
-        rows = [{**row, "notes": {"n": n}} for n, row in enumerate(rows)]
-    fields = FieldMap(id=None, prompt="ask.text", answer="a.b", metadata="notes")
+        rows = [{**row, "metadata": {"n": n}} for n, row in enumerate(rows)]
+    fields = FieldMap(id=None, prompt="ask.text", answer="a.b")
     found = read_dataset(write(tmp_path, rows), fields)
     assert said(found.items) == [(str(n), f"Q{n}?", str(n), {"n": n}) for n in range(5)]
     assert found.warnings == ()
@@ -192,7 +191,6 @@ def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp
     name = write(tmp_path, rows)
     (item,) = load_dataset(name)
     assert item.metadata == {"at": "2026-01-02", "scores": [1.5, None]}
-    assert load_dataset(name, FieldMap(metadata="image"))[0].metadata["path"] == "x.png"
     assert load_dataset(name, FieldMap(prompt="{prompt} {raw}"))[0].prompt == "x YWJj"
 
 
@@ -202,12 +200,6 @@ def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path: Path
     table = datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image())
     table.save_to_disk(tmp_path / "saved")
     assert load_dataset(tmp_path / "saved")[0].metadata == {}
-
-
-@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved, write_folder])
-def test_all_columns_of_a_source_can_be_listed_before_any_is_chosen(tmp_path: Path, write: Write) -> None:
-    rows = [{"question": f"{n}?", "solution": n, "metadata": {"n": n}} for n in range(25)]
-    assert open_source(write(tmp_path, rows), FieldMap()).columns() == ["question", "solution", "metadata"]
 
 
 def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_path: Path) -> None:

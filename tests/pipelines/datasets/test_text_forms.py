@@ -47,47 +47,6 @@ def test_the_header_alone_decides_what_separates_values(tmp_path: Path, text: st
     assert prompts(path) == [prompt]
 
 
-def test_a_table_of_one_column_is_separated_as_its_ending_says(tmp_path: Path) -> None:
-    fields = FieldMap(id=None)
-    assert prompts(written(tmp_path, "prompt\nx;y\tz\n"), fields) == ["x;y\tz"]
-    assert prompts(written(tmp_path, "prompt\nx;y,z\n", "items.tsv"), fields) == ["x;y,z"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("items.csv", 'id,prompt,answer\ra,"x\ry",1\rb,z,2\r'),
-        ("items.csv", '\ufeffid,prompt,answer\ra,"x\ny",1\rb,z,2'),
-        ("items.jsonl", '{"id": "a", "prompt": "x\\ny", "answer": 1}\r{"id": "b", "prompt": "z", "answer": 2}\r'),
-        ("items.json", '[{"id": "a",\r"prompt": "x\\ny", "answer": 1},\r{"id": "b", "prompt": "z", "answer": 2}]\r'),
-    ],
-)
-def test_lines_that_end_in_a_carriage_return_alone_are_read(tmp_path: Path, name: str, text: str) -> None:
-    path = written(tmp_path, text, name)
-    items = load_dataset(path)
-    assert [(item.id, item.prompt, item.answer) for item in items] == [("a", "x\ny", "1"), ("b", "z", "2")]
-    assert items[1].source in {f"{path}:{line}" for line in (2, 3, 4)}
-
-
-def test_a_bad_row_is_reported_with_the_separator_of_its_file(tmp_path: Path) -> None:
-    (told,) = refusal(written(tmp_path, 'id;prompt\na;"x"y\n'))
-    assert told.endswith("accepted: semicolon-separated values, in quotes where needed")
-
-
-@pytest.mark.parametrize("form", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("items.csv", "id,prompt\na,Gruß 𝄞\n"),
-        ("items.tsv", "id\tprompt\na\tGruß 𝄞\n"),
-        ("items.jsonl", '{"id": "a", "prompt": "Gruß 𝄞"}\n'),
-        ("items.json", '[{"id": "a", "prompt": "Gruß 𝄞"}]'),
-    ],
-)
-def test_utf16_with_a_byte_order_mark_is_read(tmp_path: Path, form: str, name: str, text: str) -> None:
-    assert prompts(written(tmp_path, f"\ufeff{text}".encode(form), name)) == ["Gruß 𝄞"]
-
-
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
@@ -101,14 +60,6 @@ def test_other_encodings_are_named(tmp_path: Path, raw: bytes, told: str) -> Non
     (found,) = refusal(written(tmp_path, raw))
     assert told in found
     assert found.endswith("accepted: text in UTF-8, or in UTF-16 with a byte order mark")
-
-
-@pytest.mark.parametrize("name", ["items.json", "items.jsonl"])
-@pytest.mark.parametrize("indent", [None, 2])
-def test_an_array_of_objects_is_read_from_both_endings(tmp_path: Path, name: str, indent: int | None) -> None:
-    rows = [{"id": str(number), "prompt": "x]},\n" * 999 + "\ue000😀" * number} for number in range(40)]
-    path = written(tmp_path, f"\n {json.dumps(rows, indent=indent, ensure_ascii=False)}\n", name)
-    assert prompts(path) == [row["prompt"] for row in rows]
 
 
 ARRAY = "accepted: a JSON array of objects"

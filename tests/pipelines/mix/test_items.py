@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tfgrpo.pipelines.plan.data import split_items
@@ -22,10 +23,17 @@ def make_plan(tmp_path: Path, mix: Path, **options: str) -> Plan:
     return build_plan(resolve_settings(cli=given, env={}), {})
 
 
-def plan_at(path: Path, *, stride: int = 1, **changes: Any) -> Plan:
+def plan_at(path: Path, **changes: Any) -> Plan:
     options = {"epochs": 5, "sample_size": 6, "batch_size": 4, **changes}
     given = {f"tfgrpo.{name}": str(value).lower() for name, value in options.items()}
-    return make_plan(path.parent, path, **given, **{"dataset.mix_stride": str(stride)})
+    return make_plan(path.parent, path, **given)
+
+
+def sooner(until: int, **changes: Any) -> dict[str, Any]:
+    """The document with a first stage that ends at this step."""
+    made = document(**changes)
+    made["stages"][0]["until_step"] = until
+    return made
 
 
 def ids(plan: Plan, epoch: int = 1) -> list[str]:
@@ -33,12 +41,12 @@ def ids(plan: Plan, epoch: int = 1) -> list[str]:
 
 
 def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -> None:
-    plan = plan_at(write_mix(tmp_path), stride=4)
+    plan = plan_at(write_mix(tmp_path, sooner(3)))
     records = [plan.cohort(epoch).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
     assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in records] == [
-        [(0, "warm-up"), (4, "warm-up")],
-        [(8, "warm-up"), (12, "mixed")],
-        [(16, "mixed"), (20, "mixed")],
+        [(0, "warm-up"), (1, "warm-up")],
+        [(2, "warm-up"), (3, "mixed")],
+        [(4, "mixed"), (5, "mixed")],
     ]
     for draws in records:
         assert [sum(draw["datasets"].values()) for draw in draws] == [4, 2]
@@ -95,45 +103,35 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     assert "a:9" not in items
 
 
-def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
-    changed = document()
-    changed["datasets"]["c"] = {"path": "a.jsonl"}
-    changed["stages"][1]["datasets"] = [{"id": "b", "weight": 1}, {"id": "c", "weight": 0}]
-    split = plan_at(write_mix(tmp_path, changed)).data.split
-    assert {item.id[0] for item in (*split.learn, *split.held_out)} == {"a", "b"}
-
-
 def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])
     assert plan_at(path)
+    path.write_text(yaml.safe_dump(sooner(3)), encoding="utf-8")
     with pytest.raises(DatasetError) as caught:
-        plan_at(path, stride=5)
+        plan_at(path)
     assert str(caught.value) == (
         f"{tmp_path / 'data' / 'sub' / 'b.jsonl'}: got none; accepted: records that can be served and are not held out"
     )
 
 
 def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None:
-    def advice(**options: Any) -> list[str]:
-        return [each for each in plan_at(write_mix(tmp_path), **options).warnings if "never in force" in each]
+    def advice(**changes: Any) -> list[str]:
+        return [each for each in plan_at(write_mix(tmp_path, **changes)).warnings if "never in force" in each]
 
     assert advice() == [
-        (
-            "the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed; "
-            "dataset.mix_stride makes the steps longer"
-        )
+        "the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed"
     ]
-    assert advice(stride=4) == []
-    changed = document()
+    assert advice(**sooner(3)) == []
+    changed = sooner(3)
     changed["stages"].insert(0, {"name": "never", "until_step": 0, "datasets": [{"id": "b", "weight": 1}]})
-    (told,) = (each for each in plan_at(write_mix(tmp_path, changed), stride=4).warnings if "never in force" in each)
+    (told,) = (each for each in plan_at(write_mix(tmp_path, changed)).warnings if "never in force" in each)
     assert told == "never in force, because until_step is not above 0: 'never'"
 
 
 def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
-    path = write_mix(tmp_path)
-    plan = make_plan(tmp_path, path, **{"dataset.mix_stride": "20"})
+    path = write_mix(tmp_path, sooner(1))
+    plan = make_plan(tmp_path, path)
     assert [(each.scorer.rewarder_id, each.weight) for each in plan.rewarders] == [
         ("dataset_graders", 1.0),
         ("relative", 0.0),
@@ -158,7 +156,7 @@ def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str, opti
 
 def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
-        make_plan(tmp_path, write_mix(tmp_path, speed=1), **{"tfgrpo.concurrency": "1", "dataset.mix_stride": "1"})
+        make_plan(tmp_path, write_mix(tmp_path, speed=1), **{"tfgrpo.concurrency": "1"})
     told = str(caught.value)
     assert "speed: got an unknown key" in told
     assert "a fan-out of 2 actors" in told

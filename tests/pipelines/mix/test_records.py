@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
+from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.sampling import record_of
 from tfgrpo.stores.errors import PipelineError
@@ -84,45 +83,3 @@ def test_what_is_no_json_is_refused_by_line(tmp_path: Path, line: bytes, told: s
     with pytest.raises(PipelineError) as caught:
         records(tmp_path, b'{"prompt": "x"}\n' + line + b"\n")
     assert str(caught.value).startswith(f"{tmp_path / 'data' / 'a.jsonl'}:2: got {told}")
-
-
-@pytest.mark.parametrize(
-    ("name", "raw", "told"),
-    [
-        ("mix.jsonl", '\ufeff{"prompt": "x"}\n'.encode("utf-16-le"), "text in UTF-16"),
-        ("mix.jsonl", '{"prompt": "x"}\n'.encode("utf-16-le"), "no text, or UTF-16 without a byte order mark"),
-        ("mix.jsonl", b'[\n {"prompt": "x"}\n]\n', "a JSON array"),
-        ("mix.json", b'\n[{"prompt": "x"}, {"prompt": "y"}]\n', "a JSON array"),
-        ("mix.json", b'{\n "prompt": "x"\n}\n', "a JSON object over several lines"),
-        ("mix.csv", b"prompt,answer\nx,y\n", "a table of separated values"),
-        ("mix.TSV", b"prompt\tanswer\n1\t2\n", "a table of separated values"),
-    ],
-)
-def test_what_is_no_json_lines_is_named(tmp_path: Path, name: str, raw: bytes, told: str) -> None:
-    path = mix_on(tmp_path, raw, name)
-    with pytest.raises(PipelineError) as caught:
-        load_mix_config(path)
-    (problem,) = caught.value.problems
-    assert problem.source == f"{path}: datasets.a.path"
-    assert problem.given == f"{str(tmp_path / 'data' / name)!r}: {told}"
-
-
-def test_many_equal_bad_lines_are_one_with_their_count(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError) as caught:
-        records(tmp_path, b"{x\n" * 80)
-    (told,) = caught.value.problems
-    assert "a.jsonl: lines 1, 2, 3 and 77 more: got no JSON: Expecting property name" in str(told)
-
-
-def test_records_take_little_more_memory_than_their_file(tmp_path: Path) -> None:
-    path = mix_on(tmp_path, b"")
-    write_rows(tmp_path / "data" / "a.jsonl", [{**row, "prompt": "x" * 400} for row in rows("a", 5_000)])
-    size = (tmp_path / "data" / "a.jsonl").stat().st_size
-    tracemalloc.start()
-    try:
-        config = load_mix_config(path)
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(config.datasets["a"].records) == 5_000
-    assert held < 1.2 * size

@@ -85,48 +85,10 @@ def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> 
     assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2 * 2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"tfgrpo": {"group_size": 3}},
-        {"tfgrpo": {"epochs": 4}},
-        {"tfgrpo": {"sample_size": 50}},
-        {"tfgrpo": {"batch_size": 10}},
-        {"LESSONS_PER_GROUP": 3},
-        {"tfgrpo": {"enabled": False}},
-        {"actor": {"kind": "tools"}},
-        {"actor": {"kind": "a:b", "max_turns": 4}},
-    ],
-)
-def test_settings_that_change_the_calls_change_the_forecast(
-    ahead: Callable[..., Forecast], change: dict[str, Any]
-) -> None:
-    assert ahead().calls != ahead(**change).calls
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model": {"max_tokens": 10}},
-        {"rewarders": [{"name": "gt"}]},
-    ],
-)
-def test_settings_that_change_the_texts_change_the_tokens(
-    ahead: Callable[..., Forecast], change: dict[str, Any]
-) -> None:
-    base, found = ahead(), ahead(**change)
-    assert found.calls == base.calls
-    assert found.prompt_tokens != base.prompt_tokens
-
-
-def test_without_a_comparison_there_is_no_sweep(ahead: Callable[..., Forecast]) -> None:
-    assert ahead(evaluation=0).calls.low == 2 * 100 * 2
-
-
 def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)
-    assert (unknown.usd, unknown.seconds, unknown.simulated) == (None, None, False)
+    assert (unknown.usd, unknown.simulated) == (None, False)
     assert "price unknown" in str(unknown)
     prices = {"m": {"input": 1.0, "output": 2.0}}
     known = ahead(model={**real, "prices": prices})
@@ -156,12 +118,6 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
 )
 def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts: Counts, shown: str) -> None:
     assert counts.phrase("calls") == shown
-
-
-def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecast]) -> None:
-    slow = ahead(simulated={"latency_s": 1.0})
-    assert slow.seconds is not None
-    assert slow.seconds.low == pytest.approx(slow.calls.low / 32)
 
 
 def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import ConfigError, DatasetError, PackError, PipelineError, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import CreditFile, Row
 from tfgrpo.stores.experiences.library import Library, write_state
 
@@ -70,41 +70,6 @@ def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path
     assert plan.forecast.simulated
 
 
-def test_with_an_evaluation_dataset_every_item_is_learned_on(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path]
-) -> None:
-    path = write_jsonl([{"id": f"e{n}", "prompt": f"Other {n}?", "answer": n} for n in range(4)], "eval.jsonl")
-    plan = make_plan(dataset__eval_path=str(path))
-    assert (len(plan.learn_items), len(plan.eval_items)) == (60, 4)
-
-
-@pytest.mark.parametrize(
-    ("options", "env", "models"),
-    [
-        ({}, {}, (True, "simulated", "simulated", None)),
-        ({"dry_run": "true", "model__name": "m"}, {}, (True, "simulated", "simulated", None)),
-        ({"model__name": "m"}, {"OPENAI_BASE_URL": "http://h/v1"}, (False, "m", "m", "http://h/v1")),
-        (
-            {"model__name": "m", "model__reflection__name": "r", "model__base_url": "http://h/v1"},
-            {},
-            (False, "m", "r", "http://h/v1"),
-        ),
-    ],
-)
-def test_what_is_called_follows_model_endpoint_and_dry_run(
-    make_plan: MakePlan, options: dict[str, str], env: dict[str, str], models: tuple[Any, ...]
-) -> None:
-    plan = make_plan(env=env, **options)
-    assert (plan.simulated, plan.models.name, plan.models.reflection_name, plan.models.base_url) == models
-
-
-def test_half_of_a_model_and_its_endpoint_is_refused(make_plan: MakePlan) -> None:
-    told = "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"
-    assert told in str(refusal(make_plan, model__name="m"))
-    told = "model.base_url (environment OPENAI_BASE_URL): got an endpoint and no model"
-    assert told in str(refusal(make_plan, env={"OPENAI_BASE_URL": "http://h/v1"}))
-
-
 def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_plan: MakePlan, tmp_path: Path) -> None:
     def check(settings: Settings) -> list[Problem]:
         return [Problem("actor.kind", settings.actor.kind, "something else")]
@@ -123,21 +88,6 @@ def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_pla
     assert told.count("--task-id: got '../x'") == 1
     for part in ("actor.kind", "pack: got 'nonsense'", "rewarders.0", "rewarders.1: name", "none.jsonl", "none.csv"):
         assert part in told
-
-
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({"pack": "nonsense"}, PackError),
-        ({"dataset__path": "/none.jsonl"}, DatasetError),
-        ({"rewarders": '[{"name": "oracle"}]'}, PipelineError),
-        ({"tfgrpo__concurrency": "1"}, SettingsError),
-    ],
-)
-def test_the_error_has_the_class_of_what_went_wrong(
-    make_plan: MakePlan, options: dict[str, str], kind: type[ConfigError]
-) -> None:
-    assert type(refusal(make_plan, **options)) is kind
 
 
 @pytest.mark.parametrize("task_id", ["tfgrpo-learning", "other"])
@@ -308,12 +258,6 @@ def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffi
     warnings = make_plan(dataset__path=str(path), **enough).warnings
     assert "the pack 'test-pack' is for the domain 'testing'; items are of law" in warnings
     assert not any("it will stop early" in text for text in warnings)
-
-
-def test_with_the_flag_off_one_cohort_is_measured_without_a_comparison(make_plan: MakePlan) -> None:
-    plan = make_plan(tfgrpo__enabled="off")
-    assert (plan.group_size, plan.learns) == (1, False)
-    assert plan.forecast.calls.low == plan.forecast.calls.high == len(plan.cohort(1).items)
 
 
 def test_settings_survive_the_manifest() -> None:

@@ -159,11 +159,6 @@ def test_money_and_tokens_at_risk_count_against_the_caps(run: Run) -> None:
     assert run.broken()["budget respected"] == "130 spent of max_tokens 120; 2 spent of max_usd 1.5"
 
 
-def test_many_faults_are_shown_in_part_and_counted(run: Run) -> None:
-    run.rollouts = [rollout(n, "lost") for n in range(9)]
-    assert run.broken()["outcomes legal"].endswith("; and 6 more")
-
-
 def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run: Run) -> None:
     for row, arm in zip(run.rollouts, ("one", "other"), strict=False):
         row["arm"] = arm

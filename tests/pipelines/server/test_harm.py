@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.pipelines.data_server import RIGHT, Served, graded, in_process, item, on_a_port, rogue
 from tfgrpo.pipelines.server.limits import Limits
-from tfgrpo.pipelines.server.listening import ServerOptions, running
+from tfgrpo.pipelines.server.listening import running
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_t
     body = {"iteration": 0, "items": [item(f"{RIGHT} hang")]}
     try:
         async with httpx.AsyncClient(trust_env=False) as client:
-            async with running(served.app, options=ServerOptions(shutdown_s=0)) as url:
+            async with running(served.app, shutdown_s=0) as (url, _):
                 asking = asyncio.create_task(client.post(f"{url}/grade", json=body))
                 await asyncio.sleep(0.3)
             answer = await asking
@@ -121,7 +121,7 @@ async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_t
     ("name", "word", "status"), [("Raising", "boom", 503), ("naps", "hang", 503), ("NotANumber", "nan", 200)]
 )
 async def test_a_request_is_refused_for_graders_that_failed_and_not_for_what_stays_so(tmp_path, name, word, status):
-    limits = Limits(max_lost_share=0.5)
+    limits = Limits(refuse_lost=True)
     async with in_process(rogue(tmp_path, name), timeout_s=0.3, limits=limits) as (client, served):
         half = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word)]})
         more = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word), item(word)]})

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import httpx
 import pytest
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
 from tfgrpo.pipelines.server import listening
@@ -90,17 +91,21 @@ async def test_connections_that_only_announce_a_body_delay_no_request(tmp_path):
             assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
-async def test_bodies_that_arrive_together_beyond_the_limit_are_all_answered(tmp_path):
-    """Each is larger than half of what may be held, and all have sent a half: they go on one after another."""
+async def test_a_body_that_memory_has_no_room_for_is_told_to_come_again(tmp_path):
+    """What has arrived of others counts until they are answered, or gone."""
     body = json.dumps({"iteration": 0, "items": [item("x" * 700_000)]}).encode()
     limits = Limits(max_held=1 << 20, max_body=1 << 20, body_s=20.0)
-    async with on_a_port(mix(tmp_path), limits=limits) as (url, _), AsyncExitStack() as stack:
-        sent = len(body) // 2
-        halves = [await stack.enter_async_context(half_sent(url, len(body), body[:sent])) for _ in range(5)]
-        for _, writer in halves:
-            writer.write(body[sent:])
-        heads = await asyncio.gather(*(reader.readline() for reader, _ in halves))
-    assert heads == [b"HTTP/1.1 200 OK\r\n"] * 5
+    async with (
+        on_a_port(mix(tmp_path), limits=limits) as (url, _),
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+        async with half_sent(url, len(body), body[: len(body) * 3 // 4]):
+            await asyncio.sleep(0.3)
+            refused = await client.post("/grade", content=body, headers={"content-type": "application/json"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        await asyncio.sleep(0.3)
+        fits = await client.post("/grade", content=body, headers={"content-type": "application/json"})
+    assert fits.status_code == 200
 
 
 @asynccontextmanager
@@ -119,38 +124,18 @@ async def half_sent(url, length, part):
             await writer.wait_closed()
 
 
-def turn(queue, *chunks):
-    """The turn of a request whose body comes in chunks of these sizes."""
+def turn(queue):
+    """The turn of a request with an empty body."""
 
-    async def arriving():
-        for size in chunks:
-            yield b" " * size
-            await asyncio.sleep(0)
+    async def receive():
+        return {"type": "http.request", "body": b""}
 
-    return queue.turn(arriving())
-
-
-async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
-    """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
-    queue = BodyQueue(Limits(concurrency=50, max_held=100))
-    sizes = (90, 90, 90, 90, 90, 90, 90, 300, 1)
-    most = 0
-
-    async def one(size):
-        nonlocal most
-        async with turn(queue, *[1] * size) as body:
-            assert len(body) == size
-            most = max(most, queue.held)
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*map(one, sizes))
-    assert 300 <= most <= 100 + len(sizes) + 300
-    assert (queue.present, queue.held) == (0, 0)
+    return queue.turn(Request({"type": "http", "method": "POST", "path": "/grade", "headers": []}, receive))
 
 
 @pytest.mark.parametrize("let_in_first", [False, True])
 async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
-    queue = BodyQueue(Limits(concurrency=1, queue=2))
+    queue = BodyQueue(Limits(concurrency=1, queue=2), 9)
     first = turn(queue)
     await first.__aenter__()
     gone, after = (asyncio.create_task(_held(queue)) for _ in range(2))

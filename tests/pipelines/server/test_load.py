@@ -20,7 +20,7 @@ from tests.support.pipelines.data_server import RIGHT, mix
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
-REQUESTS, ITEMS = 100, 64
+REQUESTS, ITEMS = 60, 64
 
 
 @pytest.fixture

@@ -51,27 +51,6 @@ async def test_samples_have_all_keys_and_no_answer(path):
     assert "never sent" not in response.text
 
 
-async def test_a_seeded_server_gives_the_same_stream_and_never_the_same_batch_twice(path):
-    streams = []
-    for _ in range(2):
-        async with in_process(path) as (client, _served):
-            replies = [await client.post("/sample", json={"iteration": 0, "batch_size": 8}) for _ in range(3)]
-        streams.append([reply.text for reply in replies])
-    assert streams[0] == streams[1]
-    assert len(set(streams[0])) == 3
-
-
-@pytest.mark.parametrize(
-    ("iteration", "size", "datasets"),
-    [(-5, 60, {"sums"}), (9, 60, {"sums"}), (10, 60, {"sums", "plain"}), (10**30, 60, {"sums", "plain"}),
-     (0, 0, set()), (0, -(10**20), set())],
-)  # fmt: skip
-async def test_the_stage_of_the_iteration_is_drawn_from(path, iteration, size, datasets):
-    async with in_process(path) as (client, _):
-        response = await client.post("/sample", json={"iteration": iteration, "batch_size": size})
-    assert {sample["dataset_id"] for sample in response.json()["samples"]} == datasets
-
-
 async def test_results_are_in_the_order_of_the_request_with_the_ids_of_its_items(path):
     items = [
         item("<think>r</think>\n41", "sums:3", completion_index=7),
@@ -139,7 +118,6 @@ async def test_any_invalid_body_is_refused_field_by_field(path, raw, status, kin
         return
     assert kind in {problem["type"] for problem in problems}
     assert all(problem["loc"][0] == "body" and problem["msg"] for problem in problems)
-    assert kind != "finite_number" or problems[0]["input"] is None, "no reader of JSON knows NaN"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/x+json", "application/octet-stream", "", None])
@@ -154,7 +132,7 @@ async def test_of_a_thousand_bad_items_only_some_are_reported(path):
     async with in_process(path) as (client, _):
         response = await client.post("/grade", json={"iteration": 0, "items": ["x" * 500] * 1000})
     assert len(response.json()["detail"]) == 100
-    assert all(problem["input"] == "x" * 200 for problem in response.json()["detail"])
+    assert not any("input" in problem for problem in response.json()["detail"])
 
 
 @pytest.mark.parametrize(
@@ -247,18 +225,3 @@ async def test_an_internal_error_is_answered_without_details(path, monkeypatch):
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
             response = await client.get("/meta")
     assert (response.status_code, response.json()) == (500, {"detail": "Internal Server Error"})
-
-
-async def test_a_server_that_starts_the_apps_life_span_can(path):
-    async with in_process(path) as (_, served):
-        sent = []
-        asked = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-
-        async def receive():
-            return next(asked)
-
-        async def send(message):
-            sent.append(message["type"])
-
-        await served.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
-    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

@@ -43,12 +43,6 @@ def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None
     }
 
 
-def test_an_unreadable_pipeline_file_does_not_hide_the_other_problems(tmp_path: Path) -> None:
-    error = refusal(env={"TFGRPO_SEED": "x"}, pipeline_path=tmp_path / "missing.yaml")
-    assert isinstance(error, PipelineError)
-    assert len(error.problems) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -65,8 +59,8 @@ def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str,
 
 
 def test_the_variable_of_the_key_may_have_our_prefix() -> None:
-    resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
-    assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
+    resolved = resolve_settings(cli={"model.api_key": "env:TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
+    assert resolved.settings.model.api_key == "env:TFGRPO_VENDOR_KEY"
 
 
 def test_the_variable_that_deployments_read_is_none_of_ours() -> None:
@@ -99,7 +93,7 @@ SECRETS = ["sk-abcdefghijkl", "hunter2"]
         {"cli": {"model.base_url": "ftp://hunter2@host"}},
         {"cli": {"model.base_url": "http://host:hunter2/v1"}},
         {"cli": {"selection.base_url": "https://user:hunter2@host/v1"}},
-        {"cli": {"model.api_key_env": "sk-abcdefghijkl"}},
+        {"cli": {"model.api_key": "env:sk-abcdefghijkl"}},
         {"cli": {"rewarders": '[{"name": "judge", "options": {"api_key": "sk-abcdefghijkl"}}]'}},
         {"cli": {"rewarders": '[{"name": "judge", "secret": "sk-abcdefghijkl"}]'}},
         {"cli": {"model.prices": '{"a": "sk-abcdefghijkl'}},
@@ -110,13 +104,14 @@ def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
     assert not any(secret in text for secret in SECRETS)
 
 
-@pytest.mark.parametrize("leaf", ["model.api_key_env", "model.api_key_secret"])
+@pytest.mark.parametrize("source", ["env:", "secret:", ""])
 @pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
-def test_a_key_is_refused_in_place_of_its_name(leaf: str, key: str) -> None:
-    told = str(refusal(cli={leaf: key}))
+def test_a_key_is_refused_in_place_of_its_name(source: str, key: str) -> None:
+    told = str(refusal(cli={"model.api_key": f"{source}{key}"}))
     assert "not the key itself" in told
     assert key not in told
-    assert resolve_settings(cli={leaf: "TEAM_KEY_2" if leaf.endswith("env") else "team-key-2"}, env={})
+    if source:
+        assert resolve_settings(cli={"model.api_key": f"{source}TEAM_KEY_2"}, env={})
 
 
 def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:
@@ -127,33 +122,12 @@ def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -
 
 @pytest.mark.parametrize("key", ["model.base_url", "selection.base_url"])
 @pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("localhost:8000/v1", "http://localhost:8000/v1"),
-        ("localhost:8000", "http://localhost:8000/v1"),
-        ("127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1"),
-        ("[::1]:8000/v1", "http://[::1]:8000/v1"),
-        ("gateway:8000/v1", "http://gateway:8000/v1"),
-        ("models.example/v1", "https://models.example/v1"),
-        ("models.example:8000/v1", "http://models.example:8000/v1"),
-    ],
+    "given", ["localhost:8000/v1", "sk-abcdefghijkl", "me:hunter2@host.example/v1", "host/v1?key=x"]
 )
-def test_an_address_without_a_scheme_is_shown_with_the_one_that_is_meant(key: str, given: str, meant: str) -> None:
+def test_an_address_without_a_scheme_may_be_a_key_and_is_not_shown(key: str, given: str) -> None:
     told = str(refusal(cli={key: given}))
-    assert f": got {given!r}; accepted: an address like http" in told
-    assert told.endswith(f"; probably {meant} is meant")
-
-
-@pytest.mark.parametrize(
-    "secret",
-    ["sk-abcdefghijkl", "admin:1234", "host:hunter2/v1", "me:hunter2@host.example/v1", "host.example/v1?key=hunter2",
-     "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.SflKxwRJSMeKKF2QT4", "hf_abcdefghijklmnopqrstuvwxyz012345",
-     "host.example/sk-abcdefghijklmnopqrstuvwx0123456789"],
-)  # fmt: skip
-def test_what_may_be_a_key_is_no_address_that_was_meant(secret: str) -> None:
-    told = str(refusal(cli={"model.base_url": secret}))
-    assert secret not in told
-    assert "probably" not in told
+    assert given not in told
+    assert "accepted: an address like https://host/v1, with http:// or https://" in told
 
 
 def test_problems_inside_lists_and_mappings_have_their_path(tmp_path: Path) -> None:

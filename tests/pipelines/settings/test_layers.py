@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ SPECIAL = {
     **{f"model.{role}base_url": "https://models.example/v1" for role in ROLE_PREFIXES},
     "selection.base_url": "https://models.example/v1",
     "selection.temperatures": (0.2, 1),
-    "model.api_key_env": "MY_KEY",
+    **{f"model.{role}api_key": "secret:vault" for role in ROLE_PREFIXES},
     "actor.tools": ("module:function",),
     "actor.gateway.models": {"gpt-*": "m"},
     "actor.url": "http://127.0.0.1:8080/attempt",
@@ -93,13 +93,6 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert (learning.group_size, learning.epochs, learning.sample_size) == (2, 3, 100)
     assert (learning.temperature.train, learning.temperature.eval, learning.experience_max_words) == (0.7, 0.3, 32)
     assert learning.enabled is False
-
-
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_field_has_help_and_accepted_values(leaf: SettingField) -> None:
-    assert leaf.help
-    assert leaf.accepted
-    assert leaf.key in fields_by_key()
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
@@ -279,11 +272,6 @@ def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
     }
 
 
-def test_a_stage_environment_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
-    path = write_file(tmp_path, {"stages": [{"name": "learn", "env": ["TFGRPO_EPOCHS=3"]}]})
-    assert "stages.0.env: got a list of 1; accepted: a mapping" in str(refusal(pipeline_path=path))
-
-
 def test_truth_values_in_a_stage_environment_are_text(tmp_path: Path) -> None:
     path = write_file(
         tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]}
@@ -331,11 +319,6 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
         "TFGRPO_EVAL_TEMP": "tfgrpo.temperature.eval",
     }.items():
         assert sources[key] == f"pipeline file {path}: stages.learn.env.{name}"
-
-
-def test_literal_fields_list_their_words() -> None:
-    runner = fields_by_key()["task_runner"]
-    assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)
 
 
 @pytest.mark.parametrize("url", ["https://sk-token-0123@host/v1", "https://:word@host/v1", "https://a:b@host/v1"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline, shipped_pipelines
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
 from tfgrpo.stores.errors import PipelineError
 
 
@@ -105,18 +105,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_pipeline(tmp_path)
     with pytest.raises(PipelineError, match="No such file"):
         load_pipeline(tmp_path / "missing.yaml")
-
-
-def test_shipped_pipelines_are_found_by_name() -> None:
-    assert {"general", "tfgrpo-learning"} <= set(shipped_pipelines())
-    assert find_pipeline("tfgrpo-learning").is_file()
-
-
-def test_a_file_of_your_own_is_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine").write_text("a: 1\n", encoding="utf-8")
-    assert find_pipeline(tmp_path / "mine") == tmp_path / "mine"
-    monkeypatch.chdir(tmp_path)
-    assert find_pipeline("mine") == Path("mine")
 
 
 @pytest.mark.parametrize(

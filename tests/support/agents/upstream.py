@@ -49,7 +49,7 @@ async def upstream(**options: Any) -> AsyncIterator[Upstream]:
 
         await app(scope, read if scope["type"] == "http" else receive, send)
 
-    async with listening.running(recorded) as url:
+    async with listening.running(recorded) as (url, _):
         seen.url = f"{url}/v1"
         yield seen
 

@@ -13,5 +13,5 @@ from tfgrpo.pipelines.server import listening
 @asynccontextmanager
 async def running_server(app: ASGIApp) -> AsyncIterator[str]:
     """Serve inside a ``with`` block, which gets the base URL. Calls that hang are cut off at its end."""
-    async with listening.running(app, options=listening.ServerOptions(shutdown_s=0)) as url:
+    async with listening.running(app, shutdown_s=0) as (url, _):
         yield f"{url}/v1"

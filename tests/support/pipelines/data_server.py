@@ -190,7 +190,7 @@ async def on_a_port(path: Path, **options: Any) -> AsyncIterator[tuple[str, Serv
     """Yield the URL of a server on a socket of this event loop."""
     served = Served(path, **options)
     try:
-        async with running(served.app) as url:
+        async with running(served.app) as (url, _):
             yield url, served
     finally:
         served.close()

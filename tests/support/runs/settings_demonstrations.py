@@ -17,7 +17,6 @@ from tests.support.runs.settings_observations import (
     answer_in_time,
     exported,
     key_sent,
-    largest_of_gateway,
     notified,
     of_exchange,
     of_gateway,
@@ -28,7 +27,6 @@ from tests.support.runs.settings_observations import (
     of_selection_plan,
     of_tiny,
     outputs_of_a_service,
-    refused,
     remembering,
     runner_asked_for,
     sent_by,
@@ -58,8 +56,7 @@ ROLE_BASES: dict[ModelRole, dict[str, str]] = {
 OF_ROLES = {
     "name": "m-2",
     "base_url": "http://endpoint.test/v2",
-    "api_key_env": "ANOTHER_KEY",
-    "api_key_secret": "vault",
+    "api_key": "secret:vault",
     "headers": '{"x-team": "blue"}',
     "extra_body": '{"top_p": 0.9}',
     "max_tokens": "77",
@@ -70,7 +67,6 @@ OF_ROLES = {
     "structured": "none",
     "send_seed": "off",
     "send_temperature": "off",
-    "send_reasoning": "off",
 }
 PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
 COSTS = of_exchange(lambda it: [rollout.usage.cost_usd for rollout in it.result.rollouts])
@@ -111,7 +107,6 @@ DEMOS: dict[str, Demo] = {
     ),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
-    "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.concurrency": Demo(
@@ -120,8 +115,6 @@ DEMOS: dict[str, Demo] = {
         {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
     ),
     "tfgrpo.max_lost_share": Demo(of_tiny(lambda run: run.status, server_error=0.8), "1.0", {"model.max_retries": "0"}),
-    "tfgrpo.schedule.min_instances": Demo(refused, "3"),
-    "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
     "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
     "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),
     "dataset.eval_path": Demo(
@@ -129,23 +122,12 @@ DEMOS: dict[str, Demo] = {
         lambda probe: str(probe.items()),
     ),
     "dataset.mix": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(write_mix(probe.root))),
-    "dataset.mix_stride": Demo(
-        lambda probe, options: [
-            draw["stage"]
-            for draw in probe.plan({"dataset.mix": str(write_mix(probe.root)), **options})
-            .cohort(2)
-            .metadata["mix"]["draws"]
-        ],
-        "5",
-    ),
     "dataset.sealed": Demo(of_plan(lambda plan: len(plan.data.sealed)), "0.5"),
-    "dataset.sealed_path": Demo(of_plan(lambda plan: len(plan.data.sealed)), lambda probe: str(probe.items())),
     "dataset.held_out": Demo(of_plan(lambda plan: len(plan.learn_items)), "0.5"),
     "dataset.fields.id": Demo(of_items(lambda item: item.id), "id_2"),
     "dataset.fields.prompt": Demo(of_items(lambda item: item.prompt), "prompt_2"),
     "dataset.fields.answer": Demo(of_items(lambda item: item.answer), "answer_2"),
     "dataset.fields.system_prompt": Demo(of_items(lambda item: item.system_prompt), "system_prompt_2"),
-    "dataset.fields.metadata": Demo(of_items(lambda item: item.metadata), "metadata_2"),
     "dataset.fields.domain": Demo(of_items(lambda item: item.domain), "domain_2"),
     "actor.kind": Demo(of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]), f"{AGENTS}:slow"),
     "actor.tools": Demo(
@@ -175,14 +157,11 @@ DEMOS: dict[str, Demo] = {
     "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
     "actor.gateway.models": Demo(of_gateway, '{"gpt-*": "qwen"}'),
     "actor.gateway.lessons_in": Demo(of_gateway, "user"),
-    "actor.gateway.max_request_mb": Demo(largest_of_gateway, "1"),
-    "actor.gateway.sampling": Demo(of_gateway, "on"),
     "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
     "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
     "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),
     "model.base_url": Demo(of_exchange(lambda it: str(it.requests[0][0].url)), "http://another.test/v2"),
-    "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
-    "model.api_key_secret": Demo(key_sent, "vault"),
+    "model.api_key": Demo(key_sent, "secret:vault"),
     "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
     "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
     "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
@@ -191,16 +170,13 @@ DEMOS: dict[str, Demo] = {
     "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
     "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
     "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
-    "model.send_reasoning": Demo(
-        of_exchange(lambda it: "Twice two." in json.dumps(it.acting), tool="double"), "off", TOOLS
-    ),
     "model.headers": Demo(of_exchange(lambda it: it.requests[0][0].headers.get("x-team")), '{"x-team": "blue"}'),
     "model.extra_body": Demo(of_exchange(lambda it: it.acting[0].get("top_p")), '{"top_p": 0.9}'),
     **{
         f"model.{role}.{name}": Demo(sent_by(role, name), value, ROLE_BASES[role])
         for role in ROLES
         for name, value in OF_ROLES.items()
-        if name != ("structured" if role == "actor" else "send_reasoning")
+        if (role, name) != ("actor", "structured")
     },
     "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
     "model.prices": Demo(COSTS, PRICED["model.prices"]),

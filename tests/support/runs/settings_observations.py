@@ -14,8 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
-
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.models.faults import broken_calls
@@ -35,11 +33,10 @@ from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import ConfigError, SettingsError
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.gateway.chat import ChatDialect
-from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
@@ -63,24 +60,6 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
     asked = b'{"model": "gpt-5", "messages": [{"role": "user", "content": "?"}], "temperature": 1}'
     return outgoing(ChatDialect(), Document(asked), RolloutSession(attempt, "http://127.0.0.1:1").additions).raw
-
-
-def largest_of_gateway(probe: SettingsProbe, options: Options) -> object:
-    """Return how a gateway answers a request of two megabytes."""
-
-    async def answered() -> int:
-        runtime = steps.runtime(lambda request, key: "unused", probe.root)
-        settings = probe.settings({**REAL, **options})
-        context = replace(runtime.context, settings=settings, models=choose_models(settings))
-        attempt = AttemptContext(steps.spec(), 0, replace(runtime, context=context, gateway=Gateway()))
-        async with attempt.runtime.gateway.session(attempt) as session, httpx.AsyncClient(trust_env=False) as client:
-            headers = {"x-api-key": session.api_key}
-            body = b'{"model": "m", "user": "%b"}' % (b"a" * (2 << 20))
-            reply = await client.post(f"{session.base_url}/messages", content=body, headers=headers)
-        await attempt.runtime.aclose()
-        return reply.status_code
-
-    return asyncio.run(answered())
 
 
 def of_tiny(look: Callable[[TinyRun], object], **faults: float) -> Observe:
@@ -149,14 +128,6 @@ def of_items(look: Callable[[Item], object]) -> Observe:
     ]
 
 
-def refused(probe: SettingsProbe, options: Options) -> str:
-    try:
-        probe.plan(options)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
 def runner_asked_for(probe: SettingsProbe, options: Options) -> list[str]:
     asked: list[str] = []
 
@@ -219,7 +190,7 @@ def key_sent(probe: SettingsProbe, options: Options, role: ModelRole = "actor") 
 def sent_by(role: ModelRole, name: str) -> Observe:
     """Observe the requests of one role: address, key, header and body, or their number where they fail or are late."""
     faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 500}, "wait_s": {"status": 503}}
-    behaviour = {"tool": "double"} if name == "send_reasoning" else {"troubles": [role], **faults.get(name, {})}
+    behaviour = {"troubles": [role], **faults.get(name, {})}
 
     def look(it: Exchange) -> object:
         if name in faults:

@@ -50,7 +50,7 @@ async def test_a_call_with_another_key_is_refused(endpoint: Endpoint, opened: Op
 
 
 def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> None:
-    runtime = opened.runtime("http://127.0.0.1:9/v1", model={"api_key_env": "MY_OWN"})
+    runtime = opened.runtime("http://127.0.0.1:9/v1", model={"api_key": "env:MY_OWN"})
     session = RolloutSession(AttemptContext(kit.spec(), 0, runtime), "http://127.0.0.1:1")
     base = {
         "PATH": "/bin",

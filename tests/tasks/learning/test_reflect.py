@@ -273,13 +273,6 @@ async def test_the_reflections_of_a_batch_share_their_beginning(tmp_path):
     assert shared >= 0.7 * max(map(len, sent))
 
 
-async def test_the_reference_answer_can_be_hidden(tmp_path):
-    model, _ = await reflect(lambda *_: lessons(), tmp_path, tfgrpo={"show_ground_truth": False})
-    assert "reference_answer" not in model.asked("reflect")[0]
-    model, _ = await reflect(lambda *_: lessons(), tmp_path / "none", of=item(answer=""))
-    assert "reference_answer" not in model.asked("reflect")[0]
-
-
 async def test_an_invalid_answer_is_requested_again_with_the_error(tmp_path):
     answers = iter(["nonsense", lessons("Add the tens first.")])
     model, reflection = await reflect(lambda *_: next(answers), tmp_path)

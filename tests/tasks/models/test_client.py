@@ -210,8 +210,6 @@ HINTS = [
     (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra"}]}, "model.send_seed: false"),
     (400, refused("You are not allowed to request logprobs from this model."), "model.logprobs: false"),
     (400, refused("Invalid parameter: 'response_format' of type 'json_schema' is not supported"), "model.structured"),
-    (400, refused("'messages.2' : for 'role:assistant' property 'reasoning' is unsupported"), "model.send_reasoning: false"),
-    (400, refused("Missing reasoning_content field in the assistant message"), "reasoning: true"),
     (400, refused("registry.ollama.ai/library/gemma:2b does not support tools"), "takes no tools"),
     (400, {"object": "error", "message": '"auto" tool choice requires --enable-auto-tool-choice'}, "takes no tools"),
     (404, refused("Resource not found"), "check the base URL"), (405, {"detail": "Not Allowed"}, "check the base URL"),

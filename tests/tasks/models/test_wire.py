@@ -79,7 +79,7 @@ THOUGHT = Message(
 RESULT = Message("tool", "4", tool_call_id="c1")
 
 
-def test_calls_and_results_are_echoed_with_their_reasoning_unless_that_is_disabled():
+def test_calls_and_results_are_echoed_with_their_reasoning():
     request = asked(messages=(USER, THOUGHT, RESULT))
     calls = [
         {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{ "a":2}'}},
@@ -87,9 +87,8 @@ def test_calls_and_results_are_echoed_with_their_reasoning_unless_that_is_disabl
     ]
     plain = {"role": "assistant", "content": None, "tool_calls": calls}
     result = {"role": "tool", "content": "4", "tool_call_id": "c1"}
-    assert sent(request, send_reasoning=False)["messages"][1:] == [plain, result]
     thoughtful = [{**calls[0], "extra_content": {"google": {"thought_signature": "s"}}}, calls[1]]
-    assert sent(request)["messages"][1] == {**plain, "reasoning_content": "", "tool_calls": thoughtful}
+    assert sent(request)["messages"][1:] == [{**plain, "reasoning_content": "", "tool_calls": thoughtful}, result]
     bare = replace(THOUGHT, extra="", tool_calls=tuple(replace(call, extra="") for call in THOUGHT.tool_calls))
     assert request_digest(request) != request_digest(asked(messages=(USER, bare, RESULT)))
     said = Message("assistant", "4", extra='{"reasoning":"2+2"}')

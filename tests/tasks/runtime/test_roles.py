@@ -30,7 +30,7 @@ CALLS = {"rollout": "actor", "judge": "judge", "reflect": "reflection", "curate"
 
 
 def read_key(model: ModelSettings) -> str | None:
-    return KEYS.get(model.api_key_env)
+    return KEYS.get(model.api_key.removeprefix("env:"))
 
 
 def made(run_dir: Path, **model: Any) -> RunContext:
@@ -68,7 +68,7 @@ async def test_a_call_goes_to_the_endpoint_of_its_role(role, tmp_path, monkeypat
                 "headers": {"x-team": "env:TEAM"},
                 "extra_body": {"reasoning_effort": "low"},
             },
-            judge={"base_url": judge.url, "name": "j", "api_key_env": "JUDGES_KEY", "send_seed": False},
+            judge={"base_url": judge.url, "name": "j", "api_key": "env:JUDGES_KEY", "send_seed": False},
         )
         await ask(opened, role)
         asked = {"actor": base, "reflection": other, "judge": judge}[CALLS[role]]
@@ -109,15 +109,15 @@ def test_what_a_role_lacks_is_that_of_the_section():
         model={
             "name": "m",
             "base_url": "http://a/v1",
-            "api_key_secret": "vault",
+            "api_key": "secret:vault",
             "reflection": {"name": "r", "max_tokens": 99},
-            "judge": {"base_url": "http://b/v1", "api_key_env": "B"},
+            "judge": {"base_url": "http://b/v1", "api_key": "env:B"},
         }
     ).model
     assert (model.of("reflection").name, model.of("reflection").max_tokens) == ("r", 99)
     assert (model.of("actor").name, model.of("actor").max_tokens) == ("m", 1024)
     judge = model.of("judge")  # at another endpoint the learner's name may mean nothing
-    assert (judge.name, judge.api_key_env, judge.api_key_secret) == ("m", "B", None)
+    assert (judge.name, judge.api_key) == ("m", "env:B")
     same = model.model_copy(update={"judge": type(model.judge)()})
     assert same.of("judge").name == "r"
     assert same.model_copy(update={"reflection": type(model.reflection)()}).of("reflection").max_tokens == 8_192
@@ -129,9 +129,9 @@ REMOTE = {"name": "m", "base_url": "https://api.one.example/v1"}
 @pytest.mark.parametrize(
     ("model", "refused"),
     [
-        ({**REMOTE, "judge": {"base_url": "https://two.example/v1"}}, "model.judge.api_key_env"),
+        ({**REMOTE, "judge": {"base_url": "https://two.example/v1"}}, "model.judge.api_key"),
         (
-            {**REMOTE, "headers": {"x-a": "env:A"}, "actor": {"base_url": "https://two.example", "api_key_env": "B"}},
+            {**REMOTE, "headers": {"x-a": "env:A"}, "actor": {"base_url": "https://two.example", "api_key": "env:B"}},
             "model.actor.headers",
         ),
         ({"judge": {"name": "j", "base_url": "https://two.example/v1"}}, "model.name"),
@@ -152,7 +152,7 @@ def test_a_role_on_this_machine_needs_no_key_of_its_own():
     [
         ("headers", '{"x-api-key": "abc"}', "env:NAME"),
         ("headers", '{"x-team": "sk-proj-abcdefghijklmnop1234567890"}', "env:NAME"),
-        ("headers", '{"authorization": "env:A"}', "api_key_env"),
+        ("headers", '{"authorization": "env:A"}', "api_key"),
         ("headers", '{"bad name": "x"}', "names of headers"),
         ("extra_body", '{"max_tokens": 5}', "other settings"),
         ("extra_body", '{"stream": true}', "other settings"),
