@@ -63,7 +63,7 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "gt": _BuiltIn("gt", "GroundTruth", needs_answer=True, parses=False),
     "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process", parses=False),
     "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True, parses=False),
-    "json_conforms": _BuiltIn(f"{_BUILTIN}.json_conforms", "JsonConforms", place="process"),
+    "json_conforms": _BuiltIn(f"{_BUILTIN}.formats", "JsonConforms", place="process"),
     "json_schema": _BuiltIn(f"{_BUILTIN}.formats", "JsonSchema"),
     "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
     "judge": _BuiltIn("judge.judge", "judge", parses=False),

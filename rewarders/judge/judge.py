@@ -14,8 +14,15 @@ from statistics import fmean, median
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.calling import all_of
-from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion, JudgeReply
-from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, messages, shortened
+from tfgrpo.rewarders.judge.model import (
+    AnswerForm,
+    JudgeLoad,
+    JudgeOptions,
+    JudgeQuestion,
+    JudgeReply,
+    messages,
+    shortened,
+)
 from tfgrpo.rewarders.judge.reading import Judgement, read_checklist, read_score, read_verdict
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Type
 from tfgrpo.stores.numeric import as_list, is_number
 
 if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.options import Point
+    from tfgrpo.rewarders.judge.model import Point
 
 Preference: TypeAlias = Literal["first", "second", "tie"]
 

@@ -16,8 +16,7 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.judge import Vote, Voter, distinct, reply_rows
-from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import PAIR_FORM, JudgeOptions
+from tfgrpo.rewarders.judge.model import PAIR_FORM, JudgeLoad, JudgeOptions
 from tfgrpo.rewarders.judge.reading import Preference, read_preference
 from tfgrpo.rewarders.options import Name, Options, accepts
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict

@@ -14,18 +14,22 @@ from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Flag, Name, NonNegative, Options, accepts, refusal
-from tfgrpo.rewarders.powl.footprints import MODES, RELATIONS, Footprint, Mode, footprint, footprint_of
-from tfgrpo.rewarders.powl.json_form import model_in
-from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of
-from tfgrpo.rewarders.powl.similarity import (
+from tfgrpo.rewarders.powl.footprints import (
+    MODES,
+    RELATIONS,
     Aggregate,
+    Footprint,
+    Mode,
     RelationWeights,
+    footprint,
+    footprint_of,
     footprint_similarity,
     group_consensus,
     reference_in,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.validation import validate
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of, validate
+from tfgrpo.rewarders.powl.text import model_in
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.outcomes import RewardScore

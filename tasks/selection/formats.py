@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tfgrpo.pipelines.settings.selection import MemoryMode
 from tfgrpo.prompt_packs.safety import attack_in
 from tfgrpo.rewarders.powl import Model, label_fingerprint, model_in, structural_key, to_text, validate
-from tfgrpo.rewarders.powl.keys import ARROW
+from tfgrpo.rewarders.powl.model import ARROW
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import two_decimals

@@ -8,7 +8,7 @@ from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.flows.run.loop.learn import swept_sides
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
+from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.tests import SealedTest, record_test, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths

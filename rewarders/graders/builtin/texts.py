@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from operator import mul
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import column
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeOptions, JudgeQuestion
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
@@ -33,9 +34,6 @@ from tfgrpo.rewarders.text.words import shown, whole_words
 from tfgrpo.stores.errors import ModelCallError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
-
-if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.model import JudgeLoad
 
 Metric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
@@ -234,8 +232,6 @@ class Regex(Options, ItemScorer):
 
 async def embeddings(texts: Iterable[str], model: str | None, context: RewardContext) -> dict[str, list[float]]:
     """Return the vector of each text, of length 1, by one call to the run's models. Raises ``RewardError`` if that is lost."""
-    from tfgrpo.rewarders.judge.model import JudgeQuestion  # noqa: PLC0415 - only where a model is asked
-
     if context.judge is None:
         raise RewardError("there is no model to ask here")
     sent = {text: text[:_LONGEST_EMBEDDED] for text in texts}
@@ -291,9 +287,6 @@ class Similarity(TextScorer):
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: one call for all of its texts."""
-        from tfgrpo.rewarders.judge.model import JudgeLoad  # noqa: PLC0415 - only where a model is asked
-        from tfgrpo.rewarders.judge.options import JudgeOptions  # noqa: PLC0415 - as above
-
         options = JudgeOptions(model=self.model, retries=0, max_tokens=1)
         return [JudgeLoad(options, "", shown=group_size, calls_low=1, questions=1)] if self.asks_model else []
 

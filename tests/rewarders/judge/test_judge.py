@@ -10,8 +10,7 @@ import pytest
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
 from tests.support.rewards.scoring import built, totalled
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.judge.model import JudgeReply
-from tfgrpo.rewarders.judge.options import JudgeOptions, shortened
+from tfgrpo.rewarders.judge.model import JudgeOptions, JudgeReply, shortened
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore

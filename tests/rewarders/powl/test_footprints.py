@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from benchmarks.parts.powl import model_of, nested_loops, with_pairs
 from tests.support.cpu_time import cpu_seconds
-from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, small_models
+from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, pairs_of, small_models
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     PowlError,
     footprint,
     footprint_from_value,
-    footprint_to_value,
     labels_of,
     parse_text,
 )
@@ -133,7 +132,7 @@ def test_the_three_readings_of_one_model_differ_as_documented():
 @given(any_models, st.sampled_from(MODES))
 def test_a_footprint_is_written_and_read_again(model, mode):
     found = footprint(model, mode)
-    again = footprint_from_value(footprint_to_value(found))
+    again = footprint_from_value(pairs_of(found))
     assert (again.mode, again.activities, again.rows) == (found.mode, found.activities, found.rows)
 
 

@@ -31,8 +31,7 @@ from tfgrpo.rewarders.powl import (
     to_text,
     validate,
 )
-from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
-from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, covering_pairs, predecessors, successors, walk
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 

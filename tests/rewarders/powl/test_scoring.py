@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.scoring import built, group, numbers, totalled
 from tfgrpo.rewarders.powl import (
     footprint,
     footprint_similarity,
-    footprint_to_value,
     group_consensus,
     parse_text,
     to_json,
@@ -29,7 +29,7 @@ PROSE = "I'm sorry, I cannot do that."
 
 
 def written(model, mode="block"):
-    return footprint_to_value(footprint(parse_text(model), mode))
+    return pairs_of(footprint(parse_text(model), mode))
 
 
 def judged(name, *outputs, answer="", metadata=None, **options):

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.similarity import RelationWeights
+from tfgrpo.rewarders.powl.footprints import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
 AGGREGATES = st.sampled_from(["pooled", "macro"])

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from tfgrpo.rewarders.statistics.credit import (
+    LESSONS,
+    MIXED,
     POINTS,
     RULES,
+    SETTLED,
+    SUPPORT,
     Evidence,
     HeldOut,
+    PlannedNight,
     evidence,
+    gains_in_force,
     posterior,
     row_weight,
 )
-from tfgrpo.rewarders.statistics.power import LESSONS, MIXED, SETTLED, SUPPORT, PlannedNight, gains_in_force
 
 NIGHT = PlannedNight(groups=200, halves=(2, 2), swept=43, attempts=2)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics.sequential import (
+from tfgrpo.rewarders.statistics.summary import (
     Capital,
     _log_returns,
     _unit_scale,
