@@ -101,7 +101,6 @@ def perform(
 
 
 def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
-    """Return the verdicts of one call of the scorer's code, and raise what it raises."""
     if isinstance(part, RewardContext):
         return group_verdicts(scorer.rewarder_id, _awaited(scorer.call(part), limit_s), size(part))
     if scorer.scope == "batch":
@@ -258,13 +257,11 @@ def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
 
 
 def _plain(value: object) -> object:
-    """Return a scalar of numpy as Python's."""
     item = unless_it_raises(None, getattr, value, "item", None)
     return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def _checked(name: str, verdict: RewardScore) -> Verdict:
-    """Return a score in the name of its scorer, with evidence in one line and details that are JSON."""
     score: object = verdict.score
     if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
         return Abstained(name, f"the score {_short(score)} {NO_NUMBER[1]}", broke=True)
@@ -334,7 +331,6 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
 def _by_name(
     name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], verdicts: Sequence[Verdict], missing: Abstained
 ) -> Verdicts:
-    """Return the verdicts under the wanted names, in their order."""
     found: dict[Hashable, list[Verdict]] = {}
     for each, verdict in zip(given, verdicts, strict=True):
         found.setdefault(each, []).append(verdict)
@@ -357,7 +353,6 @@ def _missing(name: str, foreign: _Name | None) -> Abstained:
 
 
 def _name_of(holder: object) -> _Name:
-    """Return ``sample_id`` and ``completion_index`` of an input or a result, each None where it has none."""
     read = holder.get if isinstance(holder, Mapping) else partial(unless_it_raises, None, getattr, holder)
     sample, index = (read(name, None) for name in ("sample_id", "completion_index"))
     return tuple(each if isinstance(each, str | int | float) and each != "" else None for each in (sample, index))  # type: ignore[return-value]

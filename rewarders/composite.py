@@ -289,7 +289,6 @@ def repeated_ids(scorers: Iterable[AnyScorer]) -> list[tuple[str, str]]:
 
 
 def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: str) -> Sequence[tuple[str, str]]:
-    """Return the problems of a composite of these members, each with what is accepted instead."""
     weights = [part.weight for part in parts]
     members = [*gates, *(part.scorer for part in parts)]
     ranking = [member.rewarder_id for member in members if member.ranks]
@@ -320,7 +319,6 @@ def _shown(verdict: Verdict) -> str:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    """Return a member's verdict as a row of the record."""
     if isinstance(verdict, Abstained):
         return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
     return {

@@ -91,7 +91,6 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
 
 
 def _columns_of(item: GraderInput) -> tuple[str, Any, dict[Any, Any]]:
-    """Return prompt, reference and metadata of an item; of several accepted answers the list."""
     record = item.record if isinstance(item.record, Mapping) else {}
     answer, held = record.get("answer"), record.get("metadata")
     metadata = dict(held) if isinstance(held, Mapping) else {}
@@ -99,7 +98,6 @@ def _columns_of(item: GraderInput) -> tuple[str, Any, dict[Any, Any]]:
 
 
 def _argument(item: GraderInput, name: str, role: Role) -> Any:
-    """Return what a parameter gets for one attempt."""
     prompt, reference, metadata = _columns_of(item)
     if role == "output":
         output = item.completion
@@ -162,7 +160,6 @@ def bound(
 
 
 def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> dict[str, Role]:
-    """Return the roles of the parameters that get an argument, by name. Raise ``OptionError``."""
     required = [each for each in declared if each.default is each.empty]
     named = {each.name: _role(each.name) for each in required}
     unknown = [name for name, role in named.items() if role is None]
@@ -186,7 +183,6 @@ def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> d
 
 
 def _role(name: str) -> _Role | None:
-    """Return what a parameter is bound to by its name; None for an unknown one."""
     bare = bare_name(name)
     return "either" if bare in EITHER else _ROLES.get(bare) or ("nothing" if name.startswith("_") else None)
 

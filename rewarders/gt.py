@@ -201,6 +201,7 @@ class GroundTruth(Options, Comparing):
         """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError(NO_REFERENCE)
+        # By way of the text, which makes the tolerance 0.1 one tenth exactly.
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything

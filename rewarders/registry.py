@@ -110,7 +110,7 @@ _PHRASES: Final = {
     "em": "squad squad_em",
     "f1": "f1_score qa_f1 squad_f1 token_f1 word_f1",
     "similarity": "fuzzy likeness string_similarity text_similarity",
-    "similarity with metric: chrf": "chrf chrf_plus_plus",
+    "similarity with metric: chrf": "chrf",
     "similarity with metric: edit": "edit_distance edit_similarity levenshtein",
     "similarity with metric: rouge_l": "rouge rouge_l rouge_score",
     "ifeval": "if_eval instruction_following instructions verifiable_instructions",
@@ -196,7 +196,6 @@ def _source(name: str, options: Mapping[str, Any], folder: Path | None = None, e
 def _split_options(
     options: Mapping[str, Any], name: str, where: str, key: str, parses: str = ", ".join(get_args(Parse))
 ) -> tuple[dict[str, Any], str, Parse | None, list[Problem]]:
-    """Return the options of the scorer itself, its name in records, how it is to read outputs, and problems of these two."""
     rest = dict(options)
     own, parse = rest.pop("rewarder_id", name), rest.pop("parse", None)
     problems = named_problems(own, f"{where}{key}")
@@ -275,7 +274,6 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:
-    """Return the scorer of an object with ``score_one``, ``grade_batch`` or ``score``."""
     try:
         score_range = declared_range(found)
     except OptionError as error:

@@ -147,7 +147,6 @@ class ScoreRunner:
         ]
 
     async def _routed(self, scorer: ByDataset, context: RewardContext, timeout_s: float | None) -> Verdicts:
-        """Score an item of a data mix with the graders of its dataset."""
         try:
             composite, own = scorer.route(context)
         except Exception as error:  # noqa: BLE001 - records of a user's file
@@ -171,7 +170,6 @@ class ScoreRunner:
     async def _composed(
         self, composite: Composite, contexts: Sequence[RewardContext], timeout_s: float | None
     ) -> list[Verdicts]:
-        """Ask the gates, then the parts about what no gate closes."""
         gates = await self.rows(composite.gates, contexts, timeout_s)
         # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
         asked = [[composite.compares or composite.is_open(row) for row in rows] for rows in gates]
@@ -184,7 +182,6 @@ class ScoreRunner:
         ]
 
     async def _decided(self, scorer: Scorer, inputs: Sequence[GraderInput], limit_s: float) -> Verdicts:
-        """Score inputs, and ask the second scorer about those that the first one leaves undecided."""
         verdicts = list(await self._perform(scorer, inputs, limit_s))
         open_ones = [at for at, each in enumerate(verdicts) if isinstance(each, Abstained) and each.undecided]
         if scorer.second is not None and open_ones:
@@ -237,14 +234,12 @@ async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
 
 
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
-    """Return the context with some of its attempts."""
     kept = [index for index, each in enumerate(wanted) if each]
     indices = tuple(context.completion_indices[index] for index in kept) if context.completion_indices else ()
     return replace(context, outputs=tuple(context.outputs[index] for index in kept), completion_indices=indices)
 
 
 def _fault(column: Verdicts) -> str | None:
-    """Return why a scorer failed on every attempt; None if it did not."""
     lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
     return lost[0].message if lost and len(lost) == len(column) else None
 

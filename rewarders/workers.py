@@ -409,7 +409,6 @@ class _Call:
         return tuple(self._found[at] for at in range(size(work)))
 
     def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
-        """Find the verdict on every attempt that has none yet."""
         alone = False
         while left := [at for at in range(len(parts)) if at not in self._found]:
             ended = self._pool.closed or self.given_up
@@ -472,7 +471,6 @@ class _Call:
                 return None
 
     def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
-        """Return the verdict on the attempt that a worker did not answer."""
         if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
             return late(self._scorer, self._limit_s)
         if self._pool.closed:

@@ -204,7 +204,6 @@ class JudgeRewarder:
         return shown if isinstance(shown, str) else None
 
     def _shown(self, answer: str, metadata: Mapping[str, Any]) -> Mapping[str, str] | str:
-        """Return what is shown beside each output, or why nothing can be judged."""
         if self.options.preset == "reference" and not answer.strip():
             return NO_REFERENCE
         if self.options.preset != "grounded":
@@ -255,7 +254,6 @@ def _quoted(text: str) -> str:
 
 
 def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:
-    """Return the verdict on an attempt whose output may equal that of an earlier one."""
     if attempt is first or isinstance(verdict, Abstained):
         return verdict
     evidence = f"the same output as {first.rollout_id}: {verdict.evidence}"

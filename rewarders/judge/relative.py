@@ -205,7 +205,6 @@ class PairwiseRewarder:
         return verdicts
 
     def _share(self, index: int, pairs: Sequence[_Pair]) -> float | None:
-        """Return the share of its comparisons that an output won; None without any."""
         if not pairs:
             return 0.5  # all outputs are equal
         halves = [pair.halves_of(index) for pair in pairs if index in (pair.one, pair.other)]

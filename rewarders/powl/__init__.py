@@ -23,27 +23,8 @@ from tfgrpo.rewarders.powl.text import model_in, parse_json, parse_text, to_json
 from tfgrpo.stores.errors import PowlError
 
 __all__ = [
-    "Activity",
-    "Footprint",
-    "Model",
-    "Operator",
-    "PowlError",
-    "Silent",
-    "footprint",
-    "footprint_from_value",
-    "footprint_similarity",
-    "group_consensus",
-    "label_fingerprint",
-    "labels_of",
-    "model_in",
-    "parse_json",
-    "parse_text",
-    "reference_in",
-    "scoring",
-    "self_consistency",
-    "structural_key",
-    "to_json",
-    "to_text",
-    "to_value",
-    "validate",
-]
+    "Activity", "Footprint", "Model", "Operator", "PowlError", "Silent", "footprint", "footprint_from_value",
+    "footprint_similarity", "group_consensus", "label_fingerprint", "labels_of", "model_in", "parse_json",
+    "parse_text", "reference_in", "scoring", "self_consistency", "structural_key", "to_json", "to_text",
+    "to_value", "validate",
+]  # fmt: skip

@@ -63,7 +63,6 @@ class Footprint:
 
     @cached_property
     def _pairs(self) -> tuple[Pairs, ...]:
-        """Sets of pairs of the three relations."""
         return tuple(frozenset(self._expanded(rows)) for rows in self.rows)
 
     @property
@@ -387,7 +386,6 @@ def group_consensus(
 
 
 def _share(common: float, either: float) -> float:
-    """Return the Jaccard index: common ones over those of either; 1 when neither has any."""
     return common / either if either else 1.0
 
 

@@ -201,7 +201,6 @@ class PowlGroupConsensus(_ModelScorer):
 
 
 def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
-    """Return the footprint of the item's answer, else of its metadata. Raise ``PowlError`` for none that can be used."""
     listed = (context.metadata[key] for key in REFERENCE_KEYS if context.metadata.get(key))
     given = context.answer if context.answer.strip() else next(listed, None)
     if given is None:
@@ -216,7 +215,6 @@ def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
 
 
 def _difference(own: Footprint, reference: Footprint) -> str | None:
-    """Return the first difference, from coarse to fine; None when they are equal."""
     if own.activities != reference.activities:
         missing = sorted(set(reference.activities) - set(own.activities))
         extra = sorted(set(own.activities) - set(reference.activities))

@@ -143,7 +143,6 @@ class _Found(NamedTuple):
 
 
 def _meaning_of(word: str, *, aliases: bool) -> str | None:
-    """Return the canonical name of an operator, a leaf or ORDER; None for any other word."""
     return _ALIASES.get(word.upper()) if aliases else _NAMES.get(word)
 
 
@@ -154,7 +153,6 @@ def _no_operator(position: int, word: str) -> _Mistake:
 
 
 def _expression(text: str, begin: int, aliases: bool) -> _Found:
-    """Return the expression at a position, up to its closing parenthesis."""
     parser = _Parser(text, begin, aliases)
     try:
         return _Found(parser.node(ROOT_ID), begin, parser.at)
@@ -198,7 +196,6 @@ class _Parser:
         return _made(begin, partial(Activity, label, id=identity))
 
     def _operator(self, kind: OperatorKind, begin: int, identity: str, depth: int) -> Model:
-        """Read children and ORDER, up to the closing parenthesis."""
         if depth > MAX_DEPTH:
             raise _Mistake(begin, f"the model has more than {MAX_DEPTH} levels")
         children: list[Model] = []
@@ -227,7 +224,6 @@ class _Parser:
         return _made(begin, partial(Operator, kind, tuple(children), order, id=identity))
 
     def _sign(self) -> str:
-        """Return the next character that is no white space; empty at the end."""
         self.at = skip_space(self._text, self.at)
         return self._text[self.at : self.at + 1]
 
@@ -237,7 +233,6 @@ class _Parser:
         self.at += 1
 
     def _bare_label(self, word: str, depth: int) -> str:
-        """Return a bare word, which is no name of an operator and not punctuation alone."""
         if depth == 1:
             raise _Mistake(self.at, "expected an operator with its children, or ACTIVITY(label)")
         if self._meaning(word) is not None:
@@ -248,7 +243,6 @@ class _Parser:
         return word
 
     def _quoted_label(self, begin: int) -> str:
-        """Return the label of ``ACTIVITY["…"]``."""
         try:
             label, self.at = _DECODER.raw_decode(self._text, begin)
         except json.JSONDecodeError as error:
@@ -257,7 +251,6 @@ class _Parser:
         return str(label)
 
     def _raw_label(self, begin: int) -> str:
-        """Return the label of ``ACTIVITY(…)``, with balanced parentheses."""
         depth = 1
         for found in _PARENTHESIS.finditer(self._text, self.at):
             depth += 1 if found[0] == "(" else -1
@@ -271,7 +264,6 @@ class _Parser:
         raise _Mistake(begin, "this ACTIVITY( is never closed")
 
     def _order(self, begin: int) -> frozenset[tuple[int, int]]:
-        """Return the pairs of ``ORDER(0->1->2, 0->3)``."""
         found = _ORDER.match(self._text, begin)
         if found is None:
             raise _Mistake(begin, "expected numbers of children, from 0, with -> between, as in ORDER(0->1->2, 0->3)")
@@ -486,7 +478,6 @@ def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
 
 
 def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:
-    """Check a node and make it. ``path`` is its default id; ``numbers`` counts the nodes."""
     if not isinstance(value, Mapping):
         raise PowlError(f"expected an object, found {_named(value)}")
     kind = value.get("type")
@@ -529,7 +520,6 @@ def _text(node: Mapping[str, Any], name: str) -> str:
 
 
 def _named(value: Any) -> str:
-    """Describe a JSON value for a message."""
     if isinstance(value, str):
         return shortened(value)
     if isinstance(value, int | float):

@@ -227,7 +227,6 @@ class FormulaReference(Reference):
 
 
 def _edges(text: str) -> tuple[bool, bool]:
-    """Return whether an interval is closed on either side."""
     bare = LATEX_SPACE.sub("", text).strip()
     return bare.startswith("["), bare.endswith("]")
 
@@ -320,7 +319,6 @@ class MomentReference(TextReference):
 
 
 def _dates(text: str) -> list[set[tuple[int, ...]]]:
-    """Return the possible dates, as (year, month, day), of each date in a text."""
     found: list[set[tuple[int, ...]]] = [
         {(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)
     ]
@@ -334,7 +332,6 @@ def _dates(text: str) -> list[set[tuple[int, ...]]]:
 
 
 def _times(text: str) -> list[set[tuple[int, ...]]]:
-    """Return the possible times of day, as (hour, minute, second), of each time in a text."""
     found: list[set[tuple[int, ...]]] = []
     for each in _CLOCK.finditer(text):
         hour, minute, second = int(each["h"]), int(each["m"]), int(each["s"] or 0)

@@ -96,7 +96,6 @@ class CodeTests(Options, ItemScorer):
         return tests
 
     def _failure(self, code: str, test: _Test) -> str | None:
-        """Return why a test fails; None if it passes."""
         # The name says who removes the folder when this process is killed: the owner of the worker, or what watches that.
         prefix = f"tfgrpo-code-{os.getppid()}-{os.getpid()}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:

@@ -226,7 +226,6 @@ class JsonSchema(SchemaGrader):
 
 
 def _read(text: str) -> tuple[Any, float]:
-    """Return the value of the text, or None, and the factor of its score."""
     try:
         return json.loads(text), 1.0
     except json.JSONDecodeError:
@@ -286,7 +285,6 @@ class _Root:
 
 
 def _root_tag(text: str) -> str | None:
-    """Return the tag of the root element; None when the text is not well-formed."""
     text = text.strip()
     if not text or text[0] not in "<\ufeff" or (not ENTITIES_ARE_LIMITED and "<!ENTITY" in text):
         return None
@@ -397,7 +395,6 @@ def _validator(text: str) -> Validator:
 
 
 def _refuse_unresolvable(schema: Mapping[str, Any], draft: str) -> None:
-    """Raise ``ValueError`` for a reference to what is not in the schema."""
     from referencing import Registry  # noqa: PLC0415
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
     from referencing.jsonschema import specification_with  # noqa: PLC0415

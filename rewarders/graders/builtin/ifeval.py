@@ -110,7 +110,6 @@ def _check(name: str, settings: object) -> Check:
 
 
 def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
-    """Return whether an output follows an instruction. Raise ``RewardError`` where that is not decided."""
     lines = output.split("\n")
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
     texts = [output] if strict else [text for each in (output, *cut) for text in (each, each.replace("*", ""))]
