@@ -91,12 +91,12 @@ class ScoreRunner:
 
     async def score_group(self, scorers: Sequence[Weighted], context: RewardContext) -> GroupScores:
         """Score the attempts of one group with every scorer, concurrently; those that rank totals run afterwards."""
-        order = sorted(range(len(scorers)), key=lambda index: scorers[index].scorer.ranks)
-        first = [index for index in order if not scorers[index].scorer.ranks]
-        scored = dict(zip(first, await all_of(self._of_group(scorers[index], context) for index in first), strict=True))
-        prior = replace(context, prior_scores=_totals([(scorers[index], scored[index]) for index in first], context))
-        last = [index for index in order if scorers[index].scorer.ranks]
-        scored |= dict(zip(last, await all_of(self._of_group(scorers[index], prior) for index in last), strict=True))
+        scored: dict[int, Verdicts] = {}
+        for ranking in (False, True):
+            prior = _totals([(scorers[index], verdicts) for index, verdicts in scored.items()], context)
+            asked = [index for index, each in enumerate(scorers) if each.scorer.ranks == ranking]
+            own = replace(context, prior_scores=prior)
+            scored |= zip(asked, await all_of(self._of_group(scorers[index], own) for index in asked), strict=True)
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
         faults = {weighted.scorer.rewarder_id: reason for weighted, column in columns if (reason := _fault(column))}
         rows = tuple(zip(*(column for _, column in columns), strict=True))
@@ -137,7 +137,7 @@ class ScoreRunner:
                 self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked
             )
         else:
-            inputs = [item for context in asked for item in context.inputs(scorer.parse)]
+            inputs = [item for context in asked for item in context.inputs()]
             flat = iter(await self._decided(scorer, inputs, limit_s) if inputs else ())
             found = [tuple(next(flat) for _ in context.outputs) for context in asked]
         by_context = dict(zip(map(id, asked), found, strict=True))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Scope: TypeAlias = Literal["item", "batch", "group"]
 Place: TypeAlias = Literal["inline", "thread", "process", "loop"]
-Parse: TypeAlias = Literal["auto", "think", "whole"]
+Parse: TypeAlias = Literal["auto", "think"]
 Range: TypeAlias = tuple[float, float]
 """Lowest and highest score of a scorer."""
 UNIT: Final[Range] = (0.0, 1.0)
@@ -51,10 +51,10 @@ def parse_completion(text: str) -> tuple[str | None, str | None]:
 
 
 def split_output(output: str, parse: Parse) -> tuple[str | None, str | None]:
-    """Return reasoning and answer of an output: as ``parse_completion``, whole, or whichever the tags ask for."""
-    if parse == "think" or (parse == "auto" and OPEN in output):
+    """Return reasoning and answer of an output: as ``parse_completion``, or as a whole where it has no opening tag."""
+    if parse == "think" or OPEN in output:
         return parse_completion(output)
-    reasoning, close, answer = output.partition(CLOSE) if parse == "auto" else ("", "", "")
+    reasoning, close, answer = output.partition(CLOSE)
     return (reasoning.strip() or None, answer.strip() or None) if close else (None, output.strip() or None)
 
 
@@ -161,13 +161,13 @@ class RewardContext:
     record: Mapping[str, Any] | None = None
     """The whole record of a data mix; None: one is made of prompt, answer and metadata."""
     parse: Parse = "auto"
-    """How outputs are split into reasoning and answer, unless the scorer says otherwise."""
+    """How outputs are split into reasoning and answer."""
     completion_indices: tuple[int | None, ...] = ()
     """What a client called each completion; none: their indices."""
     failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
     """Scorers that failed when an attempt was first scored, by rollout id: their verdicts stay."""
 
-    def inputs(self, parse: Parse | None = None) -> list[GraderInput]:
+    def inputs(self) -> list[GraderInput]:
         """Return each attempt as scorers of single attempts see it."""
         record: Mapping[str, Any] | None = self.record
         if record is None:
@@ -179,7 +179,7 @@ class RewardContext:
                 self.item_id,
                 record,
                 each.output,
-                *split_output(each.output, parse or self.parse),
+                *split_output(each.output, self.parse),
                 each.tokens,
                 index,
                 each.metadata,
@@ -293,7 +293,6 @@ class Scorer:
     """Cannot score a single attempt."""
     asks_model: bool = False
     """Its time is that of calls to a model, whose limit it keeps itself."""
-    parse: Parse | None = None
     limit_s: float | None = None
     """Most seconds of one call. None: the runner's, or that of its use."""
     cpu_s: float | None = None

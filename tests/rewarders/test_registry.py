@@ -301,7 +301,6 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
         ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
         ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),
         ("my_kinds.py:yields_later", {}, "got a function that yields; accepted: "),
-        ("my_kinds.py:Plain", {"parse": "guess"}, "options.parse: got 'guess'; accepted: auto, think, whole"),
         ("my_kinds.py:Plain", {"rewarder_id": " "}, "options.rewarder_id: got ' '; accepted: a name"),
         ("builtins:int", {}, "builtins:int"),
         ("builtins:max", {}, "builtins:max"),
@@ -595,29 +594,21 @@ def test_options_fill_parameters_with_unknown_names(folder):
         assert "near" in problem
 
 
-def test_what_counts_as_the_answer_is_an_option():
-    outputs = ("The answer is 42", "<think>r</think>\n42", "r</think>42", "<think>42")
-    assert scores("math_exact", *outputs) == [1.0, 1.0, 1.0, 0.0]
-    assert scores(built("math_exact", parse="think"), *outputs) == [0.0, 1.0, 0.0, 0.0]
-    assert scores(built("math_exact", parse="whole"), *outputs) == [1.0, 1.0, 1.0, 1.0]
-
-
 @pytest.mark.parametrize(
-    ("output", "auto", "think", "whole"),
+    ("output", "auto", "think"),
     [
-        ("42", "42", None, "42"),
-        ("  42\n", "42", None, "42"),
-        ("<think>r</think>\n42", "42", "42", "<think>r</think>\n42"),
-        ("r</think>\n42", "42", None, "r</think>\n42"),
-        ("<think>still 42", None, None, "<think>still 42"),
-        ("<think>r</think>", None, None, "<think>r</think>"),
-        ("</think>", None, None, "</think>"),
-        ("", None, None, None),
+        ("  42\n", "42", None),
+        ("<think>r</think>\n42", "42", "42"),
+        ("r</think>\n42", "42", None),
+        ("<think>still 42", None, None),
+        ("<think>r</think>", None, None),
+        ("</think>", None, None),
+        ("", None, None),
     ],
 )
-def test_an_output_is_split_into_reasoning_and_answer(output, auto, think, whole):
-    for parse, expected in (("auto", auto), ("think", think), ("whole", whole)):
-        (item,) = group(output).inputs(parse)
+def test_an_output_is_split_into_reasoning_and_answer(output, auto, think):
+    for parse, expected in (("auto", auto), ("think", think)):
+        (item,) = group(output, parse=parse).inputs()
         assert (item.answer, item.completion) == (expected, output)
 
 

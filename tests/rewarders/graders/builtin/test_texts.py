@@ -88,7 +88,6 @@ def test_evidence_says_what_was_compared_with_what(name, options, reference, out
         ("similarity", {"metric": "edit", "model": "m"}, "model: got 'm'; accepted: none, because metric is 'edit'"),
         ("includes", {"ignore_case": "no"}, "options.ignore_case: got 'no'; accepted: true or false"),
         ("choice", {"first": 2}, "options.first: got 2; accepted: 0 or 1"),
-        ("exact", {"parse": "think"}, "options.parse: got 'think'; accepted: no parse"),
         ("em", {"ignore_case": True}, "options.ignore_case: got True; accepted: no options"),
     ],
 )
