@@ -10,7 +10,7 @@ import pytest
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
 from tests.support.rewards.scoring import built, totalled
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.judge.model import JudgeOptions, JudgeReply, shortened
+from tfgrpo.rewarders.judge.model import JudgeOptions, JudgeReply
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
@@ -194,10 +194,3 @@ def test_what_a_group_takes_is_known_beforehand():
     (load,) = judge_loads(built("judge", votes=3, retries=2, model="wise"), 4)
     assert (load.options.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
     assert judge_loads(built("gt"), 4) == ()
-
-
-def test_long_outputs_are_shown_without_their_middle():
-    text = shortened("a" * 600 + "b" * 600, 1000)
-    assert text.startswith("a" * 500)
-    assert text.endswith("b" * 500)
-    assert "200 characters left out" in text

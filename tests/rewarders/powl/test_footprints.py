@@ -91,13 +91,6 @@ def test_a_chain_is_a_sequence_and_no_order_is_parallel(parts, mode):
     assert footprint(Operator("PARTIAL_ORDER", children), mode) == footprint(Operator("PARALLEL", children), mode)
 
 
-def test_an_order_relates_neighbours_as_blocks_and_the_rest_as_parallel():
-    found = footprint(parse_text("PARTIAL_ORDER(SEQUENCE(a, b), c, XOR(d, e), ORDER(0->2, 1->2))"))
-    assert found.direct_succession == {("a", "b"), *itertools.product("abc", "de")}
-    assert found.concurrency == {("a", "c"), ("b", "c"), ("c", "a"), ("c", "b")}
-    assert found.exclusive == {("d", "e"), ("e", "d")}
-
-
 @pytest.mark.parametrize(
     ("silent", "plain"),
     [
@@ -140,10 +133,8 @@ def test_a_footprint_is_written_and_read_again(model, mode):
     ("value", "pointer"),
     [
         ([["a", "b"]], ""),
-        (None, ""),
         ({"mode": "x"}, "/mode"),
         ({"activities": "ab"}, "/activities"),
-        ({"activities": [1]}, "/activities"),
         ({"exclusive": {}}, "/exclusive"),
         ({"concurrency": [["a", "b"], ["a"]]}, "/concurrency/1"),
         ({"direct_succession": [["a", 1]]}, "/direct_succession/0"),

@@ -57,33 +57,19 @@ def test_equality_is_of_structure_and_not_of_ids():
     assert Silent() != A
 
 
-def test_an_order_is_kept_without_what_follows_from_it():
-    chain = Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (0, 2)}))
-    assert chain.order == {(0, 1), (1, 2)}
-    assert chain == Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2)}))
-    assert chain != Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1)}))
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (lambda: Activity(""), "not blank"),
-        (lambda: Activity(" \n"), "not blank"),
         (lambda: Activity(None), "not blank"),
         (lambda: Activity("\ud800"), "half a surrogate"),
         (lambda: Activity("a", id=" "), "an id"),
-        (lambda: Silent(id=""), "an id"),
         (lambda: Operator("AND", (A,)), "'AND' is no operator"),
         (lambda: Operator("XOR", ()), "no children"),
-        (lambda: Operator("XOR", (A,), id=""), "an id"),
         (lambda: Operator("XOR", (A, "b")), "expected a process model, received str"),
-        (lambda: Operator("XOR", "ab"), "expected a process model, received str"),
         (lambda: Operator("LOOP", (A,)), "exactly two"),
-        (lambda: Operator("LOOP", (A, B, C)), "exactly two"),
         (lambda: Operator("SEQUENCE", (A, B), frozenset({(0, 1)})), "only PARTIAL_ORDER"),
         (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(0, 2)})), "names child 2"),
-        (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(-1, 0)})), "names child -1"),
-        (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(1, 1)})), "circle: 1 -> 1"),
         (lambda: Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (2, 1)})), "circle: 1 -> 2 -> 1"),
         (lambda: Operator("PARTIAL_ORDER", (A,) * 20, RING), r"circle: (\d+ -> ){8}…"),
         (lambda: Operator("SEQUENCE", (A,) * MAX_NODES), "more than 2,000 nodes"),

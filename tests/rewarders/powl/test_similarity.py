@@ -51,11 +51,6 @@ def test_counted_in_masks_or_in_sets_it_is_the_same(one, other):
     assert footprint_similarity(a, b, "macro") == macro
 
 
-@given(small_models)
-def test_an_unrelated_activity_scores_zero_when_pooled(model):
-    assert footprint_similarity(Activity("unrelated"), model) == 0.0
-
-
 @pytest.mark.parametrize(
     ("one", "other", "pooled", "macro"),
     [
