@@ -30,13 +30,15 @@ from tfgrpo.rewarders.scorer import (
     references,
 )
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
-from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
     ExactReference,
     FormulaReference,
+    Kind,
     NumberReference,
+    decimal_mark,
+    read_column,
     read_reference,
 )
 from tfgrpo.rewarders.text.words import (

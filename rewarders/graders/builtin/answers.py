@@ -14,10 +14,9 @@ from typing import Annotated, Final, Literal
 from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer
 from tfgrpo.rewarders.gt import Comparing, GroundTruth
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
-from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark
 from tfgrpo.rewarders.text.references import label_reference
 from tfgrpo.rewarders.text.words import LabelReference, Reference, TextReference

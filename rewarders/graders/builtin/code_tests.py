@@ -21,10 +21,9 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, program
 from tfgrpo.rewarders.text.words import shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore

@@ -21,9 +21,8 @@ from xml.etree.ElementTree import ParseError, XMLParser
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
-from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, final_answer, metadata
 from tfgrpo.rewarders.text.json_values import json_in, load_json
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError

@@ -17,9 +17,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import Flag, Options, accepts, require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore

@@ -17,9 +17,8 @@ from urllib.parse import quote
 from pydantic import StrictStr, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.options import Options, accepts, refusal
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, references
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, program, references
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 

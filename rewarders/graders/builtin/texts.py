@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeOptions, JudgeQuestion
 from tfgrpo.rewarders.options import Flag, Name, Options, accepts, refusal, require
 from tfgrpo.rewarders.scorer import (
@@ -27,6 +26,7 @@ from tfgrpo.rewarders.scorer import (
     RewardContext,
     Verdict,
     answer_text,
+    column,
     references,
 )
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning

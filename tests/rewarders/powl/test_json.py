@@ -133,3 +133,9 @@ def test_any_value_is_a_model_or_one_error_with_a_pointer(value):
         assert found.pointer is not None or found.line is not None or "no JSON" in found.reason
     else:
         assert parse_json(to_json(found)) == found
+
+
+@given(st.text(max_size=60), st.booleans())
+def test_any_text_is_a_model_or_one_error(text, fenced):
+    found = attempt(parse_json, text, fenced=fenced)
+    assert isinstance(found, PowlError)

@@ -118,3 +118,8 @@ def test_the_odd_one_out_has_the_least_consensus_and_one_alone_has_none():
     assert group_consensus([same, parse_text("XOR(x, y)"), footprint(same)]) == (0.5, 0.0, 0.5)
     with pytest.raises(ValueError, match="at least two"):
         group_consensus([same])
+
+
+@given(small_models)
+def test_an_unrelated_activity_scores_zero_when_pooled(model):
+    assert footprint_similarity(Activity("unrelated"), model) == 0.0
