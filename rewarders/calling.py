@@ -92,7 +92,9 @@ def perform(
         start()
         verdicts = caught(_verdicts, scorer, part, limit_s)
         if isinstance(verdicts, BaseException):
-            if len(indices) > 1 and not isinstance(part, RewardContext) and _may_be_one(scorer, verdicts):
+            # The error of a batch may be about one of its attempts, unless the service is down.
+            one_by_one = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
+            if len(indices) > 1 and not isinstance(part, RewardContext) and one_by_one:
                 waiting = [((at,), [item]) for at, item in zip(indices, part, strict=True)]
                 continue
             verdicts = (failed(scorer.rewarder_id, verdicts),) * len(indices)
@@ -106,11 +108,6 @@ def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
     if scorer.scope == "batch":
         return matched(scorer.rewarder_id, part, _awaited(scorer.call(part), limit_s))
     return (as_verdict(scorer.rewarder_id, _awaited(scorer.call(part[0]), limit_s)),)
-
-
-def _may_be_one(scorer: Scorer, error: BaseException) -> bool:
-    """Return whether the error of a batch may be about one of its attempts."""
-    return not scorer.together and not isinstance(error, GraderUnavailable | RewarderTimeout)
 
 
 async def _concurrently(scorer: Scorer, items: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
@@ -319,27 +316,18 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
         one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
         if not one_for_all and known.keys() & named.keys():
             foreign = (each for each in given if key(each) not in known and each != _NAMELESS)
-            return _by_name(
-                name, [*map(key, wanted)], [*map(key, given)], verdicts, _missing(name, next(foreign, None))
-            )
-    named_one = next((each for each in given if each != _NAMELESS), None)
-    if strict and named_one is not None:
-        return (_missing(name, named_one),) * len(inputs)
+            missing, found = _missing(name, next(foreign, None)), dict[Hashable, list[Verdict]]()
+            for each, verdict in zip(given, verdicts, strict=True):
+                found.setdefault(key(each), []).append(verdict)
+            for one, count in known.items():
+                own = found.get(one, [])
+                if len(own) > count and len(set(own)) > 1:
+                    own = [Abstained(name, "returned two different results for it")] * count
+                found[one] = [*own[:count], *[missing] * (count - len(own))]
+            return tuple(found[key(each)].pop(0) for each in wanted)
+    if strict and (named_ones := [each for each in given if each != _NAMELESS]):
+        return (_missing(name, named_ones[0]),) * len(inputs)
     return (*verdicts[: len(inputs)], *[_missing(name, None)] * (len(inputs) - len(verdicts)))
-
-
-def _by_name(
-    name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], verdicts: Sequence[Verdict], missing: Abstained
-) -> Verdicts:
-    found: dict[Hashable, list[Verdict]] = {}
-    for each, verdict in zip(given, verdicts, strict=True):
-        found.setdefault(each, []).append(verdict)
-    for each, count in Counter(wanted).items():
-        own = found.get(each, [])
-        if len(own) > count and len(set(own)) > 1:
-            own = [Abstained(name, "returned two different results for it")] * count
-        found[each] = [*own[:count], *[missing] * (count - len(own))]
-    return tuple(found[each].pop(0) for each in wanted)
 
 
 def _missing(name: str, foreign: _Name | None) -> Abstained:

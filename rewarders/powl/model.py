@@ -137,7 +137,7 @@ class Silent(_Leaf):
     """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
@@ -147,10 +147,10 @@ class Operator:
     """
 
     kind: OperatorKind
-    children: tuple[Model, ...]
+    children: tuple[Model, ...] = field(repr=False)
     order: frozenset[tuple[int, int]] = frozenset()
     id: str | None = field(default=None, kw_only=True)
-    depth: int = field(init=False)
+    depth: int = field(init=False, repr=False)
     """Nested operators, including this one."""
     size: int = field(init=False)
     """Nodes of this tree."""
@@ -182,9 +182,6 @@ class Operator:
 
     def __hash__(self) -> int:
         return hash(_flat(self))
-
-    def __repr__(self) -> str:
-        return f"Operator({self.kind}, {self.size} nodes, labels {labels_of(self)[:4]!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Sequence[_Flat]]]:
         return _rebuilt, (_flat(self, ids=True),)
@@ -420,29 +417,25 @@ class Validation:
 def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> Validation:
     """Return all errors and warnings of a model.
 
-    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``. Warnings: a repeated id; a label
-    that is repeated, or differs from another only in case and white space; an operator around a single child; a
-    PARTIAL_ORDER of several children without pairs.
+    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``. Warnings: a repeated id; a
+    repeated label; an operator around a single child.
     """
     every = [*sites(model)]
     ids, labels = Counter(site.id for site in every), Counter(labels_of(model))
     allowed = None if allowed_labels is None else frozenset(allowed_labels)
-    spellings: dict[str, list[str]] = {}
-    for label in sorted(labels):
-        spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
-    alike = {label: group for group in spellings.values() for label in group}
 
     def doubts(site: Site) -> Iterator[_Doubt]:
-        yield from _doubts_of_place(site, ids[site.id])
-        if isinstance(site.node, Activity):
-            label = site.node.label
-            if allowed is not None and label not in allowed:
-                yield "error", "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
-            if labels[label] > 1:
-                yield "warning", "repeated-label", f"{label!r} is there {labels[label]} times"
-            if len(alike[label]) > 1:
-                other = alike[label][alike[label][0] == label]
-                yield "warning", "similar-label", f"{label!r} is another activity than {other!r}"
+        label = site.node.label if isinstance(site.node, Activity) else None
+        if site.id in site.above:
+            yield "error", "ancestor-id", f"a node above has the id {site.id!r} too"
+        elif ids[site.id] > 1:
+            yield "warning", "repeated-id", f"the id {site.id!r} is given {ids[site.id]} times"
+        if len(site.node.children) == 1:
+            yield "warning", "single-child", "an operator around a single child does nothing"
+        if label is not None and allowed is not None and label not in allowed:
+            yield "error", "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
+        if label is not None and labels[label] > 1:
+            yield "warning", "repeated-label", f"{label!r} is there {labels[label]} times"
 
     findings = [
         Finding(code, message, site.pointer, site.id, severity)
@@ -453,15 +446,3 @@ def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> 
         reason = "the model has no activity, only silent steps"
         findings.insert(0, Finding("no-activity", reason, "", every[0].id, "error"))
     return Validation(tuple(findings))
-
-
-def _doubts_of_place(site: Site, count: int) -> Iterator[_Doubt]:
-    node = site.node
-    if site.id in site.above:
-        yield "error", "ancestor-id", f"a node above has the id {site.id!r} too"
-    elif count > 1:
-        yield "warning", "repeated-id", f"the id {site.id!r} is given {count} times"
-    if isinstance(node, Operator) and len(node.children) == 1:
-        yield "warning", "single-child", f"{node.kind} around a single child does nothing"
-    elif isinstance(node, Operator) and node.kind == "PARTIAL_ORDER" and not node.order:
-        yield "warning", "nothing-ordered", "PARTIAL_ORDER orders nothing: that is PARALLEL"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, pairwise
+from reprlib import repr as brief_repr
 from typing import Any, Final, NamedTuple, NoReturn
 
 from tfgrpo.rewarders.powl.model import (
@@ -479,11 +480,11 @@ def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
 
 def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:
     if not isinstance(value, Mapping):
-        raise PowlError(f"expected an object, found {_named(value)}")
+        raise PowlError(f"expected an object, found {brief_repr(value)}")
     kind = value.get("type")
     if kind not in ("ACTIVITY", "SILENT", *OPERATORS):
         accepted = ", ".join(("ACTIVITY", "SILENT", *OPERATORS))
-        raise PowlError(f"expected one of {accepted}, found {_named(kind)}", pointer="/type")
+        raise PowlError(f"expected one of {accepted}, found {brief_repr(kind)}", pointer="/type")
     if next(numbers) > MAX_NODES:
         raise PowlError(f"the model has more than {MAX_NODES:,} nodes")
     identity = path if value.get("id") is None else _text(value, "id")
@@ -492,7 +493,7 @@ def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:
             raise PowlError(f"the model has more than {MAX_DEPTH} levels")
         listed, order, children = value.get("children"), _order(value.get("order")), []
         if not isinstance(listed, list | tuple):
-            raise PowlError(f"expected a list of children, found {_named(listed)}", pointer="/children")
+            raise PowlError(f"expected a list of children, found {brief_repr(listed)}", pointer="/children")
         for index, child in enumerate(listed):
             children.append(_child(child, f"/children/{index}", f"{path}.{index}", numbers))
         return Operator(kind, tuple(children), order, id=identity)
@@ -504,7 +505,7 @@ def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:
 
 def _order(value: Any) -> frozenset[tuple[int, int]]:
     if not isinstance(value, list | tuple | None):
-        raise PowlError(f"expected a list of pairs, found {_named(value)}", pointer="/order")
+        raise PowlError(f"expected a list of pairs, found {brief_repr(value)}", pointer="/order")
     for index, pair in enumerate(value or ()):
         # Not ``isinstance``: true is an int in Python.
         if not isinstance(pair, list | tuple) or [*map(type, pair)] != [int, int]:
@@ -515,14 +516,5 @@ def _order(value: Any) -> frozenset[tuple[int, int]]:
 def _text(node: Mapping[str, Any], name: str) -> str:
     value = node.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise PowlError(f"expected text that is not blank, found {_named(value)}", pointer=f"/{name}")
+        raise PowlError(f"expected text that is not blank, found {brief_repr(value)}", pointer=f"/{name}")
     return value
-
-
-def _named(value: Any) -> str:
-    if isinstance(value, str):
-        return shortened(value)
-    if isinstance(value, int | float):
-        return json.dumps(value) if abs(value) < 1e15 else "a large number"
-    kinds = {"a list": list | tuple, "an object": Mapping, "nothing": type(None)}
-    return next((name for name, kind in kinds.items() if isinstance(value, kind)), "no JSON value")

@@ -170,7 +170,7 @@ def test_nodes_are_walked_from_the_root_and_from_left_to_right():
     assert "".join(type(node).__name__[0] for node in walk(model)) == "OOASAA"
     assert labels_of(model) == ("a", "b", "a")
     assert (A.depth, A.size) == (0, 1)
-    assert repr(model) == "Operator(SEQUENCE, 6 nodes, labels ('a', 'b', 'a'))"
+    assert repr(model) == "Operator(kind='SEQUENCE', order=frozenset(), id=None, size=6)"
     assert (repr(Activity("a", id="x")), repr(Silent(id="y"))) == ("Activity(label='a')", "Silent()")
 
 
