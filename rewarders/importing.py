@@ -114,7 +114,9 @@ def handed_over() -> Iterator[Callable[[object], str]]:
         _HANDED_OVER.append(own)
 
     def name_of(value: object) -> str:
-        name = _qualified(value)
+        called = getattr(value, "__qualname__", None)
+        owner = type(value) if called is None else value
+        name = f"{owner.__module__}:{called or f'{type(value).__qualname__}()'}"
         if _is_importable(name, value):
             return name
         with _LOCK:
@@ -134,12 +136,6 @@ def handed_over() -> Iterator[Callable[[object], str]]:
 def is_handed_over(name: str) -> bool:
     """Return whether a name holds in this process only."""
     return name in ChainMap(*_HANDED_OVER)
-
-
-def _qualified(value: object) -> str:
-    own = getattr(value, "__qualname__", None)
-    owner = type(value) if own is None else value
-    return f"{owner.__module__}:{own or f'{type(value).__qualname__}()'}"
 
 
 def _is_importable(name: str, value: object) -> bool:

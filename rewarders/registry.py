@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -184,10 +184,6 @@ def scorer_of(source: Source) -> Scorer:
     return made
 
 
-def _source(name: str, options: Mapping[str, Any], folder: Path | None = None, entry: str = "") -> Source:
-    return Source(name, dict(options), str(folder or Path.cwd()), entry)
-
-
 def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
     """Return a built-in scorer. Its module is loaded only now: a worker starts three times as fast without pydantic."""
     traits, rest = _TABLE[name], dict(options)
@@ -207,7 +203,7 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
     return replace(
         scorer,
         place=place,
-        source=_source(name, options) if place == "process" else None,
+        source=Source(name, dict(options), str(Path.cwd())) if place == "process" else None,
         second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
         cpu_s=traits.cpu_s,
@@ -228,7 +224,7 @@ def _from_python(
         made = replace(made, rewarder_id=own)  # though the object has a name, too
     # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
     isolated = made.place != "loop" and not is_handed_over(name)
-    source = _source(name, options, folder, entry) if isolated else None
+    source = Source(name, dict(options), str(folder or Path.cwd()), entry) if isolated else None
     place: Place = "loop" if made.place == "loop" else "process" if isolated else "thread"
     return replace(made, place=place, source=source)
 
@@ -254,7 +250,15 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
         return _of_object(name, found, where)
     if not callable(found):
         raise PipelineError.one(where, "nothing" if found is None else f"a {type(found).__name__}", _ACCEPTED)
-    return _of_function(name, found, options, where, key)
+    try:
+        if options:
+            refuse_unknown(found, options, f"{where}{key}")
+        call, scope = bound(found, options)
+        score_range = declared_range(found)
+        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=found)
+    except ValueError as error:  # a plain one for a callable of which Python knows no signature
+        given = error.given if isinstance(error, OptionError) else str(error)
+        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:
@@ -306,13 +310,12 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
         (verdict,) = pool.perform([TRIAL], TRIAL_S)
     finally:
         pool.close()
-    if not isinstance(verdict, Abstained):
-        return
-    if verdict.reason.endswith((REJECTS, *_NO_GRADER)) or verdict.reason.startswith("SystemExit"):
-        raise PipelineError.one(where, f"{verdict.reason} (a call with a made-up item)", _RETURNS)
+    reason = verdict.reason if isinstance(verdict, Abstained) else ""
+    if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
+        accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
+        raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)
 
 
-_RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
 _ACCEPTED: Final = (
     f"a function of {SIGNATURES}; an object with score_one(item), grade_batch(inputs) or score(context), a class of such "
     "objects, or a factory of one"
@@ -321,15 +324,3 @@ _ACCEPTED: Final = (
 
 def _scores(found: object) -> bool:
     return any(callable(getattr(found, name, None)) for name in ("score_one", "grade_batch", "score"))
-
-
-def _of_function(name: str, function: Callable[..., Any], options: Mapping[str, Any], where: str, key: str) -> Scorer:
-    try:
-        if options:
-            refuse_unknown(function, options, f"{where}{key}")
-        call, scope = bound(function, options)
-        score_range = declared_range(function)
-        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=function)
-    except ValueError as error:  # a plain one for a callable of which Python knows no signature
-        given = error.given if isinstance(error, OptionError) else str(error)
-        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error

@@ -156,7 +156,10 @@ def read_score(text: str) -> Judgement[float]:
     members = [answer["score"] for answer in given]
     written = [_SCORE.fullmatch(f"score: {each.strip()}") if isinstance(each, str) else None for each in members]
     values = [_value_of(match) if match else _finite(each) for match, each in zip(written, members, strict=True)]
-    value = _agreed((_on_scale(value) for value in (*values, *map(_value_of, said))), "score")
+    value = _agreed((*values, *map(_value_of, said)), "score")
+    if not -_ROUNDING <= value <= 1.0 + _ROUNDING:
+        raise ValueError(f"the score {value:g} is outside the scale from 0 to 1")
+    value = min(max(value, 0.0), 1.0)
     if value == 1.0 and not any(match["of"] or match["percent"] for match in said):
         # A member other than score and reason may name another scale, as ``"max": 10`` does.
         others = [{name: each for name, each in answer.items() if name not in ("score", "reason")} for answer in given]
@@ -300,12 +303,6 @@ def _finite(given: object) -> float:
     if is_number(given, allow_nan=False):
         return float(cast("float", given))
     raise ValueError("no score in the reply that is a number")
-
-
-def _on_scale(value: float) -> float:
-    if not -_ROUNDING <= value <= 1.0 + _ROUNDING:
-        raise ValueError(f"the score {value:g} is outside the scale from 0 to 1")
-    return min(max(value, 0.0), 1.0)
 
 
 def _reason(given: list[dict[str, Any]]) -> str:

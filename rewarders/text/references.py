@@ -169,7 +169,9 @@ class JsonReference(Reference):
     @classmethod
     def of(cls, text: str) -> JsonReference | None:
         """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
-        value = _json(text.strip())
+        value: Any = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
         is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
         return cls(text, value) if isinstance(value, dict) or is_list else None
 
@@ -195,13 +197,6 @@ def _truths(value: Any) -> int:
     """Return how many truth values a JSON value has: to Python, true is 1."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, bool) + sum(map(_truths, inner))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, final_answer, metadata
+from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in, load_json
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
@@ -330,7 +331,7 @@ class JsonConforms(Options, ItemScorer):
 
     def _violation(self, item: GraderInput) -> str | None:
         validators = self.wanted(item)
-        text = _answer(item)
+        text = final_answer(item) or without_reasoning(item.completion)
         if text is None:
             return "no answer after the reasoning"
         try:
@@ -412,12 +413,3 @@ def _refuse_unresolvable(schema: Mapping[str, Any], draft: str) -> None:
                     f"the reference {reference!r:.{_LONGEST}} to what is not in it; nothing is fetched"
                 ) from None
         waiting += [(each, resolver.in_subresource(each)) for each in resource.subresources()]
-
-
-def _answer(item: GraderInput) -> str | None:
-    """Return the text after the reasoning; None when that does not end. Without reasoning it is the whole completion."""
-    answer = final_answer(item)
-    if answer is not None:
-        return answer
-    _, close, rest = item.completion.rpartition(CLOSE)
-    return rest if close else None if OPEN in item.completion else item.completion
