@@ -92,7 +92,9 @@ def perform(
         start()
         verdicts = caught(_verdicts, scorer, part, limit_s)
         if isinstance(verdicts, BaseException):
-            if len(indices) > 1 and not isinstance(part, RewardContext) and _may_be_one(scorer, verdicts):
+            # The error of a batch may be about one of its attempts, unless the service is down.
+            one_by_one = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
+            if len(indices) > 1 and not isinstance(part, RewardContext) and one_by_one:
                 waiting = [((at,), [item]) for at, item in zip(indices, part, strict=True)]
                 continue
             verdicts = (failed(scorer.rewarder_id, verdicts),) * len(indices)
@@ -101,17 +103,11 @@ def perform(
 
 
 def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
-    """Return the verdicts of one call of the scorer's code, and raise what it raises."""
     if isinstance(part, RewardContext):
         return group_verdicts(scorer.rewarder_id, _awaited(scorer.call(part), limit_s), size(part))
     if scorer.scope == "batch":
         return matched(scorer.rewarder_id, part, _awaited(scorer.call(part), limit_s))
     return (as_verdict(scorer.rewarder_id, _awaited(scorer.call(part[0]), limit_s)),)
-
-
-def _may_be_one(scorer: Scorer, error: BaseException) -> bool:
-    """Return whether the error of a batch may be about one of its attempts."""
-    return not scorer.together and not isinstance(error, GraderUnavailable | RewarderTimeout)
 
 
 async def _concurrently(scorer: Scorer, items: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
@@ -258,13 +254,11 @@ def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
 
 
 def _plain(value: object) -> object:
-    """Return a scalar of numpy as Python's."""
     item = unless_it_raises(None, getattr, value, "item", None)
     return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def _checked(name: str, verdict: RewardScore) -> Verdict:
-    """Return a score in the name of its scorer, with evidence in one line and details that are JSON."""
     score: object = verdict.score
     if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
         return Abstained(name, f"the score {_short(score)} {NO_NUMBER[1]}", broke=True)
@@ -322,28 +316,18 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
         one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
         if not one_for_all and known.keys() & named.keys():
             foreign = (each for each in given if key(each) not in known and each != _NAMELESS)
-            return _by_name(
-                name, [*map(key, wanted)], [*map(key, given)], verdicts, _missing(name, next(foreign, None))
-            )
-    named_one = next((each for each in given if each != _NAMELESS), None)
-    if strict and named_one is not None:
-        return (_missing(name, named_one),) * len(inputs)
+            missing, found = _missing(name, next(foreign, None)), dict[Hashable, list[Verdict]]()
+            for each, verdict in zip(given, verdicts, strict=True):
+                found.setdefault(key(each), []).append(verdict)
+            for one, count in known.items():
+                own = found.get(one, [])
+                if len(own) > count and len(set(own)) > 1:
+                    own = [Abstained(name, "returned two different results for it")] * count
+                found[one] = [*own[:count], *[missing] * (count - len(own))]
+            return tuple(found[key(each)].pop(0) for each in wanted)
+    if strict and (named_ones := [each for each in given if each != _NAMELESS]):
+        return (_missing(name, named_ones[0]),) * len(inputs)
     return (*verdicts[: len(inputs)], *[_missing(name, None)] * (len(inputs) - len(verdicts)))
-
-
-def _by_name(
-    name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], verdicts: Sequence[Verdict], missing: Abstained
-) -> Verdicts:
-    """Return the verdicts under the wanted names, in their order."""
-    found: dict[Hashable, list[Verdict]] = {}
-    for each, verdict in zip(given, verdicts, strict=True):
-        found.setdefault(each, []).append(verdict)
-    for each, count in Counter(wanted).items():
-        own = found.get(each, [])
-        if len(own) > count and len(set(own)) > 1:
-            own = [Abstained(name, "returned two different results for it")] * count
-        found[each] = [*own[:count], *[missing] * (count - len(own))]
-    return tuple(found[each].pop(0) for each in wanted)
 
 
 def _missing(name: str, foreign: _Name | None) -> Abstained:
@@ -357,7 +341,6 @@ def _missing(name: str, foreign: _Name | None) -> Abstained:
 
 
 def _name_of(holder: object) -> _Name:
-    """Return ``sample_id`` and ``completion_index`` of an input or a result, each None where it has none."""
     read = holder.get if isinstance(holder, Mapping) else partial(unless_it_raises, None, getattr, holder)
     sample, index = (read(name, None) for name in ("sample_id", "completion_index"))
     return tuple(each if isinstance(each, str | int | float) and each != "" else None for each in (sample, index))  # type: ignore[return-value]

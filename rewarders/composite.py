@@ -129,13 +129,11 @@ class Composite:
 
     def judge_loads(self, group_size: int) -> Sequence[Any]:
         """Return the load of the judges among its members for one group."""
-        loads = [(member, list(judge_loads(member, group_size))) for member in self.members]
-        gated = bool(self.gates)
         # Gates may close on everything.
         return [
-            replace(load, calls_low=0) if gated and member not in self.gates else load
-            for member, found in loads
-            for load in found
+            replace(load, calls_low=0) if self.gates and member not in self.gates else load
+            for member in self.members
+            for load in judge_loads(member, group_size)
         ]
 
     def opening(self, gates: Sequence[Verdict]) -> float | Abstained:
@@ -172,7 +170,7 @@ class Composite:
         if lost and self.on_abstain == "fail":
             reason = f"{lost[0].rewarder_id} abstained: {lost[0].reason}"
             return Abstained(self.rewarder_id, reason, lost[0].broke, lost[0].late)
-        scored = [(weight, _score(verdict)) for weight, verdict in zip(weights, parts, strict=True)]
+        scored = zip(weights, map(_score, parts), strict=True)
         kept = [(weight, score or 0.0) for weight, score in scored if score is not None or self.on_abstain == "zero"]
         if not kept:
             return Abstained(self.rewarder_id, "every part abstained", any(verdict.broke for verdict in lost))
@@ -197,8 +195,7 @@ class Composite:
         scores = [verdict.score for verdict in verdicts if isinstance(verdict, RewardScore)]
         if len(scores) < len(verdicts):
             return None
-        whole = math.fsum(part.weight for part in self.parts)
-        gates = len(self.gates)
+        gates, whole = len(self.gates), math.fsum(part.weight for part in self.parts)
         reward = sum(part.weight / whole * score for part, score in zip(self.parts, scores[gates:], strict=True))
         reward = math.prod(scores[:gates], start=reward)
         return reward if abs(reward) <= MAX_SCORE else None
@@ -289,25 +286,21 @@ def repeated_ids(scorers: Iterable[AnyScorer]) -> list[tuple[str, str]]:
 
 
 def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: str) -> Sequence[tuple[str, str]]:
-    """Return the problems of a composite of these members, each with what is accepted instead."""
     weights = [part.weight for part in parts]
     members = [*gates, *(part.scorer for part in parts)]
-    ranking = [member.rewarder_id for member in members if member.ranks]
-    faults = []
-    if not any(weights):
-        faults.append(("no part has a weight above 0", "at least one that has"))
-    elif not math.isfinite(sum(weights)):
-        faults.append((f"weights are {weights}, which sum to infinity", "smaller weights"))
-    if any(part.timeout_s is not None for part in parts):
-        faults.append(("a part with a time limit", "one for the composite, which holds for each of its members"))
-    if on_abstain not in get_args(OnAbstain):
-        faults.append((f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
-    faults += repeated_ids(members)
-    if ranking:
-        faults.append(
-            (f"{', '.join(ranking)} ranks totals, which only the pipeline has", "rewarders that score outputs")
-        )
-    return faults
+    ranking = ", ".join(member.rewarder_id for member in members if member.ranks)
+    checks: list[tuple[object, str, str]] = [
+        (not any(weights), "no part has a weight above 0", "at least one that has"),
+        (math.isinf(sum(weights)), f"weights are {weights}, which sum to infinity", "smaller weights"),
+        (
+            any(part.timeout_s is not None for part in parts),
+            "a part with a time limit",
+            "one for the composite, which holds for each of its members",
+        ),
+        (on_abstain not in get_args(OnAbstain), f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))),
+        (ranking, f"{ranking} ranks totals, which only the pipeline has", "rewarders that score outputs"),
+    ]
+    return [(given, accepted) for wrong, given, accepted in checks if wrong] + repeated_ids(members)
 
 
 def _score(verdict: Verdict) -> float | None:
@@ -320,7 +313,6 @@ def _shown(verdict: Verdict) -> str:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    """Return a member's verdict as a row of the record."""
     if isinstance(verdict, Abstained):
         return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
     return {

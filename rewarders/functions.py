@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.scorer import GraderInput, Scope
@@ -90,42 +90,33 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
         return columns["_roles"].get(role, default)
 
 
-class _Parameter(NamedTuple):
-    name: str
-    role: Role
-    by_position: bool = False
+def _columns_of(item: GraderInput) -> tuple[str, Any, dict[Any, Any]]:
+    record = item.record if isinstance(item.record, Mapping) else {}
+    answer, held = record.get("answer"), record.get("metadata")
+    metadata = dict(held) if isinstance(held, Mapping) else {}
+    return str(record.get("prompt") or ""), "" if answer is None else answer, metadata
 
-    def value(self, item: GraderInput) -> Any:
-        """Return the argument for one attempt."""
+
+def _argument(item: GraderInput, name: str, role: Role) -> Any:
+    prompt, reference, metadata = _columns_of(item)
+    if role == "output":
+        output = item.completion
+        return Columns(output, output=output, reference=output) if name in _VIEWED else output
+    if role == "item" or name in _VIEWED:
         record = item.record if isinstance(item.record, Mapping) else {}
-        held, answer, prompt = record.get("metadata"), record.get("answer"), str(record.get("prompt") or "")
-        metadata = dict(held) if isinstance(held, Mapping) else {}
-        reference = "" if answer is None else answer  # text as it is, of several accepted ones the list
-        if self.role == "output":
-            viewed = self.name in _VIEWED
-            return (
-                Columns(item.completion, output=item.completion, reference=item.completion)
-                if viewed
-                else item.completion
-            )
-        if self.role == "item" or self.name in _VIEWED:
-            columns = {**record, **metadata, "id": item.sample_id, "metadata": metadata}
-            columns.pop("prompt", None)
-            return Columns(
-                prompt if self.role == "item" else str(reference), columns, prompt=prompt, reference=reference
-            )
-        own = metadata.get(self.name)
-        values: dict[Role, Any] = {
-            "reference": reference,
-            "prompt": prompt,
-            "metadata": dict(own) if isinstance(own, Mapping) else metadata,
-            "source": metadata.get(self.name, item.sample_id),
-            "tokens": item.completion_tokens,
-        }
-        return values.get(self.role)
-
-
-_COLUMNS: Final[Mapping[str, Role]] = {"prompt": "prompt", "answer": "reference"}
+        columns = {**record, **metadata, "id": item.sample_id, "metadata": metadata}
+        columns.pop("prompt", None)
+        text = prompt if role == "item" else str(reference)
+        return Columns(text, columns, prompt=prompt, reference=reference)
+    own = metadata.get(name)
+    values: dict[Role, Any] = {
+        "reference": reference,
+        "prompt": prompt,
+        "metadata": dict(own) if isinstance(own, Mapping) else metadata,
+        "source": metadata.get(name, item.sample_id),
+        "tokens": item.completion_tokens,
+    }
+    return values.get(role)
 
 
 def bound(
@@ -137,9 +128,8 @@ def bound(
     """
     signature = inspect.signature(function)
     filled = partial(function, **options) if options else function
-    declared = [
-        each for each in signature.parameters.values() if each.kind not in _VARIADIC and each.name not in options
-    ]
+    every = signature.parameters.values()
+    declared = [each for each in every if each.kind not in _VARIADIC and each.name not in options]
     required = [each for each in declared if each.default is each.empty]
     by_context = [each.name for each in required] == ["context"]
     for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
@@ -149,22 +139,19 @@ def bound(
         by_name = required[0].kind is inspect.Parameter.KEYWORD_ONLY
         call_one = (lambda given: filled(**{required[0].name: given})) if by_name else filled
         return call_one, "group" if by_context else "item"
-    parameters = _parameters(signature, declared)
-    more = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
-    defaults = [each for each in declared if each.default is not each.empty and each.default is not None]
-    own = {*options, *(each.name for each in defaults)}
-
-    def arguments(item: GraderInput) -> tuple[list[Any], dict[str, Any]]:
-        # Further keywords are the columns of the item, as TRL and verifiers pass them.
-        columns = dict(_Parameter("", "metadata").value(item)) if more else {}
-        columns |= {name: _Parameter(name, role).value(item) for name, role in _COLUMNS.items() if more}
-        keywords = {name: value for name, value in columns.items() if name not in own}
-        keywords |= {each.name: each.value(item) for each in parameters}
-        return [keywords.pop(each.name) for each in parameters if each.by_position], keywords
+    roles = _roles(signature, declared)
+    by_position = [each.name for each in declared if each.kind is each.POSITIONAL_ONLY and each.name in roles]
+    more = any(each.kind is each.VAR_KEYWORD for each in every)
+    own = {*options, *(each.name for each in declared if each.default is not each.empty and each.default is not None)}
 
     def call_plain(item: GraderInput) -> Any:
-        args, kwargs = arguments(item)
-        return filled(*args, **kwargs)
+        keywords: dict[Any, Any] = {}
+        if more:  # further keywords are the columns of the item, as TRL and verifiers pass them
+            prompt, reference, metadata = _columns_of(item)
+            columns = {**metadata, "prompt": prompt, "answer": reference}
+            keywords = {name: value for name, value in columns.items() if name not in own}
+        keywords |= {name: _argument(item, name, role) for name, role in roles.items()}
+        return filled(*[keywords.pop(name) for name in by_position], **keywords)
 
     async def call_async(item: GraderInput) -> Any:
         return await call_plain(item)
@@ -172,8 +159,7 @@ def bound(
     return (call_async if is_async(function) else call_plain), "item"
 
 
-def _parameters(signature: inspect.Signature, declared: list[inspect.Parameter]) -> tuple[_Parameter, ...]:
-    """Return the parameters that get an argument, in order. Raises ``OptionError``."""
+def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> dict[str, Role]:
     required = [each for each in declared if each.default is each.empty]
     named = {each.name: _role(each.name) for each in required}
     unknown = [name for name, role in named.items() if role is None]
@@ -193,32 +179,30 @@ def _parameters(signature: inspect.Signature, declared: list[inspect.Parameter])
     if [*map(bare_name, chosen)] == ["text"] and len(declared) == len(signature.parameters):
         # Any function of one text, such as ``textwrap.dedent``, would pass for a scorer.
         raise OptionError(f"a function of {signature}, which takes nothing but a text", SIGNATURES)
-    return tuple(
-        _Parameter(each.name, chosen[each.name], each.kind is each.POSITIONAL_ONLY)
-        for each in declared
-        if each.name in chosen
-    )
+    return {each.name: chosen[each.name] for each in declared if each.name in chosen}
 
 
 def _role(name: str) -> _Role | None:
-    """Return what a parameter is bound to by its name; None for an unknown one."""
     bare = bare_name(name)
     return "either" if bare in EITHER else _ROLES.get(bare) or ("nothing" if name.startswith("_") else None)
 
 
 def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[str, Role]:
-    """Return the roles with ``answer`` and ``solution`` decided. Raises ``OptionError`` when one is missing or there twice."""
+    """Return the roles with ``answer`` and ``solution`` decided. Raise ``OptionError`` when one is missing or there twice."""
     taken = set(roles.values())
-    if "either" in taken and not taken & {"output", "reference"}:
-        raise OptionError(f"a function of {signature}, which does not say what the output is", SIGNATURES)
     other: Role = "reference" if "output" in taken else "output"
     chosen = {name: other if role == "either" else role for name, role in roles.items()}
-    for role in ("output", "reference"):
-        named = [name for name, each in chosen.items() if each == role]
-        if len(named) > 1:
-            raise OptionError(f"a function of {signature}, where {' and '.join(named)} are both the {role}", SIGNATURES)
-    if "output" not in chosen.values() or "context" in chosen.values():
-        raise OptionError(f"a function of {signature}, which takes no output", SIGNATURES)
+    outputs, references = ([name for name, each in chosen.items() if each == role] for role in ("output", "reference"))
+    fault = ""
+    if "either" in taken and not taken & {"output", "reference"}:
+        fault = "which does not say what the output is"
+    elif len(outputs) > 1 or len(references) > 1:
+        twice, role = (outputs, "output") if len(outputs) > 1 else (references, "reference")
+        fault = f"where {' and '.join(twice)} are both the {role}"
+    elif not outputs or "context" in taken:
+        fault = "which takes no output"
+    if fault:
+        raise OptionError(f"a function of {signature}, {fault}", SIGNATURES)
     return chosen
 
 

@@ -30,13 +30,15 @@ from tfgrpo.rewarders.scorer import (
     references,
 )
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
-from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
     ExactReference,
     FormulaReference,
+    Kind,
     NumberReference,
+    decimal_mark,
+    read_column,
     read_reference,
 )
 from tfgrpo.rewarders.text.words import (
@@ -201,6 +203,7 @@ class GroundTruth(Options, Comparing):
         """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError(NO_REFERENCE)
+        # By way of the text, which makes the tolerance 0.1 one tenth exactly.
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything

@@ -5,15 +5,12 @@ A function of a script or notebook has no name that can be imported; ``handed_ov
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import os
 import re
-import signal
 import sys
 import threading
-import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +19,7 @@ from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.stores.errors import PipelineError, Problem
@@ -30,8 +27,6 @@ from tfgrpo.stores.errors import PipelineError, Problem
 PACKAGE: Final = "kolibrify"
 _NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", f"{PACKAGE}.rl_dataserver.graders")
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
-LOAD_S: Final = 120.0
-"""Most seconds for a file or module to load."""
 _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
 _HANDED_OVER: Final[list[dict[str, object]]] = []
@@ -57,8 +52,13 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
     module_name, _, attribute = name.rpartition(":")
     if _is_file(module_name):
         return _of_file(name, where, folder or Path.cwd(), entry)
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
     try:
-        found: object = attrgetter(attribute)(_imported(module_name))
+        with _RUNNING, kolibrify_names():
+            module = importlib.import_module(module_name)
+        found: object = attrgetter(attribute)(module)
     except (Exception, SystemExit) as error:
         raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     return found
@@ -114,7 +114,9 @@ def handed_over() -> Iterator[Callable[[object], str]]:
         _HANDED_OVER.append(own)
 
     def name_of(value: object) -> str:
-        name = _qualified(value)
+        called = getattr(value, "__qualname__", None)
+        owner = type(value) if called is None else value
+        name = f"{owner.__module__}:{called or f'{type(value).__qualname__}()'}"
         if _is_importable(name, value):
             return name
         with _LOCK:
@@ -136,12 +138,6 @@ def is_handed_over(name: str) -> bool:
     return name in ChainMap(*_HANDED_OVER)
 
 
-def _qualified(value: object) -> str:
-    own = getattr(value, "__qualname__", None)
-    owner = type(value) if own is None else value
-    return f"{owner.__module__}:{own or f'{type(value).__qualname__}()'}"
-
-
 def _is_importable(name: str, value: object) -> bool:
     if _is_of_a_script(name):
         return False
@@ -159,14 +155,6 @@ def _is_of_a_script(name: str) -> bool:
 
 def _is_file(module_name: str) -> bool:
     return module_name.endswith(".py") or "/" in module_name or os.sep in module_name
-
-
-def _imported(module_name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
-    with _RUNNING, kolibrify_names(), _in_time():
-        return importlib.import_module(module_name)
 
 
 def _problem(error: BaseException, where: str, accepted: str) -> Problem:
@@ -191,62 +179,30 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
         # Last, so that a sibling never takes the place of an installed module; for good, because functions import late.
         sys.path.append(str(file.parent))
     try:
-        with kolibrify_names(), _in_time():
+        with kolibrify_names():
             spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(module_name, None)  # also after Ctrl-C: the next load must not find half a module
         if is_ctrl_c(error):
             raise
         raise PipelineError([_problem(error, where, f"a file that can be run: {file.name}")]) from error
-    if foreign := sorted({*_foreign_siblings(file)}):
+    if foreign := _foreign_sibling(file):
         sys.modules.pop(module_name, None)
         accepted = "modules next to it whose names differ from those next to other loaded files"
-        raise PipelineError(
-            [Problem(where, f"an import of {name}, found in {origin}", accepted) for name, origin in foreign]
-        )
+        raise PipelineError.one(where, f"an import of {foreign}", accepted)
     return module
 
 
-def _foreign_siblings(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield imports that should be siblings of the file, and are from the folder of another loaded file, searched before."""
-    loaded = [module for name, module in [*sys.modules.items()] if name.startswith(_FILES)]
-    others = {Path(module.__file__).parent for module in loaded if module.__file__} - {file.parent}
-    if file.suffix != ".py" or not others:
-        return
-    siblings = {each.stem for each in file.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()}
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        for name in siblings.intersection(each.partition(".")[0] for each in names):
-            origin = getattr(sys.modules.get(name), "__file__", None)
-            if origin and others & {*Path(origin).resolve().parents[:2]}:
-                yield name, origin
-
-
-@contextmanager
-def _in_time() -> Iterator[None]:
-    """Raise ``TimeoutError`` after ``LOAD_S`` within a block: a script that starts when it is imported may never end.
-
-    Only where signals arrive, which is in the main thread.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def end(*_: object) -> NoReturn:
-        raise TimeoutError(f"it did not end within {LOAD_S:g} s; it must start nothing when it is imported")
-
-    began = time.monotonic()
-    handler = signal.signal(signal.SIGALRM, end)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, LOAD_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-        if left:  # a timer of the caller's
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+def _foreign_sibling(file: Path) -> str | None:
+    """Return an import that should be a sibling of the file, and is from the folder of another loaded file; None for none."""
+    loaded = [module.__file__ for name, module in [*sys.modules.items()] if name.startswith(_FILES)]
+    others = {Path(origin).parent for origin in loaded if origin} - {file.parent}
+    imported = {*re.findall(rb"^\s*(?:from|import)\s+(\w+)", file.read_bytes(), re.MULTILINE)} if others else set()
+    for name in {each.stem for each in file.parent.iterdir() if each.stem.encode() in imported}:
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if origin and others & {*Path(origin).resolve().parents[:2]}:
+            return f"{name}, found in {origin}"
+    return None
 
 
 @contextmanager

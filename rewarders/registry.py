@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast, get_args
+from typing import Any, Final, NamedTuple, cast
 
 from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
@@ -21,7 +21,6 @@ from tfgrpo.rewarders.scorer import (
     Abstained,
     GraderInput,
     ItemScorer,
-    Parse,
     Place,
     Scorer,
     Source,
@@ -29,7 +28,7 @@ from tfgrpo.rewarders.scorer import (
 )
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.rewarders.workers import WorkerPool
-from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+from tfgrpo.stores.errors import OptionError, PipelineError
 from tfgrpo.stores.text import bare_name, suggested
 
 
@@ -41,8 +40,6 @@ class _BuiltIn(NamedTuple):
     needs_answer: bool = False
     place: Place = "inline"
     cpu_s: float | None = None
-    parses: bool = True
-    """Takes the option ``parse``. False: it cuts reasoning itself."""
     limit_s: float | None = None
     """Most seconds of one call; None: the runner's."""
 
@@ -50,44 +47,42 @@ class _BuiltIn(NamedTuple):
 _BUILTIN: Final = "graders.builtin"
 _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "category_match": _BuiltIn(f"{_BUILTIN}.answers", "CategoryMatch", needs_answer=True),
-    "choice": _BuiltIn(f"{_BUILTIN}.answers", "Choice", needs_answer=True, parses=False),
-    "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
+    "choice": _BuiltIn(f"{_BUILTIN}.answers", "Choice", needs_answer=True),
+    "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0),
     "completion_length_cap": _BuiltIn(f"{_BUILTIN}.formats", "CompletionLengthCap"),
-    "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost", parses=False),
-    "em": _BuiltIn(f"{_BUILTIN}.texts", "ExactMatch", needs_answer=True, parses=False),
-    "exact": _BuiltIn(f"{_BUILTIN}.texts", "Exact", needs_answer=True, parses=False),
-    "f1": _BuiltIn(f"{_BUILTIN}.texts", "F1", needs_answer=True, parses=False),
-    "gt with formulas": _BuiltIn(
-        f"{_BUILTIN}.math_verify", "GroundTruthOfFormulas", place="process", cpu_s=4.0, parses=False
-    ),
-    "gt": _BuiltIn("gt", "GroundTruth", needs_answer=True, parses=False),
-    "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process", parses=False),
-    "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True, parses=False),
-    "json_conforms": _BuiltIn(f"{_BUILTIN}.json_conforms", "JsonConforms", place="process"),
+    "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost"),
+    "em": _BuiltIn(f"{_BUILTIN}.texts", "ExactMatch", needs_answer=True),
+    "exact": _BuiltIn(f"{_BUILTIN}.texts", "Exact", needs_answer=True),
+    "f1": _BuiltIn(f"{_BUILTIN}.texts", "F1", needs_answer=True),
+    "gt with formulas": _BuiltIn(f"{_BUILTIN}.math_verify", "GroundTruthOfFormulas", place="process", cpu_s=4.0),
+    "gt": _BuiltIn("gt", "GroundTruth", needs_answer=True),
+    "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process"),
+    "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True),
+    "json_conforms": _BuiltIn(f"{_BUILTIN}.formats", "JsonConforms", place="process"),
     "json_schema": _BuiltIn(f"{_BUILTIN}.formats", "JsonSchema"),
     "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
-    "judge": _BuiltIn("judge.judge", "judge", parses=False),
+    "judge": _BuiltIn("judge.judge", "judge"),
     "label_match": _BuiltIn(f"{_BUILTIN}.answers", "LabelMatch", needs_answer=True),
-    "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency", parses=False),
+    "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency"),
     "latex_only": _BuiltIn(f"{_BUILTIN}.formats", "LatexOnly"),
     "math-verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
     "math_exact": _BuiltIn(f"{_BUILTIN}.answers", "MathExact", needs_answer=True),
     "math_verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
     "number_match": _BuiltIn(f"{_BUILTIN}.answers", "NumberMatch", needs_answer=True),
     "number_only": _BuiltIn(f"{_BUILTIN}.answers", "NumberOnly"),
-    "powl_equal": _BuiltIn("powl.scoring", "PowlEqual", place="process", parses=False),
-    "powl_footprint": _BuiltIn("powl.scoring", "PowlFootprint", place="process", parses=False),
-    "powl_group_consensus": _BuiltIn("powl.scoring", "PowlGroupConsensus", place="process", parses=False),
-    "powl_self_consistency": _BuiltIn("powl.scoring", "PowlSelfConsistency", place="process", parses=False),
-    "powl_valid": _BuiltIn("powl.scoring", "PowlValid", place="process", parses=False),
+    "powl_equal": _BuiltIn("powl.scoring", "PowlEqual", place="process"),
+    "powl_footprint": _BuiltIn("powl.scoring", "PowlFootprint", place="process"),
+    "powl_group_consensus": _BuiltIn("powl.scoring", "PowlGroupConsensus", place="process"),
+    "powl_self_consistency": _BuiltIn("powl.scoring", "PowlSelfConsistency", place="process"),
+    "powl_valid": _BuiltIn("powl.scoring", "PowlValid", place="process"),
     "reasoning_format": _BuiltIn(f"{_BUILTIN}.formats", "ReasoningFormat"),
-    "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex", parses=False),
-    "relative": _BuiltIn("judge.relative", "relative", parses=False),
+    "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex"),
+    "relative": _BuiltIn("judge.relative", "relative"),
     "remote": _BuiltIn("graders.remote", "RemoteGrader", place="loop"),
-    "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process", parses=False),
-    "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
-    "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens", parses=False),
-    "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls", parses=False),
+    "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process"),
+    "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process"),
+    "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens"),
+    "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls"),
     "xml_schema": _BuiltIn(f"{_BUILTIN}.formats", "XmlSchema"),
 }
 GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.module.startswith(_BUILTIN) and " " not in name)
@@ -110,7 +105,7 @@ _PHRASES: Final = {
     "em": "squad squad_em",
     "f1": "f1_score qa_f1 squad_f1 token_f1 word_f1",
     "similarity": "fuzzy likeness string_similarity text_similarity",
-    "similarity with metric: chrf": "chrf chrf_plus_plus",
+    "similarity with metric: chrf": "chrf",
     "similarity with metric: edit": "edit_distance edit_similarity levenshtein",
     "similarity with metric: rouge_l": "rouge rouge_l rouge_score",
     "ifeval": "if_eval instruction_following instructions verifiable_instructions",
@@ -189,27 +184,11 @@ def scorer_of(source: Source) -> Scorer:
     return made
 
 
-def _source(name: str, options: Mapping[str, Any], folder: Path | None = None, entry: str = "") -> Source:
-    return Source(name, dict(options), str(folder or Path.cwd()), entry)
-
-
-def _split_options(
-    options: Mapping[str, Any], name: str, where: str, key: str, parses: str = ", ".join(get_args(Parse))
-) -> tuple[dict[str, Any], str, Parse | None, list[Problem]]:
-    """Return the options of the scorer itself, its name in records, how it is to read outputs, and problems of these two."""
-    rest = dict(options)
-    own, parse = rest.pop("rewarder_id", name), rest.pop("parse", None)
-    problems = named_problems(own, f"{where}{key}")
-    if "parse" in options and parse not in parses.split(", "):
-        problems.append(Problem(f"{where}{key}.parse", repr(parse), parses))
-    return rest, own, parse, problems
-
-
 def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
     """Return a built-in scorer. Its module is loaded only now: a worker starts three times as fast without pydantic."""
-    traits = _TABLE[name]
-    parses = ", ".join(get_args(Parse)) if traits.parses else "no parse: this scorer cuts reasoning itself"
-    rest, own, parse, problems = _split_options(options, name, where, key, parses)
+    traits, rest = _TABLE[name], dict(options)
+    own = rest.pop("rewarder_id", name)
+    problems = named_problems(own, f"{where}{key}")
     build = getattr(importlib.import_module(f"tfgrpo.rewarders.{traits.module}"), traits.build)
     if "rewarder_id" in options and "rewarder_id" in inspect.signature(build).parameters and not problems:
         rest["rewarder_id"] = own
@@ -224,10 +203,9 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
     return replace(
         scorer,
         place=place,
-        source=_source(name, options) if place == "process" else None,
+        source=Source(name, dict(options), str(Path.cwd())) if place == "process" else None,
         second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
-        parse=parse,
         cpu_s=traits.cpu_s,
         limit_s=traits.limit_s,
     )
@@ -237,17 +215,18 @@ def _from_python(
     name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str
 ) -> Scorer:
     found = load_object(name, where, folder=folder, entry=entry)
-    rest, own, parse, problems = _split_options(options, entry or name, where, key)
-    if problems:
+    rest = dict(options)
+    own = rest.pop("rewarder_id", entry or name)
+    if problems := named_problems(own, f"{where}{key}"):
         raise PipelineError(problems)
     made = as_scorer(own, found, rest, where, key)
     if "rewarder_id" in options:
         made = replace(made, rewarder_id=own)  # though the object has a name, too
     # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
     isolated = made.place != "loop" and not is_handed_over(name)
-    source = _source(name, options, folder, entry) if isolated else None
+    source = Source(name, dict(options), str(folder or Path.cwd()), entry) if isolated else None
     place: Place = "loop" if made.place == "loop" else "process" if isolated else "thread"
-    return replace(made, place=place, source=source, parse=parse)
+    return replace(made, place=place, source=source)
 
 
 def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:
@@ -271,11 +250,18 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
         return _of_object(name, found, where)
     if not callable(found):
         raise PipelineError.one(where, "nothing" if found is None else f"a {type(found).__name__}", _ACCEPTED)
-    return _of_function(name, found, options, where, key)
+    try:
+        if options:
+            refuse_unknown(found, options, f"{where}{key}")
+        call, scope = bound(found, options)
+        score_range = declared_range(found)
+        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=found)
+    except ValueError as error:  # a plain one for a callable of which Python knows no signature
+        given = error.given if isinstance(error, OptionError) else str(error)
+        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:
-    """Return the scorer of an object with ``score_one``, ``grade_batch`` or ``score``."""
     try:
         score_range = declared_range(found)
     except OptionError as error:
@@ -324,13 +310,12 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
         (verdict,) = pool.perform([TRIAL], TRIAL_S)
     finally:
         pool.close()
-    if not isinstance(verdict, Abstained):
-        return
-    if verdict.reason.endswith((REJECTS, *_NO_GRADER)) or verdict.reason.startswith("SystemExit"):
-        raise PipelineError.one(where, f"{verdict.reason} (a call with a made-up item)", _RETURNS)
+    reason = verdict.reason if isinstance(verdict, Abstained) else ""
+    if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
+        accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
+        raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)
 
 
-_RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
 _ACCEPTED: Final = (
     f"a function of {SIGNATURES}; an object with score_one(item), grade_batch(inputs) or score(context), a class of such "
     "objects, or a factory of one"
@@ -339,15 +324,3 @@ _ACCEPTED: Final = (
 
 def _scores(found: object) -> bool:
     return any(callable(getattr(found, name, None)) for name in ("score_one", "grade_batch", "score"))
-
-
-def _of_function(name: str, function: Callable[..., Any], options: Mapping[str, Any], where: str, key: str) -> Scorer:
-    try:
-        if options:
-            refuse_unknown(function, options, f"{where}{key}")
-        call, scope = bound(function, options)
-        score_range = declared_range(function)
-        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=function)
-    except ValueError as error:  # a plain one for a callable of which Python knows no signature
-        given = error.given if isinstance(error, OptionError) else str(error)
-        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error

@@ -91,12 +91,12 @@ class ScoreRunner:
 
     async def score_group(self, scorers: Sequence[Weighted], context: RewardContext) -> GroupScores:
         """Score the attempts of one group with every scorer, concurrently; those that rank totals run afterwards."""
-        order = sorted(range(len(scorers)), key=lambda index: scorers[index].scorer.ranks)
-        first = [index for index in order if not scorers[index].scorer.ranks]
-        scored = dict(zip(first, await all_of(self._of_group(scorers[index], context) for index in first), strict=True))
-        prior = replace(context, prior_scores=_totals([(scorers[index], scored[index]) for index in first], context))
-        last = [index for index in order if scorers[index].scorer.ranks]
-        scored |= dict(zip(last, await all_of(self._of_group(scorers[index], prior) for index in last), strict=True))
+        scored: dict[int, Verdicts] = {}
+        for ranking in (False, True):
+            prior = _totals([(scorers[index], verdicts) for index, verdicts in scored.items()], context)
+            asked = [index for index, each in enumerate(scorers) if each.scorer.ranks == ranking]
+            own = replace(context, prior_scores=prior)
+            scored |= zip(asked, await all_of(self._of_group(scorers[index], own) for index in asked), strict=True)
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
         faults = {weighted.scorer.rewarder_id: reason for weighted, column in columns if (reason := _fault(column))}
         rows = tuple(zip(*(column for _, column in columns), strict=True))
@@ -137,7 +137,7 @@ class ScoreRunner:
                 self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked
             )
         else:
-            inputs = [item for context in asked for item in context.inputs(scorer.parse)]
+            inputs = [item for context in asked for item in context.inputs()]
             flat = iter(await self._decided(scorer, inputs, limit_s) if inputs else ())
             found = [tuple(next(flat) for _ in context.outputs) for context in asked]
         by_context = dict(zip(map(id, asked), found, strict=True))
@@ -147,7 +147,6 @@ class ScoreRunner:
         ]
 
     async def _routed(self, scorer: ByDataset, context: RewardContext, timeout_s: float | None) -> Verdicts:
-        """Score an item of a data mix with the graders of its dataset."""
         try:
             composite, own = scorer.route(context)
         except Exception as error:  # noqa: BLE001 - records of a user's file
@@ -171,7 +170,6 @@ class ScoreRunner:
     async def _composed(
         self, composite: Composite, contexts: Sequence[RewardContext], timeout_s: float | None
     ) -> list[Verdicts]:
-        """Ask the gates, then the parts about what no gate closes."""
         gates = await self.rows(composite.gates, contexts, timeout_s)
         # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
         asked = [[composite.compares or composite.is_open(row) for row in rows] for rows in gates]
@@ -184,7 +182,6 @@ class ScoreRunner:
         ]
 
     async def _decided(self, scorer: Scorer, inputs: Sequence[GraderInput], limit_s: float) -> Verdicts:
-        """Score inputs, and ask the second scorer about those that the first one leaves undecided."""
         verdicts = list(await self._perform(scorer, inputs, limit_s))
         open_ones = [at for at, each in enumerate(verdicts) if isinstance(each, Abstained) and each.undecided]
         if scorer.second is not None and open_ones:
@@ -237,14 +234,12 @@ async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
 
 
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
-    """Return the context with some of its attempts."""
     kept = [index for index, each in enumerate(wanted) if each]
     indices = tuple(context.completion_indices[index] for index in kept) if context.completion_indices else ()
     return replace(context, outputs=tuple(context.outputs[index] for index in kept), completion_indices=indices)
 
 
 def _fault(column: Verdicts) -> str | None:
-    """Return why a scorer failed on every attempt; None if it did not."""
     lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
     return lost[0].message if lost and len(lost) == len(column) else None
 

@@ -8,12 +8,15 @@ is for what waits for a service or a model.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
+from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import OptionError, RewardError
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
     from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeModel
     from tfgrpo.stores.experiences.record import ExperienceRecord
 
+
 Scope: TypeAlias = Literal["item", "batch", "group"]
 Place: TypeAlias = Literal["inline", "thread", "process", "loop"]
-Parse: TypeAlias = Literal["auto", "think", "whole"]
+Parse: TypeAlias = Literal["auto", "think"]
 Range: TypeAlias = tuple[float, float]
 """Lowest and highest score of a scorer."""
 UNIT: Final[Range] = (0.0, 1.0)
@@ -51,10 +55,10 @@ def parse_completion(text: str) -> tuple[str | None, str | None]:
 
 
 def split_output(output: str, parse: Parse) -> tuple[str | None, str | None]:
-    """Return reasoning and answer of an output: as ``parse_completion``, whole, or whichever the tags ask for."""
-    if parse == "think" or (parse == "auto" and OPEN in output):
+    """Return reasoning and answer of an output: as ``parse_completion``, or as a whole where it has no opening tag."""
+    if parse == "think" or OPEN in output:
         return parse_completion(output)
-    reasoning, close, answer = output.partition(CLOSE) if parse == "auto" else ("", "", "")
+    reasoning, close, answer = output.partition(CLOSE)
     return (reasoning.strip() or None, answer.strip() or None) if close else (None, output.strip() or None)
 
 
@@ -161,13 +165,13 @@ class RewardContext:
     record: Mapping[str, Any] | None = None
     """The whole record of a data mix; None: one is made of prompt, answer and metadata."""
     parse: Parse = "auto"
-    """How outputs are split into reasoning and answer, unless the scorer says otherwise."""
+    """How outputs are split into reasoning and answer."""
     completion_indices: tuple[int | None, ...] = ()
     """What a client called each completion; none: their indices."""
     failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
     """Scorers that failed when an attempt was first scored, by rollout id: their verdicts stay."""
 
-    def inputs(self, parse: Parse | None = None) -> list[GraderInput]:
+    def inputs(self) -> list[GraderInput]:
         """Return each attempt as scorers of single attempts see it."""
         record: Mapping[str, Any] | None = self.record
         if record is None:
@@ -179,7 +183,7 @@ class RewardContext:
                 self.item_id,
                 record,
                 each.output,
-                *split_output(each.output, parse or self.parse),
+                *split_output(each.output, self.parse),
                 each.tokens,
                 index,
                 each.metadata,
@@ -293,7 +297,6 @@ class Scorer:
     """Cannot score a single attempt."""
     asks_model: bool = False
     """Its time is that of calls to a model, whose limit it keeps itself."""
-    parse: Parse | None = None
     limit_s: float | None = None
     """Most seconds of one call. None: the runner's, or that of its use."""
     cpu_s: float | None = None
@@ -360,3 +363,60 @@ def declared_range(holder: object, override: Sequence[Any] | None = None) -> Ran
     if not is_range(ends):
         raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
     return float(ends[0]), float(ends[1])
+
+
+GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
+_BLOCK: Final = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)"
+    r"(?:^[ \t]*(?P=fence)|(?P=fence)[ \t]*$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A fenced block, also one whose end is missing."""
+
+
+@runtime_checkable
+class Grader(Protocol):
+    """Grades a batch: one result for each input, in the order of the inputs.
+
+    A batch for which it raises is ungraded as a whole. With a class attribute ``per_item = True`` it declares that no
+    reward depends on the other items of the batch; then every item of a failed batch is graded alone.
+    """
+
+    def grade_batch(self, inputs: Sequence[GraderInput], /) -> GradedBatch:
+        """Grade every input. A plain or a coroutine method; may be called from several threads at once."""
+        ...
+
+
+def metadata(item: GraderInput, name: str) -> Any:
+    """Return a field of the record's metadata; None when it, or the metadata, is absent or no object."""
+    values = field_of(item, "metadata")
+    return values.get(name) if isinstance(values, Mapping) else None
+
+
+def column(item: GraderInput, name: str) -> Any:
+    """Return a field of the record's metadata, else of the record; a list or an object that was written as text is read."""
+    value = metadata(item, name)
+    value = field_of(item, name) if value is None else value
+    written = isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
+    return value if not written or (read := json_of(value)) is None else read
+
+
+def final_answer(item: GraderInput, *, or_completion: bool = False) -> str | None:
+    """Return the final answer, None when it is missing or white space; ``or_completion``: then the whole completion."""
+    return item.answer if item.answer and not item.answer.isspace() else item.completion if or_completion else None
+
+
+def program(item: GraderInput, languages: Collection[str], holding: str = "") -> str | None:
+    """Return the code of an output: its last fenced block, else all of it; None for reasoning without an end.
+
+    Blocks in one of the languages count before those without a language, these before others. Of several the last one that
+    has ``holding`` counts.
+    """
+    text = without_reasoning(item.completion)
+    if text is None:
+        return None
+    blocks = [(block["language"].lower(), block["code"]) for block in _BLOCK.finditer(text)]
+    found = [code for language, code in blocks if language in languages]
+    found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
+    last = found[-1] if found else text.strip("`\n")
+    return next((code for code in reversed(found) if holding in code), last)

@@ -17,7 +17,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tfgrpo.rewarders.faults import unless_it_raises
+from tfgrpo.rewarders.faults import caught
 from tfgrpo.rewarders.scorer import Abstained, Verdict
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
@@ -29,27 +29,26 @@ PROGRAM: Final = (
 READY: Final = b"ready"
 BEGIN: Final = b"begin"
 DONE: Final = b"done"
-"""Messages of a worker: it has made the scorer, it calls it, it has scored all. Any other one is a verdict."""
+UNREADABLE: Final = b"unreadable"
+"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
+other one is a verdict."""
 _ORPHAN_S: Final = 1.0
 _LONGEST_S: Final = 1e8
 """Longest processor time: timers of the system take no more."""
 
 
-def encoded(index: int, verdict: Verdict | None) -> bytes:
-    """Return a verdict as JSON; None for an attempt that cannot be read here."""
-    row: dict[str, Any] | None = None
+def encoded(index: int, verdict: Verdict) -> bytes:
+    """Return a verdict as JSON."""
     if isinstance(verdict, RewardScore):
-        row = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
-    elif verdict is not None:
+        row: dict[str, Any] = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
+    else:
         row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
     return json.dumps([index, row]).encode()
 
 
-def decoded(name: str, message: bytes) -> tuple[int, Verdict | None]:
+def decoded(name: str, message: bytes) -> tuple[int, Verdict]:
     """Return index and verdict of a message. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what is none."""
     index, row = json.loads(message)
-    if row is None:
-        return index, None
     if "score" in row:
         return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
     return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
@@ -91,24 +90,21 @@ def _serve(connection: Connection) -> None:
     while True:
         parts, limit_s, cpu_s = connection.recv()
         # The class of a value may exist in the owner only.
-        items: list[Any] = [unless_it_raises(None, pickle.loads, part) for part in parts]
-        known = [] if scorer.together and None in items else [at for at, item in enumerate(items) if item is not None]
-        for at in {*range(len(items))}.difference(known):
-            say(encoded(at, None))
+        items: Any = caught(list, map(pickle.loads, parts))
+        if isinstance(items, BaseException):
+            say(UNREADABLE)
+            continue
 
         def begin(seconds: float = min(cpu_s, _LONGEST_S)) -> None:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, also in code that keeps the interpreter
             signal.setitimer(signal.ITIMER_PROF, seconds)
             say(BEGIN)
 
-        def report(index: int, verdict: Verdict, known: list[int] = known) -> None:
-            say(encoded(known[index], verdict))
+        def report(index: int, verdict: Verdict) -> None:
+            say(encoded(index, verdict))
 
-        if known:
-            perform(
-                scorer, items[0] if scorer.scope == "group" else [items[at] for at in known], report, begin, limit_s
-            )
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        perform(scorer, items[0] if scorer.scope == "group" else items, report, begin, limit_s)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         say(DONE)
 
 

@@ -35,10 +35,10 @@ from tfgrpo.rewarders.calling import NO_RESULT, Work, all_of, late, patience, pe
 from tfgrpo.rewarders.faults import is_cancellation, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
-from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, decoded
+from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, UNREADABLE, decoded
 
-Message: TypeAlias = bytes | tuple[int, Verdict | None]
-"""``BEGIN``, ``DONE``, or an index with its verdict; None for what a process cannot read."""
+Message: TypeAlias = bytes | tuple[int, Verdict]
+"""``BEGIN``, ``DONE``, ``UNREADABLE``, or an index with its verdict."""
 MOST_FAULTS: Final = 4
 """Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
 MOST_HANGING: Final = 4
@@ -83,6 +83,13 @@ def memory_limit() -> int:
 
 class NotIsolated(Exception):
     """A worker process cannot make the scorer."""
+
+
+class NotSent(NotIsolated):
+    """Nor can it be asked about these attempts; about others it may."""
+
+    def __str__(self) -> str:
+        return "what it is asked about cannot be sent to another process"
 
 
 class _Process:
@@ -136,7 +143,7 @@ class _Process:
         Raises ``TimeoutError``, ``EOFError`` when it has ended, and ``ValueError``, ``TypeError`` or ``LookupError`` for none.
         """
         message = self._received(deadline)
-        return message if message in (BEGIN, DONE) else decoded(self._scorer.rewarder_id, message)
+        return message if message in (BEGIN, DONE, UNREADABLE) else decoded(self._scorer.rewarder_id, message)
 
     def _received(self, deadline: float) -> bytes:
         while not self._poll.poll(1000 * min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
@@ -377,8 +384,7 @@ class _Call:
         self._pool, self._scorer, self.work, self._limit_s = pool, pool.scorer, work, limit_s
         # Threads of a library may use every core.
         self._cpu_s = self._scorer.cpu_s or limit_s * worker_count()
-        self._found: dict[int, Verdict | None] = {}
-        """None for an attempt that cannot be sent to a process."""
+        self._found: dict[int, Verdict] = {}
         self.ended = Abstained(self._scorer.rewarder_id, ENDED)
         self.given_up = False
         """No one waits any more."""
@@ -386,27 +392,23 @@ class _Call:
     def perform(self) -> Verdicts:
         """Return the verdict on each attempt: from processes, and from threads on what cannot be sent there."""
         pool, work = self._pool, self.work
-        grouped = isinstance(work, RewardContext)
         if pool.isolated:
             # One by one, so that each attempt has a record of its own, which the scorer's code may change.
             sent = [replace(work, judge=None)] if isinstance(work, RewardContext) else work
-            parts = [unless_it_raises(None, pickle.dumps, each) for each in sent]
+            parts: list[bytes] | None = unless_it_raises(None, list, map(pickle.dumps, sent))
             try:
-                self._ask_all(parts * size(work) if grouped else parts, isolated=True)
-                if None in self._found.values():
-                    pool.warn("what it is asked about cannot be sent to another process")
+                if parts is None:
+                    raise NotSent
+                self._ask_all(parts * size(work) if isinstance(work, RewardContext) else parts, isolated=True)
             except NotIsolated as error:
-                pool.isolated = False
+                pool.isolated = isinstance(error, NotSent)
                 pool.warn(str(error))
         elif self._scorer.place == "thread" and self._scorer.source is None:
             pool.warn("only this process has it, as a function of a script or notebook")
-        self._found = {at: verdict for at, verdict in self._found.items() if verdict is not None}
         self._ask_all([work] * size(work) if isinstance(work, RewardContext) else work, isolated=False)
-        return tuple(each for _, each in sorted(self._found.items()) if each is not None)
+        return tuple(self._found[at] for at in range(size(work)))
 
     def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
-        """Find the verdict on every attempt that has none yet."""
-        self._mark_unsent([at for at, part in enumerate(parts) if part is None])
         alone = False
         while left := [at for at in range(len(parts)) if at not in self._found]:
             ended = self._pool.closed or self.given_up
@@ -425,9 +427,6 @@ class _Call:
 
     def _broken(self, reason: str) -> Abstained:
         return Abstained(self._scorer.rewarder_id, reason, broke=True)
-
-    def _mark_unsent(self, indices: Sequence[int]) -> None:
-        self._found |= dict.fromkeys(range(size(self.work)) if indices and self._scorer.together else indices)
 
     def _item(self, at: int) -> str:
         return self.work.item_id if isinstance(self.work, RewardContext) else self.work[at].sample_id
@@ -451,32 +450,27 @@ class _Call:
             try:
                 worker.ask(parts, self._limit_s, self._cpu_s)
                 deadline = time.monotonic() + START_S
-                while (message := worker.next(deadline)) != DONE:
+                while (message := worker.next(deadline)) not in (DONE, UNREADABLE):
                     if isinstance(message, tuple):
-                        self._note(asked, *message)
-                    elif message == BEGIN:
+                        at, verdict = message
+                        self._found[asked[at]] = verdict
+                        pool.count("", None)
+                    else:
                         begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
             except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
                 if isolated:
-                    first = next((at for at in asked if at not in self._found), asked[0])
-                    pool.count(self._item(first), fault.reason)
+                    pool.count(self._item(min({*asked} - self._found.keys(), default=asked[0])), fault.reason)
                 if begun or worker.fresh or pool.closed:
                     return fault  # else it ended while it was idle, which costs no attempt
             else:
                 pool.give_back(worker)
+                if message == UNREADABLE:
+                    raise NotSent
                 return None
 
-    def _note(self, asked: Sequence[int], at: int, verdict: Verdict | None) -> None:
-        if verdict is None:
-            self._mark_unsent([asked[at]])
-        else:
-            self._found[asked[at]] = verdict
-            self._pool.count("", None)
-
     def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
-        """Return the verdict on the attempt that a worker did not answer."""
         if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
             return late(self._scorer, self._limit_s)
         if self._pool.closed:

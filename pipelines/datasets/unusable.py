@@ -9,7 +9,7 @@ from typing import Any, Final
 from tfgrpo.rewarders.composite import AnyScorer, walk
 from tfgrpo.rewarders.gt import MATCH_OF
 from tfgrpo.rewarders.scorer import Scorer
-from tfgrpo.rewarders.text.columns import read_column
+from tfgrpo.rewarders.text.references import read_column
 from tfgrpo.stores.errors import PipelineError, Problem
 
 _EXAMPLES: Final = 3

@@ -28,8 +28,7 @@ from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.statistics.credit import RULES
-from tfgrpo.rewarders.statistics.power import MIXED, SETTLED, PlannedNight, gains_in_force
+from tfgrpo.rewarders.statistics.credit import MIXED, RULES, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.numeric import at_most, two_digits
 from tfgrpo.stores.text import MAX_CHARS

@@ -13,7 +13,7 @@ from tfgrpo.pipelines.settings.tree import RewarderSettings, columns_of, first_p
 from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
-from tfgrpo.rewarders.text.columns import read_column
+from tfgrpo.rewarders.text.references import read_column
 from tfgrpo.rewarders.text.words import options_of
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names

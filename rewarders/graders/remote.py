@@ -91,7 +91,6 @@ class RemoteGrader(Options):
         return tuple(next(verdicts) if isinstance(sample, bytes) else sample for sample in samples)
 
     async def _post(self, samples: Sequence[bytes]) -> list[Any]:
-        """Return the results of the service, in its order."""
         # Joined by hand: each sample is encoded once, and one that cannot be costs only itself.
         body = b'{"samples": [' + b", ".join(samples) + b"]}"
         most_bytes = _FIXED_BYTES + len(samples) * _BYTES_PER_ITEM
@@ -105,7 +104,6 @@ class RemoteGrader(Options):
             raise GraderUnavailable(f"{self._address}: {error}") from None
 
     async def _with_retries(self, body: bytes, most_bytes: int) -> tuple[int, bytes]:
-        """Return status and content of the first response that is no transient failure."""
         import aiohttp  # noqa: PLC0415 - only for runs with such a grader
 
         headers, fault = self._headers(), ""
@@ -179,7 +177,6 @@ def _as_dict(value: object) -> dict[Any, Any]:
 
 
 def _results(status: int, content: bytes) -> list[Any]:
-    """Return ``results`` of a response, an empty list when absent. Raises ``GraderUnavailable``."""
     if not 200 <= status < 300:
         moved = ", a redirect, which is not followed" if 300 <= status < 400 else ""
         raise GraderUnavailable(f"it answered {status}{moved}")

@@ -14,9 +14,16 @@ from statistics import fmean, median
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.calling import all_of
-from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion, JudgeReply
-from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, judge_options, messages, shortened
-from tfgrpo.rewarders.judge.reading import ReadScore, read_checklist, read_score, read_verdict
+from tfgrpo.rewarders.judge.model import (
+    AnswerForm,
+    JudgeLoad,
+    JudgeOptions,
+    JudgeQuestion,
+    JudgeReply,
+    messages,
+    shortened,
+)
+from tfgrpo.rewarders.judge.reading import Judgement, read_checklist, read_score, read_verdict
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
@@ -41,14 +48,14 @@ _QUOTED_CHARS: Final = 120
 
 def judge(rewarder_id: str = "judge", **options: Any) -> JudgeRewarder:
     """Return the judge of a pipeline file. Raises ``PipelineError`` with every problem of its options."""
-    return JudgeRewarder(judge_options(options), rewarder_id)
+    return JudgeRewarder(JudgeOptions(**options), rewarder_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Vote(Generic[T]):
     """One judgement."""
 
-    read: T | None
+    read: Judgement[T] | None
     """None: lost."""
     reason: str
     """Why it is lost; empty otherwise."""
@@ -60,7 +67,12 @@ class Voter(Generic[T]):
     """The judging model of one group, which is asked one kind of question. Raises ``RewardError`` when there is none."""
 
     def __init__(
-        self, options: JudgeOptions, system: str, form: AnswerForm, read: Callable[[str], T], context: RewardContext
+        self,
+        options: JudgeOptions,
+        system: str,
+        form: AnswerForm,
+        read: Callable[[str], Judgement[T]],
+        context: RewardContext,
     ) -> None:
         """``system``: the system message. ``read`` raises ``ValueError`` for a reply that is not usable."""
         if context.judge is None:
@@ -100,7 +112,7 @@ class Voter(Generic[T]):
             replies.append(await self._model.ask(again, left))
             return replies[-1].text
 
-        def usable(text: str) -> T:
+        def usable(text: str) -> Judgement[T]:
             if replies[-1].cut_off:
                 raise ValueError("the reply was cut off at the token limit")
             return self._read(text)
@@ -139,7 +151,7 @@ def reply_rows(replies: Iterable[JudgeReply], **labels: object) -> list[dict[str
 
 @dataclass(frozen=True, slots=True)
 class JudgeRewarder:
-    """Scores each output from 0 to 1 by the median of a judging model's votes, or by those of several models.
+    """Scores each output from 0 to 1 by the median of a judging model's votes, or by the mean of those of several models.
 
     An output is scored when more than half of its votes are usable, of a panel when more than half of its models have such a
     score, and abstained on otherwise. Equal outputs are judged once.
@@ -147,25 +159,35 @@ class JudgeRewarder:
 
     options: JudgeOptions = field(default_factory=JudgeOptions)
     rewarder_id: str = "judge"
-    instructions: str = field(init=False, repr=False)
-    """The system message of every call."""
-
-    def __post_init__(self) -> None:
-        instructions = self.options.form.system(self.options.rubric_text, self.options.scale)
-        object.__setattr__(self, "instructions", instructions)
 
     asks_model: ClassVar[bool] = True
+
+    @property
+    def instructions(self) -> str:
+        """The system message of every call."""
+        return self.options.form.system(self.options.rubric_text)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model."""
         shown = self._shown(context.answer, context.metadata)
         if isinstance(shown, str):
             return abstain_on_all(self.rewarder_id, context, shown)
-        form, read = self.options.form, self._reader()
-        voters = [Voter(seat, self.instructions, form, read, context) for seat in self.options.seats]
+        options, read = self.options, read_score
+        if options.preset == "reference":
+            read = read_verdict
+        elif options.checklist is not None:
+            read = partial(read_checklist, points=options.checklist)
+        voters = [Voter(seat, self.instructions, options.form, read, context) for seat in options.seats]
+        asked = [
+            (voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)
+        ]
+
+        async def judged(attempt: Attempt) -> Verdict:
+            texts = {"output": attempt.output, **shown}
+            return self._verdict(await all_of(voter.vote(texts, attempt.index, turn) for voter, turn in asked))
+
         firsts = distinct(context.outputs)
-        judged = await all_of(self._judged(attempt, voters, shown) for attempt in firsts.values())
-        verdicts = dict(zip(firsts, judged, strict=True))
+        verdicts = dict(zip(firsts, await all_of(map(judged, firsts.values())), strict=True))
         return [_shared(verdicts[attempt.output], attempt, firsts[attempt.output]) for attempt in context.outputs]
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
@@ -182,7 +204,6 @@ class JudgeRewarder:
         return shown if isinstance(shown, str) else None
 
     def _shown(self, answer: str, metadata: Mapping[str, Any]) -> Mapping[str, str] | str:
-        """Return what is shown beside each output, or why nothing can be judged."""
         if self.options.preset == "reference" and not answer.strip():
             return NO_REFERENCE
         if self.options.preset != "grounded":
@@ -195,39 +216,24 @@ class JudgeRewarder:
             return f"the source has {len(text):,} characters, more than max_chars of {most:,}"
         return {"source": text}
 
-    def _reader(self) -> Callable[[str], ReadScore]:
-        if self.options.preset == "reference":
-            return read_verdict
-        if self.options.checklist is not None:
-            return partial(read_checklist, points=self.options.checklist)
-        return partial(read_score, scale=self.options.scale)
-
-    async def _judged(self, attempt: Attempt, voters: Sequence[Voter[ReadScore]], shown: Mapping[str, str]) -> Verdict:
-        turns, texts = range(self.options.votes), {"output": attempt.output, **shown}
-        asked = [(voter, seat * len(turns) + turn) for seat, voter in enumerate(voters) for turn in turns]
-        votes = await all_of(voter.vote(texts, attempt.index, turn) for voter, turn in asked)
-        return self._verdict(votes)
-
-    def _verdict(self, votes: Sequence[Vote[ReadScore]]) -> Verdict:
-        each, seats = self.options.votes, self.options.seats
-        parts = [votes[at * each : (at + 1) * each] for at in range(len(seats))]
-        scores = [_median(part) for part in parts]
-        known = [score for score in scores if score is not None]
-        usable = [vote.read for vote in votes if vote.read is not None]
+    def _verdict(self, votes: Sequence[Vote[float]]) -> Verdict:
+        seats = self.options.seats
+        given = [None if vote.read is None else vote.read.value for vote in votes]
+        panel: list[dict[str, Any]] = []
+        for seat, at in zip(seats, range(0, len(votes), self.options.votes), strict=True):
+            own = given[at : at + self.options.votes]
+            usable = [score for score in own if score is not None]
+            # A model is lost if half of its votes or more are.
+            score = median(usable) if 2 * len(usable) > len(own) else None
+            panel.append({"model": seat.model, "score": score, "votes": own})
+        known = [row["score"] for row in panel if row["score"] is not None]
+        reads = [vote.read for vote in votes if vote.read is not None]
         lost = [vote.reason for vote in votes if vote.read is None]
         if 2 * len(known) <= len(seats):
             reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {_quoted(lost[-1])}"
             lost_models = f"; {len(seats) - len(known)} of {len(seats)} models are lost" if seats[1:] else ""
             return Abstained(self.rewarder_id, reason + lost_models)
         score = fmean(known)
-        if self.options.panel == "majority":
-            most = sum(score >= 0.5 for score in known) - len(known) / 2
-            score = 0.5 if not most else float(most > 0)
-        given = [None if vote.read is None else vote.read.score for vote in votes]
-        panel = [
-            {"model": seat.model, "score": scores[at], "votes": given[at * each : (at + 1) * each]}
-            for at, seat in enumerate(seats)
-        ]
         details = {
             "by": "judge",
             "votes": given,
@@ -235,16 +241,10 @@ class JudgeRewarder:
             "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
             **({"panel": panel} if seats[1:] else {}),
         }
-        shown = ", ".join(f"{read.score:.3g}" for read in usable) + (f" ({len(lost)} lost)" if lost else "")
-        nearest = min(usable, key=lambda read: abs(read.score - score))
+        shown = ", ".join(f"{read.value:.3g}" for read in reads) + (f" ({len(lost)} lost)" if lost else "")
+        nearest = min(reads, key=lambda read: abs(read.value - score))
         evidence = f"{score:.3g} of {shown}: {_quoted(nearest.reason)}"
         return RewardScore(self.rewarder_id, score, evidence, frozen(details))
-
-
-def _median(votes: Sequence[Vote[ReadScore]]) -> float | None:
-    """Return the score of one model; None if half of its votes or more are lost."""
-    usable = [vote.read.score for vote in votes if vote.read is not None]
-    return median(usable) if 2 * len(usable) > len(votes) else None
 
 
 def _quoted(text: str) -> str:
@@ -254,10 +254,7 @@ def _quoted(text: str) -> str:
 
 
 def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:
-    """Return the verdict on an attempt whose output may equal that of an earlier one."""
     if attempt is first or isinstance(verdict, Abstained):
         return verdict
     evidence = f"the same output as {first.rollout_id}: {verdict.evidence}"
-    return RewardScore(
-        verdict.rewarder_id, verdict.score, evidence, frozen({"by": "judge", "same_as": first.rollout_id})
-    )
+    return replace(verdict, evidence=evidence, details=frozen({"by": "judge", "same_as": first.rollout_id}))

@@ -1,4 +1,4 @@
-"""Protocol between judges and the language model that they call; a higher floor implements it.
+"""The language model that judges call, which a higher floor implements; what a judge is told, and the options of one.
 
 The implementation is responsible for ledger, journal, rate limits and seeds.
 """
@@ -6,11 +6,17 @@ The implementation is responsible for ledger, journal, rate limits and seeds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from string import Template
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.options import JudgeOptions
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.dataclasses import dataclass as options_dataclass
+
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.packaged import packaged_yaml
 
 Speaker: TypeAlias = Literal["system", "user", "assistant"]
 
@@ -83,3 +89,138 @@ class JudgeLoad:
     def calls_high(self) -> int:
         """Calls when every question is repeated as often as allowed; a repetition carries the earlier answers."""
         return self.questions * (1 + self.options.retries)
+
+
+Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
+
+_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
+_LONGEST_RUBRIC: Final = 20_000
+Text = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
+Rubric = Annotated[
+    str,
+    StringConstraints(pattern=r"\S", strict=True, max_length=_LONGEST_RUBRIC),
+    accepts(f"what counts, in at most {_LONGEST_RUBRIC:,} characters"),
+]
+Preset: TypeAlias = Literal["reference", "grounded", "checklist"]
+
+
+@options_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Point:
+    """A point of a checklist."""
+
+    text: Text
+    weight: Annotated[FiniteNumber, Field(gt=0)] = 1.0
+    """Share in the score, relative to the other points."""
+
+
+Points = Annotated[
+    tuple[Annotated[Point, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)], ...],
+    Field(min_length=1, max_length=50),
+    accepts("a list of 1 to 50 points, each a text, or text and a weight above 0"),
+]
+
+
+@options_dataclass(frozen=True, slots=True)
+class JudgeOptions(Options):
+    """Options of a judge. Raises ``PipelineError`` with every unusable value."""
+
+    rubric: Rubric | None = None
+    """Criteria in words. None: that the output does what the task asks, correctly and in the requested form."""
+    votes: Annotated[Whole, Field(ge=1, le=25), accepts("a whole number from 1 to 25")] = 1
+    """Judgements of each output, or of each pair in each order; the median counts."""
+    retries: Annotated[Whole, Field(ge=0, le=5), accepts("a whole number from 0 to 5")] = 1
+    """Further calls after an unusable answer, before the vote is lost."""
+    temperature: Annotated[FiniteNumber, Field(ge=0, le=2), accepts("a number from 0 to 2")] = 0.3
+    """Of the judge's calls."""
+    model: Text | None = None
+    """Model that judges, as the endpoint calls it. None: the one that reflects."""
+    max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000), accepts("a whole number from 1 to 1,000,000")] | None = None
+    """Longest reply. None: ``model.max_tokens``."""
+    max_chars: Annotated[Whole, Field(ge=200, le=1_000_000), accepts("a whole number from 200 to 1,000,000")] = 20_000
+    """Longest part of an output that is shown; the middle of a longer one is omitted."""
+    reference: Flag = False
+    """Whether the judge is shown the item's answer."""
+    preset: Annotated[Preset, accepts("reference, grounded, checklist")] | None = None
+    """``reference``: whether the answer is the item's; ``grounded``: the share that a source supports; ``checklist``: the share
+    of its points that are met. None: a score by the rubric."""
+    checklist: Points | None = None
+    """Points of the preset ``checklist``, as texts or with a ``weight``, all asked about in one call."""
+    source: Text = "source"
+    """Preset ``grounded`` only: field of the item's metadata with the source, a text or any JSON."""
+    models: Annotated[Texts, Field(min_length=2), accepts("a list of at least two models")] | None = None
+    """Models that judge as a panel, instead of ``model``, each with all votes; the score is their mean. More than half of them
+    have to answer."""
+    max_pairs: Annotated[Whole, Field(ge=1, le=10_000), accepts("a whole number from 1 to 10,000")] = 28
+    """Comparisons only: most pairs of a group that are compared, each in both orders; more where fewer would not connect
+    all attempts of the group."""
+
+    def __post_init__(self) -> None:
+        """Refuse each option that means nothing beside the others."""
+        checks = self.preset == "checklist"
+        faults = {
+            "checklist": checks != (self.checklist is not None) and "points together with preset: checklist",
+            "rubric": bool(checks and self.rubric) and "a rubric or a checklist",
+            "source": self.preset != "grounded" and self.source != "source" and "it together with preset: grounded",
+            "model": bool(self.models and self.model) and "one of model and models",
+        }
+        problems = [Problem(name, repr(getattr(self, name)), accepted) for name, accepted in faults.items() if accepted]
+        if problems:
+            raise PipelineError(problems)
+
+    @property
+    def rubric_text(self) -> str:
+        """Rubric in force."""
+        if self.checklist is not None:
+            return "\n".join(
+                f"{number}. {' '.join(point.text.split())}" for number, point in enumerate(self.checklist, 1)
+            )
+        return str(self.rubric or _TEXTS[self.preset or "rubric"]).strip()
+
+    @property
+    def form(self) -> AnswerForm:
+        """Kind of question about one output."""
+        return _FORMS.get(self.preset or "", SCORE_FORM)
+
+    @property
+    def seats(self) -> tuple[JudgeOptions, ...]:
+        """Options of each model of the panel; without one these."""
+        return tuple(replace(self, model=each, models=None) for each in self.models) if self.models else (self,)
+
+
+class AnswerForm(NamedTuple):
+    """A kind of question: name and JSON schema of its answer, and the system message."""
+
+    name: str
+    schema: Mapping[str, Any]
+    instructions: str
+    """With the placeholders ``$rubric`` and ``$data``."""
+
+    def system(self, rubric: str) -> str:
+        """Return the system message."""
+        return Template(self.instructions).substitute(_TEXTS, rubric=rubric)
+
+
+SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
+"""For judging one output."""
+_FORMS: Final = {"reference": AnswerForm(**_TEXTS["verdict"]), "checklist": AnswerForm(**_TEXTS["checklist"])}
+PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
+"""For comparing two outputs."""
+
+
+def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:
+    """Return the question: instructions, and task, reference and outputs as data.
+
+    The data are members of one JSON object, so that no text in them can close its own quotation and act as an instruction.
+    """
+    payload = {"task": task, **outputs}
+    if reference:
+        payload["reference_answer"] = reference
+    return (("system", instructions), ("user", canonical_json(payload)))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return ``text`` without its middle when it is longer than ``most`` characters, with the number omitted."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - (most - head) :]}"

@@ -11,21 +11,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from tfgrpo.stores.numeric import as_list, is_number
 
 if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.options import Point
+    from tfgrpo.rewarders.judge.model import Point
 
-Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]
 
-LOWEST: Final[dict[Scale, float]] = {"unit": 0.0, "signed": -1.0}
-"""Score of the worst output; the best has 1."""
-
-PLACEHOLDER: Final = "\x00"
+_PLACEHOLDER: Final = "\x00"
 """Replaces a JSON object in the text around it."""
 
 _T = TypeVar("_T")
@@ -54,7 +49,7 @@ _SIGN: Final = r"(?:->|=>|\u2192|[:=\uff1a]|\bis\b\s*:?)"
 """Between a label and its value."""
 _SCORE: Final = re.compile(
     rf"(?:(?<!\w)(?:score|rating|grade){_MARKUP}(?:\([^()\n]*\){_MARKUP})?"
-    rf"(?:{_SIGN}|\bof\b\s*:?|(?P<dash>(?<=\s)[-\u2013\u2014](?=\s))|(?:(?<=<score)|(?<=<rating)|(?<=<grade))>)"
+    rf"(?:{_SIGN}|\bof\b\s*:?|(?<=\s)[-\u2013\u2014](?=\s)|(?:(?<=<score)|(?<=<rating)|(?<=<grade))>)"
     rf"|(?<!\w)(?:give|rate|award|assign)(?:\s+(?:it|this|that|the))?(?:\s+(?:answer|output|reply|response|solution))?"
     rf"(?:\s+(?:an?|as|at))?\s(?={_LEFT}{_NUMBER}{_RIGHT}(?:{_PER}|%|percent\b)))"
     rf"{_LEFT}(?:{_VALUE}|(?:{_IN_WORDS})\b)",
@@ -108,10 +103,6 @@ _OTHER_SCALE: Final = re.compile(
 """Names a scale on which 1 is far from the best."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _WHOLE: Final = re.compile(r"\s*(?:```[^\n`]*\n([^`]*)```|[\"\u201c`]([^\"\u201c\u201d`]*)[\"\u201d`])\s*")
 _FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED: Final = re.compile(
@@ -123,17 +114,17 @@ _SENTENCE: Final = re.compile(
 """Ends a sentence; a line break behind a colon does not."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LEAD_CHARS: Final = 160
-_JUDGE: Final = _words(
-    "assessment deserves earns evaluation gets i judgement judgment me merits my rating receives verdict"
-)
-_OUTPUT: Final = _words("answer assistant output reply response")
+_JUDGE: Final = {
+    *"assessment deserves earns evaluation gets i judgement judgment me merits my rating receives verdict".split()  # noqa: SIM905
+}
+_OUTPUT: Final = {"answer", "assistant", "output", "reply", "response"}
 """Words that need one of ``_JUDGE`` too: ``the output: score: 1`` quotes, ``I give the output a score of 1`` states."""
-_LINKING: Final = _words(
-    "a an and as assign award b based be below better choice choose conclusion d evaluate final following for "
+_LINKING: Final = {
+    *"a an and as assign award b based be below better choice choose conclusion d evaluate final following for "  # noqa: SIM905
     "format gave give given go grade hence here in is it json judge let ll object of on overall pick prefer "
     "preference rate requested result rubric s select significantly slightly so summary sure that the therefore "
-    "think this thus tie to total up will winner with would"
-)
+    "think this thus tie to total up will winner with would".split()
+}
 _KNOWN: Final = _JUDGE | _OUTPUT | _LINKING
 _AFTER: Final = re.compile(
     r"(?:</\w+>)?[*_`$\"'\u201d)\]}]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)|\s*\|\s*[a-z]"
@@ -144,25 +135,15 @@ _AFTER: Final = re.compile(
 """What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadScore:
-    """A score, on a scale from 0 to 1."""
+class Judgement(NamedTuple, Generic[_T]):
+    """What a judge says, and why in its words; the reason is empty without one."""
 
-    score: float
-    reason: str
-    """In the judge's words; empty without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPreference:
-    """Which of two outputs the judge prefers."""
-
-    better: Preference
+    value: _T
     reason: str
 
 
-def read_score(text: str, scale: Scale = "unit") -> ReadScore:
-    """Return the score of a reply: the member ``score`` of a JSON object in it, or a labelled number.
+def read_score(text: str) -> Judgement[float]:
+    """Return the score of a reply, from 0 to 1: the member ``score`` of a JSON object in it, or a labelled number.
 
     Labels (score, rating, grade) may be in any case, in bold, in a list, a heading, a tag, after words; ``x/y``, ``x out of
     y`` and ``x%`` are divided, commas and the Unicode minus are accepted. A number that is the whole reply needs no label.
@@ -172,25 +153,24 @@ def read_score(text: str, scale: Scale = "unit") -> ReadScore:
     alone = _ALONE.fullmatch(_unwrapped(prose))
     prose = _HEADING.sub("Score: ", prose)
     said = [alone] if alone else list(_SCORE.finditer(prose))
-    if scale == "signed" and not alone and any(match["dash"] for match in said):
-        raise ValueError("the dash before the score may be its sign")
     members = [answer["score"] for answer in given]
     written = [_SCORE.fullmatch(f"score: {each.strip()}") if isinstance(each, str) else None for each in members]
     values = [_value_of(match) if match else _finite(each) for match, each in zip(written, members, strict=True)]
-    value = _agreed((_on_scale(value, scale) for value in (*values, *map(_value_of, said))), "score")
-    divided = any(match["of"] or match["percent"] for match in said)
-    # A member other than score and reason may name another scale, as ``"max": 10`` does.
-    others = [{name: each for name, each in answer.items() if name not in ("score", "reason")} for answer in given]
-    if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or re.search(rf"\b{_TOP}", json.dumps(others))):
-        raise ValueError("the score 1 is beside another scale; divide by its top")
-    if value == 1.0 and not divided and _LOWEST_OF_TEN.search(prose):
-        raise ValueError("the score [[1]] may be the lowest of ten; divide by its top")
+    value = _agreed((*values, *map(_value_of, said)), "score")
+    if not -_ROUNDING <= value <= 1.0 + _ROUNDING:
+        raise ValueError(f"the score {value:g} is outside the scale from 0 to 1")
+    value = min(max(value, 0.0), 1.0)
+    if value == 1.0 and not any(match["of"] or match["percent"] for match in said):
+        # A member other than score and reason may name another scale, as ``"max": 10`` does.
+        others = [{name: each for name, each in answer.items() if name not in ("score", "reason")} for answer in given]
+        if _OTHER_SCALE.search(prose) or _LOWEST_OF_TEN.search(prose) or re.search(rf"\b{_TOP}", json.dumps(others)):
+            raise ValueError("the score 1 may be of another scale; divide by its top")
     if alone is None:
         _require_stated(prose, _SCORE, "score")
-    return ReadScore(value, _reason(given))
+    return Judgement(value, _reason(given))
 
 
-def read_preference(text: str) -> ReadPreference:
+def read_preference(text: str) -> Judgement[Preference]:
     """Return the preference of a reply: the member ``better`` of a JSON object in it, or a labelled word.
 
     Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
@@ -200,10 +180,10 @@ def read_preference(text: str) -> ReadPreference:
     labelled: list[Preference] = [_BRACKETED[name] for name in named]
     better = _agreed([*_words_of(given, "better", _WHICH, "preference"), *labelled], "preference")
     _require_stated(prose, _BETTER, "preference")
-    return ReadPreference(better, _reason(given))
+    return Judgement(better, _reason(given))
 
 
-def read_verdict(text: str) -> ReadScore:
+def read_verdict(text: str) -> Judgement[float]:
     """Return 1 for ``correct``, 0 for ``incorrect`` and ``unattempted``.
 
     The verdict is the member ``verdict`` of a JSON object, a labelled word, or a word that is the whole reply. Raises
@@ -215,10 +195,10 @@ def read_verdict(text: str) -> ReadScore:
     verdict = _agreed([*_words_of(given, "verdict", _VERDICTS, "verdict"), *labelled], "verdict")
     if alone is None:
         _require_stated(prose, _VERDICT, "verdict")
-    return ReadScore(float(verdict == "correct"), f"{verdict}: {_reason(given)}".removesuffix(": "))
+    return Judgement(float(verdict == "correct"), f"{verdict}: {_reason(given)}".removesuffix(": "))
 
 
-def read_checklist(text: str, points: Sequence[Point]) -> ReadScore:
+def read_checklist(text: str, points: Sequence[Point]) -> Judgement[float]:
     """Return the share of the points' weight that is met. Raises ``ValueError`` unless a reply says it of each point once."""
     prose, given = _split(text, "points")
     rows = [row for answer in given for row in as_list(answer["points"]) or ()]
@@ -229,7 +209,7 @@ def read_checklist(text: str, points: Sequence[Point]) -> ReadScore:
     _require_stated(prose, _NOTHING, "checklist")
     share = math.fsum(points[number - 1].weight for number in met if met[number]) / math.fsum(p.weight for p in points)
     missed = [f"{number}. {points[number - 1].text}" for number in sorted(met) if not met[number]]
-    return ReadScore(share, f"not met: {'; '.join(missed)}" if missed else "every point is met")
+    return Judgement(share, f"not met: {'; '.join(missed)}" if missed else "every point is met")
 
 
 def _words_of(given: list[dict[str, Any]], member: str, words: Mapping[str, _T], what: str) -> list[_T]:
@@ -240,11 +220,11 @@ def _words_of(given: list[dict[str, Any]], member: str, words: Mapping[str, _T],
 
 
 def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text of a reply with ``PLACEHOLDER`` for its JSON objects with ``member``, and those objects.
+    """Return the text of a reply with a placeholder for its JSON objects with ``member``, and those objects.
 
     Other members, such as the reason, may quote the output and are no verdict.
     """
-    said = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(PLACEHOLDER, "").strip()
+    said = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(_PLACEHOLDER, "").strip()
     if not said:
         raise ValueError("the reply is empty")
     # Judges of mathematics write "\(" into JSON strings, where a backslash has to be doubled.
@@ -260,7 +240,7 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
             raise ValueError("no score or preference: a JSON object in the reply cannot be read") from None
         pieces.append(said[place : opening.start()])
         if member in answer:
-            pieces.append(PLACEHOLDER)
+            pieces.append(_PLACEHOLDER)
             given.append(answer)
         place = end
     return "".join([*pieces, said[place:]]), given
@@ -284,7 +264,6 @@ def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
 
 
 def _in_json(lexeme: re.Match[str]) -> str:
-    """Return a piece of a Python literal, or of JSON with trailing commas, as JSON writes it."""
     if lexeme["string"] is not None:
         inside = lexeme["string"][1:-1].replace("\\'", "'")
         return f'"{inside}"' if lexeme["string"][0] == '"' else '"' + re.sub(r'(?<!\\)"', r"\"", inside) + '"'
@@ -321,17 +300,9 @@ def _value_of(said: re.Match[str]) -> float:
 
 
 def _finite(given: object) -> float:
-    """Return the number. Booleans, and integers beyond the range of a float, are refused."""
     if is_number(given, allow_nan=False):
         return float(cast("float", given))
     raise ValueError("no score in the reply that is a number")
-
-
-def _on_scale(value: float, scale: Scale) -> float:
-    lowest = LOWEST[scale]
-    if not lowest - _ROUNDING <= value <= 1.0 + _ROUNDING:
-        raise ValueError(f"the score {value:g} is outside the scale from {lowest:g} to 1")
-    return (min(max(value, lowest), 1.0) - lowest) / (1.0 - lowest)
 
 
 def _reason(given: list[dict[str, Any]]) -> str:
@@ -347,16 +318,15 @@ def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
     if _WHOLE.fullmatch(text):
         own = _unwrapped(text)  # a reply that is quoted as a whole is no quotation
     else:
-        own = _FENCED.sub(lambda fence: fence[2] if PLACEHOLDER in fence[2] else "", text)
-        own = _QUOTED.sub(lambda span: "" if PLACEHOLDER in span[0] or label.search(span[0]) else span[0], own)
-    objects = (each for each in re.finditer(PLACEHOLDER, own) if _is_led(own, each))
+        own = _FENCED.sub(lambda fence: fence[2] if _PLACEHOLDER in fence[2] else "", text)
+        own = _QUOTED.sub(lambda span: "" if _PLACEHOLDER in span[0] or label.search(span[0]) else span[0], own)
+    objects = (each for each in re.finditer(_PLACEHOLDER, own) if _is_led(own, each))
     labels = (each for each in label.finditer(own) if _is_led(own, each) and _AFTER.match(own, each.end()))
     if not any(objects) and not any(labels):
         raise ValueError(f"no {what} in the reply but in quotations")
 
 
 def _unwrapped(text: str) -> str:
-    """Return the text without a fence or quotation marks around the whole of it."""
     whole = _WHOLE.fullmatch(text)
     return (whole[1] or whole[2] or "") if whole else text
 

@@ -6,21 +6,18 @@ usable answer makes no comparison. A tie is half a win for each side; an output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.judge import Vote, Voter, distinct, reply_rows
-from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import PAIR_FORM, JudgeOptions, judge_options
-from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
+from tfgrpo.rewarders.judge.model import PAIR_FORM, JudgeLoad, JudgeOptions
+from tfgrpo.rewarders.judge.reading import Preference, read_preference
 from tfgrpo.rewarders.options import Name, Options, accepts
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
@@ -28,12 +25,6 @@ from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
-_DECIMALS: Final = 9
-"""Decimals of a fitted strength, so that outputs with mirrored results tie."""
-_PRECISION: Final = 1e-11
-_ROUNDS: Final = 100
-_STRIDE: Final = 1.0
-"""Longest step of the fit: a longer one may overshoot."""
 _TURNS: Final = 100
 """Call names: room for the votes on one pair in both orders."""
 _ORDERS: Final = ("forward", "backward")
@@ -54,10 +45,10 @@ def relative(rewarder_id: str = "relative", **options: Any) -> RelativeRewarder 
         problems += error.problems
     if isinstance(judge, Mapping):
         try:
-            made = judge_options(judge)
+            made = JudgeOptions(**{str(key): value for key, value in judge.items()})
             accepted = "the rewarder judge: presets and panels do not compare"
-            unfit = {each: value for each in ("preset", "models") if (value := getattr(made, each)) is not None}
-            problems += [Problem(f"judge.{each}", repr(value), accepted) for each, value in unfit.items()]
+            unfit = [each for each in ("preset", "models") if getattr(made, each) is not None]
+            problems += [Problem(f"judge.{each}", repr(getattr(made, each)), accepted) for each in unfit]
         except PipelineError as error:
             problems += [Problem(f"judge.{each.source}", each.given, each.accepted) for each in error.problems]
     elif judge is not None:
@@ -114,17 +105,6 @@ class RelativeRewarder(Options):
         return verdicts
 
 
-class Duel(NamedTuple):
-    """Result of one or several comparisons of two outputs, by index."""
-
-    one: int
-    other: int
-    halves: int
-    """Twice the wins of ``one``, a tie counting as one half."""
-    times: int
-    """Comparisons made; at least one."""
-
-
 def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
     """Return the pairs of ``count`` outputs to compare: all, or about ``most``, evenly distributed.
 
@@ -137,85 +117,39 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)[:wanted]
 
 
-def win_shares(count: int, duels: Sequence[Duel]) -> list[float | None]:
-    """Return the share of its comparisons that each output won, ties as half; None for one without comparisons."""
-    halves, met = _tables(count, duels)
-    return [float(won / (2 * made)) if made else None for won, made in zip(halves, met.sum(axis=1), strict=True)]
-
-
-def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
-    """Return the probability of each output to beat an average one, by the Bradley-Terry model; None as in ``win_shares``.
-
-    ``P(i beats j) = 1 / (1 + exp(t_j - t_i))`` (Bradley and Terry 1952, Biometrika 39, 324-345), fitted by Newton's
-    method. One virtual tie of each output with one of strength ``t = 0`` keeps the strength of an undefeated output
-    finite, and fixes the scale.
-    """
-    halves, met = _tables(count, duels)
-    strength = np.zeros(count)
-    for _ in range(_ROUNDS):
-        chance = 1.0 / (1.0 + np.exp(strength[None, :] - strength[:, None]))
-        alone = 1.0 / (1.0 + np.exp(-strength))
-        slope = (halves + 1) / 2 - (met * chance).sum(axis=1) - alone
-        bend = met * chance * (1.0 - chance)
-        curve = np.diag(bend.sum(axis=1) + alone * (1.0 - alone)) - bend
-        step = np.clip(np.linalg.solve(curve, slope), -_STRIDE, _STRIDE)
-        strength = strength + step
-        if not step.size or float(np.abs(step).max()) < _PRECISION:
-            break
-    fitted = 1.0 / (1.0 + np.exp(-strength))
-    return [round(float(own), _DECIMALS) if made else None for own, made in zip(fitted, met.sum(axis=1), strict=True)]
-
-
-def _tables(count: int, duels: Sequence[Duel]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return twice the wins of each output, and the comparisons of each pair."""
-    halves, met = np.zeros(count), np.zeros((count, count))
-    for duel in duels:
-        halves[duel.one] += duel.halves
-        halves[duel.other] += 2 * duel.times - duel.halves
-        met[duel.one, duel.other] += duel.times
-        met[duel.other, duel.one] += duel.times
-    return halves, met
-
-
-_STRENGTHS: Final[Mapping[str, Callable[[int, Sequence[Duel]], list[float | None]]]] = {
-    "wins": win_shares,
-    "bradley_terry": bradley_terry,
-}
-
-
 class _Pair(NamedTuple):
     """Two outputs by index, with the votes on them in both orders."""
 
     one: int
     other: int
-    votes: tuple[tuple[Vote[ReadPreference], Vote[ReadPreference]], ...]
+    votes: tuple[tuple[Vote[Preference], Vote[Preference]], ...]
     """Forward and backward; both name the better output as it is called in the forward order."""
 
-    @property
-    def duel(self) -> Duel | None:
-        """Sum of the votes with an answer in each order; None without any."""
+    def halves_of(self, index: int) -> tuple[int, int]:
+        """Return twice the votes that an output won, a tie counting as one half, and the votes with both answers."""
         read = [(forward.read, backward.read) for forward, backward in self.votes]
-        answers = [(one.better, other.better) for one, other in read if one is not None and other is not None]
-        halves = [_HALVES[one] if one == other else 1 for one, other in answers]
-        return Duel(self.one, self.other, sum(halves), len(halves)) if halves else None
+        answers = [(one.value, other.value) for one, other in read if one is not None and other is not None]
+        won = sum(_HALVES[one] if one == other else 1 for one, other in answers)
+        return won if index == self.one else 2 * len(answers) - won, len(answers)
 
     def row(self, rivals: Sequence[Attempt]) -> dict[str, Any]:
         """Return the comparison as a row of the record. In either order ``first`` is the attempt of the lower index."""
-        orders = [
-            (number, order, vote)
+        votes = [
+            {order: vote.read and vote.read.value for order, vote in zip(_ORDERS, both, strict=True)}
+            for both in self.votes
+        ]
+        replies = [
+            row
             for number, both in enumerate(self.votes)
             for order, vote in zip(_ORDERS, both, strict=True)
+            for row in reply_rows(vote.replies, vote=number, order=order)
         ]
-        votes: list[dict[str, Any]] = [{} for _ in self.votes]
-        for number, order, vote in orders:
-            votes[number][order] = None if vote.read is None else vote.read.better
-        replies = [row for number, order, vote in orders for row in reply_rows(vote.replies, vote=number, order=order)]
         return {"with": rivals[self.other].rollout_id, "votes": votes, "replies": replies}
 
 
 @plain_dataclass(frozen=True, slots=True)
 class PairwiseRewarder:
-    """Ranks the outputs of a group by a judge's comparisons.
+    """Ranks the outputs of a group by the share of its comparisons that each won, ties as half.
 
     Equal outputs tie without a call. An output without any usable comparison is abstained on.
     """
@@ -224,14 +158,14 @@ class PairwiseRewarder:
     variant: Variant = "rank"
     """Scale of the scores, as for ranking by totals: ``rank``, ``centered`` or ``zscore``."""
     rewarder_id: str = "relative"
-    instructions: str = field(init=False, repr=False)
-    """The system message of every call."""
 
     asks_model: ClassVar[bool] = True
     compares: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "instructions", PAIR_FORM.system(self.options.rubric_text))
+    @property
+    def instructions(self) -> str:
+        """The system message of every call."""
+        return PAIR_FORM.system(self.options.rubric_text)
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
@@ -247,18 +181,16 @@ class PairwiseRewarder:
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
         pairs = await all_of(self._pair(one, other, rivals, voter) for one, other in chosen)
-        duels = [pair.duel for pair in pairs if pair.duel is not None]
-        # No pairs: all outputs are equal, and one is left.
-        strengths = _STRENGTHS[self.options.strength](len(rivals), duels) if pairs else [0.5]
         places = {output: index for index, output in enumerate(firsts)}
-        ranked = [strengths[places[attempt.output]] for attempt in context.outputs]
-        known = [strength for strength in ranked if strength is not None]
+        shares = [self._share(index, pairs) for index in range(len(rivals))]
+        ranked = [shares[places[attempt.output]] for attempt in context.outputs]
+        known = [share for share in ranked if share is not None]
         values = iter(relative_values(known, self.variant) if known else ())
         verdicts: list[Verdict] = []
-        for attempt, strength in zip(context.outputs, ranked, strict=True):
+        for attempt, share in zip(context.outputs, ranked, strict=True):
             index = places[attempt.output]
             own = [pair for pair in pairs if index in (pair.one, pair.other)]
-            if strength is None:
+            if share is None:
                 lost = [vote.reason for pair in own for both in pair.votes for vote in both if vote.read is None]
                 reason = f"no comparison can be used; {len(lost)} answers are missing, the last: {lost[-1]}"
                 verdicts.append(Abstained(self.rewarder_id, reason))
@@ -266,30 +198,38 @@ class PairwiseRewarder:
             repeated = attempt is not rivals[index]
             # Each comparison once: with the attempt that comes first.
             rows = [] if repeated else [pair.row(rivals) for pair in own if pair.one == index]
-            details = {"by": "comparison", "strength": strength, "comparisons": rows}
+            details = {"by": "comparison", "strength": share, "comparisons": rows}
             details |= {"same_as": rivals[index].rollout_id} if repeated else {}
-            evidence = self._evidence(strength, index, own) if pairs else "all outputs are the same"
+            evidence = self._evidence(share, index, own) if pairs else "all outputs are the same"
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
         return verdicts
 
-    async def _pair(self, one: int, other: int, rivals: Sequence[Attempt], voter: Voter[ReadPreference]) -> _Pair:
-        async def in_both_orders(turn: int) -> tuple[Vote[ReadPreference], Vote[ReadPreference]]:
+    def _share(self, index: int, pairs: Sequence[_Pair]) -> float | None:
+        if not pairs:
+            return 0.5  # all outputs are equal
+        halves = [pair.halves_of(index) for pair in pairs if index in (pair.one, pair.other)]
+        made = sum(times for _, times in halves)
+        return sum(won for won, _ in halves) / (2 * made) if made else None
+
+    async def _pair(self, one: int, other: int, rivals: Sequence[Attempt], voter: Voter[Preference]) -> _Pair:
+        async def in_both_orders(turn: int) -> tuple[Vote[Preference], Vote[Preference]]:
             orders = ((rivals[one], rivals[other]), (rivals[other], rivals[one]))
             forward, backward = await all_of(
                 voter.vote({"first": first.output, "second": second.output}, rivals[one].index, turn + swapped)
                 for swapped, (first, second) in enumerate(orders)
             )
             if backward.read is not None:  # about the swapped pair
-                backward = replace(backward, read=replace(backward.read, better=_SWAPPED[backward.read.better]))
+                backward = replace(backward, read=backward.read._replace(value=_SWAPPED[backward.read.value]))
             return forward, backward
 
         turn = rivals[other].index * _TURNS
         votes = await all_of(in_both_orders(at) for at in range(turn, turn + 2 * self.options.votes, 2))
         return _Pair(one, other, tuple(votes))
 
-    def _evidence(self, strength: float, index: int, own: Sequence[_Pair]) -> str:
-        duels = [pair.duel for pair in own if pair.duel is not None]
-        margins = [(duel.halves - duel.times) * (1 if duel.one == index else -1) for duel in duels]
+    def _evidence(self, share: float, index: int, own: Sequence[_Pair]) -> str:
+        margins = [won - times for won, times in (pair.halves_of(index) for pair in own) if times]
         wins, ties = sum(margin > 0 for margin in margins), margins.count(0)
-        counts = f"{wins} won, {ties} tied, {len(duels) - wins - ties} lost of {len(duels)} comparisons in both orders"
-        return f"{counts}: strength {strength:.3g} ({self.options.strength}, {self.variant})"
+        counts = (
+            f"{wins} won, {ties} tied, {len(margins) - wins - ties} lost of {len(margins)} comparisons in both orders"
+        )
+        return f"{counts}: share {share:.3g} ({self.variant})"

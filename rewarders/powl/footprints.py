@@ -1,16 +1,29 @@
-"""Footprints of process models: three relations between labels, computed without listing traces."""
+"""Footprints of process models: three relations between labels, computed without listing traces, and their similarity."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from itertools import chain, compress, product
-from operator import or_
+from functools import cache, cached_property, reduce
+from itertools import chain, combinations, compress, product
+from operator import and_, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, labels_of
-from tfgrpo.rewarders.powl.partial_order import add_pairs, bits, predecessors, successors
+from tfgrpo.rewarders.powl.model import (
+    Activity,
+    Model,
+    Operator,
+    add_pairs,
+    bits,
+    fold,
+    labels_of,
+    predecessors,
+    successors,
+)
+from tfgrpo.rewarders.powl.text import model_in, parse_json
 from tfgrpo.stores.errors import PowlError
 
 Mode: TypeAlias = Literal["block", "direct", "order"]
@@ -50,7 +63,6 @@ class Footprint:
 
     @cached_property
     def _pairs(self) -> tuple[Pairs, ...]:
-        """Sets of pairs of the three relations."""
         return tuple(frozenset(self._expanded(rows)) for rows in self.rows)
 
     @property
@@ -84,18 +96,6 @@ class Footprint:
             yield from product(labels, compress(self.activities, map("1".__eq__, f"{mask:b}"[::-1])))
 
 
-def footprint_to_value(footprint: Footprint) -> dict[str, Any]:
-    """Return a JSON object with sorted pairs, which ``footprint_from_value`` reads."""
-    value: dict[str, Any] = {"mode": footprint.mode, "activities": list(footprint.activities)}
-    for name in RELATIONS:
-        value[name] = [list(pair) for pair in sorted(getattr(footprint, name))]
-    for name in ("start_activities", "end_activities"):
-        known = getattr(footprint, name)
-        value[name] = None if known is None else sorted(known)
-    value["min_trace_length"] = footprint.min_trace_length
-    return value
-
-
 def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     """Return the footprint of an object with ``direct_succession``, ``concurrency``, ``exclusive`` as lists of pairs.
 
@@ -105,34 +105,32 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     received: object = value
     if not isinstance(received, Mapping):
         raise PowlError(f"expected an object with a footprint, received {type(value).__name__}", pointer="")
-    mode = value.get("mode", "block")
+    mode, listed = value.get("mode", "block"), value.get("activities", [])
     if mode not in MODES:
         raise PowlError(f"expected one of {', '.join(MODES)}", pointer="/mode")
-    relations = [_read_pairs(value.get(name, []), f"/{name}") for name in RELATIONS]
-    listed = value.get("activities", [])
     if not isinstance(listed, list) or not all(isinstance(label, str) for label in listed):
         raise PowlError("expected a list of labels", pointer="/activities")
+    relations: list[list[tuple[str, str]]] = []
+    for name in RELATIONS:
+        pairs = value.get(name, [])
+        if not isinstance(pairs, list):
+            raise PowlError("expected a list of pairs of labels", pointer=f"/{name}")
+        for index, pair in enumerate(pairs):
+            if not isinstance(pair, list | tuple) or [*map(type, pair)] != [str, str]:
+                raise PowlError("expected a pair of labels", pointer=f"/{name}/{index}")
+        relations.append([(left, right) for left, right in pairs])
     labels = tuple(sorted({*listed, *chain.from_iterable(chain.from_iterable(relations))}))
-    index = {label: position for position, label in enumerate(labels)}
+    index_of = {label: position for position, label in enumerate(labels)}
     masks = [[0] * len(labels) for _ in relations]
     for pairs, rows in zip(relations, masks, strict=True):
         for left, right in pairs:
-            rows[index[left]] |= 1 << index[right]
+            rows[index_of[left]] |= 1 << index_of[right]
     return Footprint(mode, labels, Rows(*map(tuple, masks)))
 
 
 def count_of(rows: Iterable[int]) -> int:
     """Return the number of pairs in a relation."""
     return sum(mask.bit_count() for mask in rows)
-
-
-def _read_pairs(value: Any, pointer: str) -> list[tuple[str, str]]:
-    if not isinstance(value, list):
-        raise PowlError("expected a list of pairs of labels", pointer=pointer)
-    for index, pair in enumerate(value):
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(label, str) for label in pair):
-            raise PowlError("expected a pair of labels", pointer=f"{pointer}/{index}")
-    return [(pair[0], pair[1]) for pair in value]
 
 
 def footprint(model: Model, mode: Mode = "block") -> Footprint:
@@ -218,9 +216,12 @@ class _Relations:
             return self._sequence(parts)
         if node.kind == "LOOP":
             return self._loop(parts[0], parts[1])
-        if node.kind == "XOR":
-            return self._choice(parts)
-        return self._ordered(node, parts)
+        if node.kind != "XOR":
+            return self._ordered(node, parts)
+        if self._mode == "block":
+            _relate_others(self.never, parts)
+        labels, first, last = (_union(part[field] for part in parts) for field in range(3))
+        return self._part(labels, first, last, any(p.skippable for p in parts), min(p.shortest for p in parts))
 
     def _part(self, labels: int, first: int, last: int, skippable: bool, shortest: int) -> _Part:
         if self._mode == "direct":
@@ -252,12 +253,6 @@ class _Relations:
             add_pairs(self.follows, redo.last, redo.first)
             first, last = first | redo.first, last | redo.last
         return self._part(do.labels | redo.labels, first, last, do.skippable, do.shortest)
-
-    def _choice(self, parts: Sequence[_Part]) -> _Part:
-        if self._mode == "block":
-            _relate_others(self.never, parts)
-        labels, first, last = (_union(part[field] for part in parts) for field in range(3))
-        return self._part(labels, first, last, any(p.skippable for p in parts), min(p.shortest for p in parts))
 
     def _ordered(self, node: Operator, parts: Sequence[_Part]) -> _Part:
         """Relate the children of a PARALLEL or PARTIAL_ORDER.
@@ -293,3 +288,122 @@ def _relate_others(rows: list[int], parts: Sequence[_Part]) -> None:
         every |= part.labels
     for part in parts:
         add_pairs(rows, part.labels, every & ~part.labels | repeated)
+
+
+Aggregate: TypeAlias = Literal["pooled", "macro"]
+
+
+class RelationWeights(NamedTuple):
+    """Weight of a pair of each relation."""
+
+    direct_succession: float = 1.0
+    concurrency: float = 1.0
+    exclusive: float = 1.0
+
+
+def reference_in(given: object, *, aliases: bool = False) -> Model | Footprint:
+    """Return the model or footprint of a reference, as text or as a JSON object. Raise ``PowlError`` for anything else."""
+    value = given
+    if isinstance(given, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(given)
+    if isinstance(value, Mapping) and "direct_succession" in value:
+        return footprint_from_value(value)
+    if isinstance(given, str):
+        return model_in(given, aliases=aliases)
+    if not isinstance(given, Mapping):
+        raise PowlError(f"{type(given).__name__} is no process model")
+    return parse_json(given)
+
+
+def footprint_similarity(
+    a: Model | Footprint,
+    b: Model | Footprint,
+    aggregate: Aggregate = "pooled",
+    *,
+    mode: Mode = "block",
+    weights: RelationWeights = RelationWeights(),  # noqa: B008 - frozen
+) -> float:
+    """Return the similarity from 0 to 1; 1 for equal footprints; symmetric.
+
+    ``pooled``: the Jaccard index of all pairs together, each with its relation, times the Jaccard index of the
+    activities: a model of unrelated activities gets 0, however simple it is. ``macro``: the mean of the three Jaccard
+    indices, where a relation that neither has counts as 1; comparable with published figures of that form, but it
+    rewards models for relations they omit. ``mode`` is for models; footprints have theirs.
+    Raises ``ValueError`` for footprints of different modes, for weights that are negative, not finite or all zero, and
+    for an unknown aggregate.
+    """
+    if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
+        raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")
+    if aggregate not in ("pooled", "macro"):
+        raise ValueError(f"unknown aggregate {aggregate!r}; known: pooled, macro")
+    one, other = footprint_of(a, mode), footprint_of(b, mode)
+    if one.mode != other.mode:
+        raise ValueError(f"footprints of different modes cannot be compared: {one.mode} and {other.mode}")
+    labels = set(one.activities) & set(other.activities)
+    activities = _share(len(labels), len({*one.activities, *other.activities}))
+    common = [count_of(map(and_, *both)) for both in zip(_rows_of(one, labels), _rows_of(other, labels), strict=True)]
+    either = [count_of(x) + count_of(y) - shared for x, y, shared in zip(one.rows, other.rows, common, strict=True)]
+    if aggregate == "macro":
+        return _weighted(weights, map(_share, common, either)) / sum(weights)
+    return _share(_weighted(weights, common), _weighted(weights, either)) * activities
+
+
+def self_consistency(given: Model | Footprint) -> float:
+    """Return 1 minus the share of contradicted pairs among the pairs of labels that are related at all, from 0 to 1.
+
+    A pair is contradicted when it is in more than one of: succession in either direction, concurrency, exclusion. That
+    happens in ``block`` footprints, which a model is read as, and only where a label is repeated. A model without
+    related labels gets 1: the value measures coherence, not quality.
+    """
+    follows, together, never = footprint_of(given, "block").rows
+    related = contradicted = 0
+    for index, (before, after, second, third) in enumerate(
+        zip(follows, predecessors(follows), together, never, strict=True)
+    ):
+        first, upper = before | after, -1 << index  # each pair once, a label with itself too
+        related += ((first | second | third) & upper).bit_count()
+        contradicted += ((first & second | first & third | second & third) & upper).bit_count()
+    return 1.0 - contradicted / related if related else 1.0
+
+
+def group_consensus(
+    group: Sequence[Model | Footprint], aggregate: Aggregate = "pooled", *, mode: Mode = "block"
+) -> tuple[float, ...]:
+    """Return for each candidate the mean similarity to the others, from 0 to 1; the medoid has the greatest.
+
+    Raises ``ValueError`` for fewer than two candidates.
+    """
+    if len(group) < 2:
+        raise ValueError(f"consensus needs at least two candidates, not {len(group)}")
+    footprints = [footprint_of(each, mode) for each in group]
+    totals = [0.0] * len(footprints)
+    for one, other in combinations(range(len(footprints)), 2):
+        similarity = footprint_similarity(footprints[one], footprints[other], aggregate)
+        totals[one] += similarity
+        totals[other] += similarity
+    return tuple(total / (len(footprints) - 1) for total in totals)
+
+
+def _share(common: float, either: float) -> float:
+    return common / either if either else 1.0
+
+
+def _weighted(weights: RelationWeights, counts: Iterable[float]) -> float:
+    return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+
+
+def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
+    """Return the relations among some of the labels only, as masks over these."""
+    if len(labels) == len(whole.activities):
+        return whole.rows
+    kept = [position for position, label in enumerate(whole.activities) if label in labels]
+    places = [
+        ~position for position in reversed(kept)
+    ]  # of their binary digits, of which the last is that of the first label
+
+    @cache
+    def narrowed(mask: int) -> int:
+        return int("".join(map(f"{mask:0{len(whole.activities)}b}".__getitem__, places)), 2)
+
+    return Rows(*(tuple(narrowed(rows[position]) if rows[position] else 0 for position in kept) for rows in whole.rows))

@@ -1,4 +1,4 @@
-"""Process models: frozen trees of activities, silent steps and five operators that are always well-formed.
+"""Process models: frozen trees of activities, silent steps and five operators, always well-formed; their keys and faults.
 
 A tree that breaks a rule raises ``PowlError`` when it is made. Only the parsers recurse, two frames a level, so a
 model of the greatest depth fits on any usual stack.
@@ -6,18 +6,93 @@ model of the greatest depth fits on any usual stack.
 SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
 children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
 a pair (i, j) of its order requires that child i finishes before child j starts (Kourani and van Zelst 2023,
-"POWL: Partially Ordered Workflow Language").
+"POWL: Partially Ordered Workflow Language"). Orders are bit masks: bit j of mask i is set when i comes before j.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-from tfgrpo.rewarders.powl.partial_order import covering_pairs, successors
 from tfgrpo.stores.errors import PowlError
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the set bits, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def add_pairs(rows: list[int], left: int, right: int) -> None:
+    """Relate every element of the mask ``left`` to every element of ``right``."""
+    while left and right:
+        lowest = left & -left
+        rows[lowest.bit_length() - 1] |= right
+        left ^= lowest
+
+
+def successors(size: int, pairs: Collection[tuple[int, int]]) -> tuple[int, ...]:
+    """Return for each of ``size`` elements the mask of all that come after it, directly or transitively.
+
+    Raises ``PowlError`` for a pair with an unknown element, or with the same one twice, and for a cycle.
+    """
+    direct = [0] * size
+    for before, after in pairs:
+        for position in (before, after):
+            if not 0 <= position < size:
+                raise PowlError(f"the order names child {position}; there are children 0 to {size - 1}")
+        direct[before] |= 1 << after
+    reached, closed = [0] * size, 0
+    for root in range(size if pairs else 0):
+        path = [] if closed >> root & 1 else [root]
+        while path:
+            here = path[-1]
+            ahead = direct[here] & ~reached[here]
+            step = (ahead & -ahead).bit_length() - 1
+            if not ahead:
+                closed |= 1 << path.pop()
+            elif closed >> step & 1:
+                # What the successor reaches is not visited again, so a dense order costs as much as a chain.
+                reached[here] |= reached[step] | 1 << step
+            elif step in path:
+                circle = [*path[path.index(step) :], step]
+                shown = " -> ".join(map(str, circle[:8])) + ("" if len(circle) <= 8 else " -> …")
+                raise PowlError(f"the order goes round in a circle: {shown}")
+            else:
+                path.append(step)
+    return tuple(reached)
+
+
+def predecessors(after: Sequence[int]) -> tuple[int, ...]:
+    """Return the inverse relation: the bit matrix, transposed as text."""
+    if not any(after):
+        return tuple(after)
+    digits = [f"{mask:0{len(after)}b}" for mask in reversed(after)]
+    return tuple(int("".join(column), 2) for column in zip(*digits, strict=True))[::-1]
+
+
+def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
+    """Return the transitive reduction of a closure: the pairs that do not follow from others."""
+    # An element before another one has more successors.
+    order = sorted(range(len(after)), key=lambda position: -after[position].bit_count())
+    pairs = []
+    for place, position in enumerate(order, 1):
+        remaining = after[position]
+        for later in order[place:] if remaining else ():
+            if remaining >> later & 1:
+                pairs.append((position, later))
+                remaining &= ~(after[later] | 1 << later)
+                if not remaining:
+                    break
+    return frozenset(pairs)
+
 
 OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
@@ -62,7 +137,7 @@ class Silent(_Leaf):
     """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
@@ -72,10 +147,10 @@ class Operator:
     """
 
     kind: OperatorKind
-    children: tuple[Model, ...]
+    children: tuple[Model, ...] = field(repr=False)
     order: frozenset[tuple[int, int]] = frozenset()
     id: str | None = field(default=None, kw_only=True)
-    depth: int = field(init=False)
+    depth: int = field(init=False, repr=False)
     """Nested operators, including this one."""
     size: int = field(init=False)
     """Nodes of this tree."""
@@ -107,9 +182,6 @@ class Operator:
 
     def __hash__(self) -> int:
         return hash(_flat(self))
-
-    def __repr__(self) -> str:
-        return f"Operator({self.kind}, {self.size} nodes, labels {labels_of(self)[:4]!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Sequence[_Flat]]]:
         return _rebuilt, (_flat(self, ids=True),)
@@ -201,3 +273,176 @@ def _check_text(given: object, what: str, *, optional: bool = True) -> None:
         raise PowlError(f"{what} is text that is not blank")
     if _SURROGATE.search(given):
         raise PowlError(f"{what} holds half a surrogate pair, which is no text")
+
+
+ARROW: Final = " → "
+
+
+class _Form(NamedTuple):
+    """Normal form of a part of the model, with its key."""
+
+    kind: str
+    key: str
+    parts: tuple[_Form, ...] = ()
+
+
+def structural_key(model: Model) -> str:
+    """Return a hexadecimal digest, equal for models that differ only in spelling.
+
+    Ignored are: ids; the order of children of XOR, PARALLEL and PARTIAL_ORDER; an operator around a single child; a
+    SEQUENCE in a SEQUENCE, an XOR in an XOR, a PARALLEL in a PARALLEL; silent steps in a SEQUENCE or a PARALLEL; whether
+    a chain or an empty order is written as PARTIAL_ORDER. Other models with equal languages may have different keys.
+    """
+    return fold(model, _form).key
+
+
+def label_fingerprint(model: Model) -> str:
+    """Return all labels, with repetitions, in the order of their UTF-16 code units, joined by an arrow.
+
+    Operators are ignored: ``SEQUENCE(a, b)`` and ``XOR(b, a)`` have the same fingerprint.
+    """
+    # As Java compares strings, so that keys of earlier systems stay the same.
+    return ARROW.join(sorted(labels_of(model), key=lambda label: label.encode("utf-16-be")))
+
+
+def _form(node: Model, parts: Sequence[_Form]) -> _Form:
+    if isinstance(node, Silent):
+        return _SILENT
+    if isinstance(node, Activity):
+        return _Form("ACTIVITY", _digest("ACTIVITY", node.label))
+    if node.kind == "LOOP":
+        return _Form("LOOP", _digest("LOOP", *(part.key for part in parts)))
+    return _ordered(node, parts) if node.kind == "PARTIAL_ORDER" else _flattened(node.kind, parts)
+
+
+def _flattened(kind: str, parts: Iterable[_Form]) -> _Form:
+    """Flatten a SEQUENCE, XOR or PARALLEL into one that has no parts of its kind."""
+    flat = [inner for part in parts for inner in (part.parts if part.kind == kind else (part,))]
+    if kind != "XOR":
+        flat = [part for part in flat if part.kind != "SILENT"]
+    if kind != "SEQUENCE":
+        flat.sort(key=lambda part: part.key)
+    if len(flat) < 2:
+        return flat[0] if flat else _SILENT
+    return _Form(kind, _digest(kind, *(part.key for part in flat)), tuple(flat))
+
+
+def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
+    """Normalise a PARTIAL_ORDER: silent parts are removed, and the parts they separated stay ordered."""
+    visible = [child for child, part in enumerate(parts) if part.kind != "SILENT"]
+    mask = sum(1 << child for child in visible)
+    after = [later & mask if mask >> child & 1 else 0 for child, later in enumerate(successors(len(parts), node.order))]
+    if not any(after):
+        return _flattened("PARALLEL", parts)
+    chain = sorted(visible, key=lambda child: -after[child].bit_count())
+    if [after[child].bit_count() for child in chain] == [*reversed(range(len(visible)))]:
+        return _flattened("SEQUENCE", (parts[child] for child in chain))
+    return _Form("PARTIAL_ORDER", _digest("PARTIAL_ORDER", *_colours(parts, visible, after)))
+
+
+def _colours(parts: Sequence[_Form], visible: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Colour each part by its own key and its neighbours', as long as that distinguishes more parts.
+
+    This is colour refinement (Weisfeiler and Leman 1968): independent of the order of the children, and able to
+    distinguish all orders whose parts have different labels.
+    """
+    neighbours: dict[int, tuple[list[int], list[int]]] = {child: ([], []) for child in visible}
+    for one, other in covering_pairs(after):
+        neighbours[one][0].append(other)
+        neighbours[other][1].append(one)
+    before = predecessors(after)
+    colours = {
+        child: _digest(parts[child].key, str(after[child].bit_count()), str(before[child].bit_count()))
+        for child in visible
+    }
+    distinct = 0
+    while distinct < len(set(colours.values())):
+        distinct, known = len(set(colours.values())), colours
+        colours = {
+            child: _digest(
+                known[child], *sorted(known[at] for at in later), "before", *sorted(known[at] for at in earlier)
+            )
+            for child, (later, earlier) in neighbours.items()
+        }
+    return sorted(colours.values())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+_SILENT: Final = _Form("SILENT", _digest("SILENT"))
+
+
+Severity: TypeAlias = Literal["error", "warning"]
+_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
+
+
+class Finding(NamedTuple):
+    """An error, which makes a model invalid, or a warning."""
+
+    code: str
+    message: str
+    pointer: str
+    """JSON pointer of the node in the model's JSON."""
+    node_id: str
+    severity: Severity
+
+    def __str__(self) -> str:
+        return f"{self.severity} at {self.pointer or 'the root'}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """All findings, from the root down."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is no error."""
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings that make the model invalid."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Findings that are suspicious but allowed."""
+        return tuple(finding for finding in self.findings if finding.severity == "warning")
+
+
+def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> Validation:
+    """Return all errors and warnings of a model.
+
+    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``. Warnings: a repeated id; a
+    repeated label; an operator around a single child.
+    """
+    every = [*sites(model)]
+    ids, labels = Counter(site.id for site in every), Counter(labels_of(model))
+    allowed = None if allowed_labels is None else frozenset(allowed_labels)
+
+    def doubts(site: Site) -> Iterator[_Doubt]:
+        label = site.node.label if isinstance(site.node, Activity) else None
+        if site.id in site.above:
+            yield "error", "ancestor-id", f"a node above has the id {site.id!r} too"
+        elif ids[site.id] > 1:
+            yield "warning", "repeated-id", f"the id {site.id!r} is given {ids[site.id]} times"
+        if len(site.node.children) == 1:
+            yield "warning", "single-child", "an operator around a single child does nothing"
+        if label is not None and allowed is not None and label not in allowed:
+            yield "error", "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
+        if label is not None and labels[label] > 1:
+            yield "warning", "repeated-label", f"{label!r} is there {labels[label]} times"
+
+    findings = [
+        Finding(code, message, site.pointer, site.id, severity)
+        for site in every
+        for severity, code, message in doubts(site)
+    ]
+    if not labels:
+        reason = "the model has no activity, only silent steps"
+        findings.insert(0, Finding("no-activity", reason, "", every[0].id, "error"))
+    return Validation(tuple(findings))

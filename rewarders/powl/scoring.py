@@ -14,18 +14,22 @@ from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Flag, Name, NonNegative, Options, accepts, refusal
-from tfgrpo.rewarders.powl.footprints import MODES, RELATIONS, Footprint, Mode, footprint, footprint_of
-from tfgrpo.rewarders.powl.json_form import model_in
-from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of
-from tfgrpo.rewarders.powl.similarity import (
+from tfgrpo.rewarders.powl.footprints import (
+    MODES,
+    RELATIONS,
     Aggregate,
+    Footprint,
+    Mode,
     RelationWeights,
+    footprint,
+    footprint_of,
     footprint_similarity,
     group_consensus,
     reference_in,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.validation import validate
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of, validate
+from tfgrpo.rewarders.powl.text import model_in
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.outcomes import RewardScore
@@ -197,7 +201,6 @@ class PowlGroupConsensus(_ModelScorer):
 
 
 def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
-    """Return the footprint of the item's answer, else of its metadata. Raise ``PowlError`` for none that can be used."""
     listed = (context.metadata[key] for key in REFERENCE_KEYS if context.metadata.get(key))
     given = context.answer if context.answer.strip() else next(listed, None)
     if given is None:
@@ -212,7 +215,6 @@ def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
 
 
 def _difference(own: Footprint, reference: Footprint) -> str | None:
-    """Return the first difference, from coarse to fine; None when they are equal."""
     if own.activities != reference.activities:
         missing = sorted(set(reference.activities) - set(own.activities))
         extra = sorted(set(own.activities) - set(reference.activities))

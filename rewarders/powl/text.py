@@ -1,4 +1,4 @@
-"""Process models as text: one expression such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``, bare or in an answer.
+"""Process models as text, such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``, bare or in an answer, and as JSON.
 
 Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not. A
 label has one of three forms. A bare word ends at white space, a comma or a parenthesis. ``ACTIVITY(label)`` extends to
@@ -8,6 +8,10 @@ JSON string, which can write every label.
 In the answer of a language model, reasoning tags are blanked out, the last fenced block with an expression is read alone,
 and the last of several expressions counts. An expression that is broken, or that ends before its last parenthesis, is an
 error and never skipped in favour of another. Prose alone is no model.
+
+JSON, such as ``{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}, …]}``, is strict. Unknown fields of a node are
+ignored, except where that would lose a part of the model: children of an activity, an order of anything but a
+PARTIAL_ORDER. Of a repeated key the last value counts.
 """
 
 from __future__ import annotations
@@ -15,11 +19,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from itertools import count, pairwise
+from reprlib import repr as brief_repr
+from typing import Any, Final, NamedTuple, NoReturn
 
 from tfgrpo.rewarders.powl.model import (
     MAX_DEPTH,
@@ -32,8 +37,9 @@ from tfgrpo.rewarders.powl.model import (
     OperatorKind,
     Silent,
     fold,
+    sites,
 )
-from tfgrpo.rewarders.text.fences import fenced_blocks
+from tfgrpo.rewarders.text.json_values import fenced_blocks
 from tfgrpo.stores.errors import PowlError
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")
@@ -138,7 +144,6 @@ class _Found(NamedTuple):
 
 
 def _meaning_of(word: str, *, aliases: bool) -> str | None:
-    """Return the canonical name of an operator, a leaf or ORDER; None for any other word."""
     return _ALIASES.get(word.upper()) if aliases else _NAMES.get(word)
 
 
@@ -149,7 +154,6 @@ def _no_operator(position: int, word: str) -> _Mistake:
 
 
 def _expression(text: str, begin: int, aliases: bool) -> _Found:
-    """Return the expression at a position, up to its closing parenthesis."""
     parser = _Parser(text, begin, aliases)
     try:
         return _Found(parser.node(ROOT_ID), begin, parser.at)
@@ -193,7 +197,6 @@ class _Parser:
         return _made(begin, partial(Activity, label, id=identity))
 
     def _operator(self, kind: OperatorKind, begin: int, identity: str, depth: int) -> Model:
-        """Read children and ORDER, up to the closing parenthesis."""
         if depth > MAX_DEPTH:
             raise _Mistake(begin, f"the model has more than {MAX_DEPTH} levels")
         children: list[Model] = []
@@ -222,7 +225,6 @@ class _Parser:
         return _made(begin, partial(Operator, kind, tuple(children), order, id=identity))
 
     def _sign(self) -> str:
-        """Return the next character that is no white space; empty at the end."""
         self.at = skip_space(self._text, self.at)
         return self._text[self.at : self.at + 1]
 
@@ -232,7 +234,6 @@ class _Parser:
         self.at += 1
 
     def _bare_label(self, word: str, depth: int) -> str:
-        """Return a bare word, which is no name of an operator and not punctuation alone."""
         if depth == 1:
             raise _Mistake(self.at, "expected an operator with its children, or ACTIVITY(label)")
         if self._meaning(word) is not None:
@@ -243,7 +244,6 @@ class _Parser:
         return word
 
     def _quoted_label(self, begin: int) -> str:
-        """Return the label of ``ACTIVITY["…"]``."""
         try:
             label, self.at = _DECODER.raw_decode(self._text, begin)
         except json.JSONDecodeError as error:
@@ -252,7 +252,6 @@ class _Parser:
         return str(label)
 
     def _raw_label(self, begin: int) -> str:
-        """Return the label of ``ACTIVITY(…)``, with balanced parentheses."""
         depth = 1
         for found in _PARENTHESIS.finditer(self._text, self.at):
             depth += 1 if found[0] == "(" else -1
@@ -266,7 +265,6 @@ class _Parser:
         raise _Mistake(begin, "this ACTIVITY( is never closed")
 
     def _order(self, begin: int) -> frozenset[tuple[int, int]]:
-        """Return the pairs of ``ORDER(0->1->2, 0->3)``."""
         found = _ORDER.match(self._text, begin)
         if found is None:
             raise _Mistake(begin, "expected numbers of children, from 0, with -> between, as in ORDER(0->1->2, 0->3)")
@@ -413,3 +411,110 @@ def json_line(value: Any) -> str:
     """Return JSON in one line: signs that a reader might take for its end are escaped, and all others with them."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
+
+
+def to_value(model: Model) -> dict[str, Any]:
+    """Return the JSON object, as dictionaries and lists, which ``parse_json`` reads. Nodes without an id get their path."""
+    ids = reversed([site.id for site in sites(model)])
+
+    def combine(node: Model, children: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        if isinstance(node, Activity):
+            return {"type": "ACTIVITY", "id": next(ids), "label": node.label}
+        if isinstance(node, Silent):
+            return {"type": "SILENT", "id": next(ids)}
+        order = {"order": [list(pair) for pair in sorted(node.order)]} if node.kind == "PARTIAL_ORDER" else {}
+        return {"type": node.kind, "id": next(ids), "children": [*children], **order}
+
+    return fold(model, combine)
+
+
+def to_json(model: Model) -> str:
+    """Return one line with the JSON object of ``to_value``."""
+    return json_line(to_value(model))
+
+
+def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) -> Model:
+    """Parse a JSON object. A mapping is an object that is parsed already.
+
+    ``id`` is optional; a node without one gets its path (``n.0.2``). ``order`` of a PARTIAL_ORDER is a list of pairs of
+    indices of children. ``fenced`` also accepts the reply of a language model with the object in a code fence, after
+    reasoning in tags.
+    Raises ``PowlError``: with line and column for invalid JSON, with a JSON pointer for an invalid model.
+    """
+    value: Any = source
+    if source is None or isinstance(source, str):
+        text = checked_text(source)
+        value = _loaded(without_wrapping(text) if fenced else text)
+    return _child(value, "", ROOT_ID, count(1))
+
+
+def model_in(answer: str, *, aliases: bool = False) -> Model:
+    """Return the model in an answer with reasoning tags, code fences and, around text, prose. Raises ``PowlError``."""
+    if without_wrapping(answer).lstrip().startswith("{"):
+        return parse_json(answer, fenced=True)
+    return parse_text(answer, aliases=aliases)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
+    except RecursionError:
+        raise PowlError(f"the model has more than {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        raise PowlError(f"this JSON cannot be read: {error}") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise PowlError(f"{name} is no JSON")
+
+
+def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
+    """Return a node; pointers of errors begin with its place. A level of the model is two frames."""
+    try:
+        return _model(value, path, numbers)
+    except PowlError as error:
+        raise PowlError(error.reason, pointer=place + (error.pointer or "")) from None
+
+
+def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:
+    if not isinstance(value, Mapping):
+        raise PowlError(f"expected an object, found {brief_repr(value)}")
+    kind = value.get("type")
+    if kind not in ("ACTIVITY", "SILENT", *OPERATORS):
+        accepted = ", ".join(("ACTIVITY", "SILENT", *OPERATORS))
+        raise PowlError(f"expected one of {accepted}, found {brief_repr(kind)}", pointer="/type")
+    if next(numbers) > MAX_NODES:
+        raise PowlError(f"the model has more than {MAX_NODES:,} nodes")
+    identity = path if value.get("id") is None else _text(value, "id")
+    if kind in OPERATORS:
+        if path.count(".") >= MAX_DEPTH:
+            raise PowlError(f"the model has more than {MAX_DEPTH} levels")
+        listed, order, children = value.get("children"), _order(value.get("order")), []
+        if not isinstance(listed, list | tuple):
+            raise PowlError(f"expected a list of children, found {brief_repr(listed)}", pointer="/children")
+        for index, child in enumerate(listed):
+            children.append(_child(child, f"/children/{index}", f"{path}.{index}", numbers))
+        return Operator(kind, tuple(children), order, id=identity)
+    for lost in ("children", "order"):
+        if value.get(lost) not in (None, []):
+            raise PowlError(f"{kind} takes no {lost}", pointer=f"/{lost}")
+    return Silent(id=identity) if kind == "SILENT" else Activity(_text(value, "label"), id=identity)
+
+
+def _order(value: Any) -> frozenset[tuple[int, int]]:
+    if not isinstance(value, list | tuple | None):
+        raise PowlError(f"expected a list of pairs, found {brief_repr(value)}", pointer="/order")
+    for index, pair in enumerate(value or ()):
+        # Not ``isinstance``: true is an int in Python.
+        if not isinstance(pair, list | tuple) or [*map(type, pair)] != [int, int]:
+            raise PowlError("expected a pair of positions in children, such as [0, 1]", pointer=f"/order/{index}")
+    return frozenset(map(tuple, value or ()))
+
+
+def _text(node: Mapping[str, Any], name: str) -> str:
+    value = node.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise PowlError(f"expected text that is not blank, found {brief_repr(value)}", pointer=f"/{name}")
+    return value

@@ -1,3 +1,3 @@
 """Means and intervals, sequential evidence and its power, effects of lessons."""
 
-__all__ = ["credit", "power", "sequential", "summary"]
+__all__ = ["credit", "summary"]

@@ -141,7 +141,6 @@ def _in_an_object(text: str) -> Stated | None:
 
 
 def _marked(text: str) -> Stated | None:
-    """Return what is behind the last mark; a mark within another one's text is later, and so counts."""
     marks: list[tuple[int, Source, str]] = []
     if (line := _last(_ANSWER_LINE, text)) is not None:
         marks.append((line.end(), "answer line", _behind(text, line)))
@@ -194,7 +193,6 @@ def _abbreviates(text: str, end: re.Match[str]) -> bool:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line with more than a fence or a rule."""
     lines = [each for each in text.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     return lines[-1].strip() if lines else text
 

@@ -1,14 +1,48 @@
-"""Find the JSON value that an answer states: all of it, that of its code fence, or the only one in its prose."""
+"""Find fenced blocks in a text, and the JSON value that an answer states: all of it, a fenced one, the only one in prose."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, NoReturn
 
-from tfgrpo.rewarders.text.fences import Block, fenced_blocks
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
+
+_CANDIDATE: Final = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """Position of the lines between two fences."""
+
+    begin: int
+    end: int
+
+
+def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[Block]:
+    """Yield the blocks from left to right, none inside another. Each pattern matches a line; its first group is the fence.
+
+    A block extends from an opening line to the next closing one with the same fence; an opening without one is skipped.
+    Both patterns may match only lines that start with three backticks or tildes, after white space.
+    """
+    starts = (found.start() for found in _CANDIDATE.finditer(text))
+    lines = [Block(begin, len(text) if (end := text.find("\n", begin)) < 0 else end) for begin in starts]
+    closers: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        if found := closing.fullmatch(text, *line):
+            closers.setdefault(found[1], []).append(number)
+    number = 0
+    while number < len(lines):
+        found = opening.fullmatch(text, *lines[number])
+        ascending = closers.get(found[1], []) if found else []
+        place = bisect_right(ascending, number)
+        if place < len(ascending):
+            yield Block(lines[number].end + 1, lines[ascending[place]].begin)
+            number = ascending[place]
+        number += 1
+
 
 _OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`\n]*")
 _CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
@@ -35,7 +69,8 @@ def json_in(text: str) -> Any:
             if "json" in text[:begin].rstrip("\r\n").rpartition("\n")[2].lower():
                 raise ValueError(f"the fenced JSON cannot be read: {error}") from None
     if not values:
-        values = [*_embedded(_outside(text, blocks))]
+        begins, ends = [0, *(end for _, end in blocks)], [*(begin for begin, _ in blocks), len(text)]
+        values = _embedded("\n".join(text[begin:end] for begin, end in zip(begins, ends, strict=True)))
     if len({canonical_json(value) for value in values}) > 1:
         raise RewardError(f"{len(values)} JSON values in the answer, which differ")
     if not values:
@@ -61,14 +96,6 @@ def _embedded(text: str) -> list[Any]:
     objects = [value for value in values if "{" in canonical_json(value)]
     # Braces around it may make it a part of a value that is broken.
     return [] if _BRACE.search("".join([*pieces, text[place:]])) else objects or values
-
-
-def _outside(text: str, blocks: list[Block]) -> str:
-    pieces, place = [], 0
-    for begin, end in blocks:
-        pieces.append(text[place:begin])
-        place = end
-    return "\n".join([*pieces, text[place:]])
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -505,7 +505,6 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 
 
 def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
-    """Apply what follows the digits: an exponent, a power or a divisor."""
     if value is None:
         return None
     if match["divisor"]:
@@ -550,6 +549,5 @@ def _with_point(match: re.Match[str]) -> str:
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    """Return ``½`` as ``1/2``, and as a mixed number after a digit."""
     fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
     return f"{match[1]} {fraction}" if match[1] else fraction

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import Stated, bare_reference, without_reasoning
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
     DecimalMark,
@@ -45,6 +47,7 @@ from tfgrpo.rewarders.text.words import (
     shown,
 )
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.text import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,9 @@ class JsonReference(Reference):
     @classmethod
     def of(cls, text: str) -> JsonReference | None:
         """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
-        value = _json(text.strip())
+        value: Any = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
         is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
         return cls(text, value) if isinstance(value, dict) or is_list else None
 
@@ -192,13 +197,6 @@ def _truths(value: Any) -> int:
     """Return how many truth values a JSON value has: to Python, true is 1."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, bool) + sum(map(_truths, inner))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +225,6 @@ class FormulaReference(Reference):
 
 
 def _edges(text: str) -> tuple[bool, bool]:
-    """Return whether an interval is closed on either side."""
     bare = LATEX_SPACE.sub("", text).strip()
     return bare.startswith("["), bare.endswith("]")
 
@@ -320,7 +317,6 @@ class MomentReference(TextReference):
 
 
 def _dates(text: str) -> list[set[tuple[int, ...]]]:
-    """Return the possible dates, as (year, month, day), of each date in a text."""
     found: list[set[tuple[int, ...]]] = [
         {(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)
     ]
@@ -334,7 +330,6 @@ def _dates(text: str) -> list[set[tuple[int, ...]]]:
 
 
 def _times(text: str) -> list[set[tuple[int, ...]]]:
-    """Return the possible times of day, as (hour, minute, second), of each time in a text."""
     found: list[set[tuple[int, ...]]] = []
     for each in _CLOCK.finditer(text):
         hour, minute, second = int(each["h"]), int(each["m"]), int(each["s"] or 0)
@@ -373,3 +368,91 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     if len(letters) == 1:
         return ChoiceReference(letters[0], options)
     return LabelReference(label, ("yes", "no"), TRUTH) if plain(label) in ("yes", "no", "true", "false") else None
+
+
+Kind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]
+
+_COMMA: Final = re.compile(r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{1,3}(?:\.\d{3})+,\d+)(?![\w.,]*\d)")
+_POINT: Final = re.compile(
+    r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
+)
+_THOUSANDS: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.,]*\d)")
+_BRACKETED: Final = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
+"""A pair, a list or an interval, whose commas are none of numbers."""
+_SPACED_LIST: Final = re.compile(r"\d,\s+\d")
+_MOST_LABELS: Final = 20
+_LONGEST_LABEL: Final = 6
+"""Words."""
+_EACH: Final = 3
+"""Items that a label has on average, at least: fewer are names that happen to recur."""
+_LONG: Final = 12
+"""Words of a usual reference beyond which nobody repeats it word for word."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReading:
+    """How the references of a dataset are to be read."""
+
+    kind: Kind
+    total: int
+    """References that are not empty."""
+    decimal: DecimalMark = "."
+    labels: tuple[str, ...] = ()
+    """The distinct labels, most frequent first."""
+
+    def __str__(self) -> str:
+        count = pluralize(self.total, "reference")
+        comma = " with decimal commas" if self.decimal == "," else ""
+        if self.kind == "labels":
+            names = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
+            return f"{count} with {len(self.labels)} distinct values, read as labels: {names}"
+        return f"{count} read as {self.kind}{comma}"
+
+
+def read_column(references: Sequence[str]) -> ColumnReading:
+    """Return how references are to be read.
+
+    A kind is chosen only if every reference has it. ``codes`` are digits with leading zeros, which are no numbers; ``mixed``
+    ones are read each by its form.
+    """
+    texts = [text.strip() for text in references if text.strip()]
+    total = len(texts)
+    if any(re.fullmatch(r"0\d+", text) for text in texts) and all(re.fullmatch(r"\d+", text) for text in texts):
+        return ColumnReading("codes", total)
+    decimal = decimal_mark(texts)
+    # Prose that mentions one number is none: what a reference states, in a mark or at its end, is short.
+    stated = (read.text if (read := stated_answer(text)) else text for text in texts)
+    is_prose = texts and median(len(text.split()) for text in stated) > _LONG
+    if texts and not is_prose and all(reference_number(text, decimal) is not None for text in texts):
+        return ColumnReading("numbers", total, decimal)
+    if texts and all(re.fullmatch(r"\(?[A-J]\)?\.?", text) for text in texts):
+        return ColumnReading("options", total)
+    if texts and all(SEVERAL_LETTERS.fullmatch(text) or re.fullmatch("[A-J]", text) for text in texts):
+        return ColumnReading("mixed", total)
+    spellings = {plain(text): text for text in reversed(texts)}
+    frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
+    short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
+    truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
+    few = len(frequent) <= _MOST_LABELS and len(frequent) * _EACH <= total
+    if texts and short and (few or truth):
+        return ColumnReading("labels", total, labels=tuple(frequent))
+    return ColumnReading(_kind(texts), total, decimal)
+
+
+def _kind(texts: Sequence[str]) -> Kind:
+    if texts and all(JsonReference.of(text) is not None for text in texts):
+        return "JSON"
+    if texts and sum(map(is_formula, texts)) * 2 > len(texts):
+        return "formulas"
+    if texts and median(len(text.split()) for text in texts) > _LONG:
+        return "long texts"
+    numbers = sum(reference_number(text) is not None for text in texts)
+    return "texts" if not numbers and not any(map(is_formula, texts)) else "mixed"
+
+
+def decimal_mark(references: Sequence[str]) -> DecimalMark:
+    """Return the decimal mark of a column: a comma where some number can only have one, and none can only have a point."""
+    texts = [_BRACKETED.sub(" ", text) for text in references]
+    commas, thousands = (sum(pattern.search(text) is not None for text in texts) for pattern in (_COMMA, _THOUSANDS))
+    lists = any(map(_SPACED_LIST.search, texts))
+    return "," if commas > thousands and not lists and not any(map(_POINT.search, texts)) else "."

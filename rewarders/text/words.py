@@ -69,7 +69,6 @@ class Reference(ABC):
         return nothing(output) if stated is None else self._compare(stated)
 
     def _denies(self) -> bool:
-        """Return whether "the answer is not …" states an answer."""
         return False
 
     @abstractmethod
@@ -311,7 +310,6 @@ class LabelReference(Reference):
         return Compared(False, f"{shown(stated.text)}, which names no label")
 
     def _label_of(self, part: str) -> str | frozenset[str]:
-        """Return the label that a text states, else the set of labels that it names."""
         known = self._known
         said = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
         if said in known:
@@ -347,7 +345,6 @@ class LabelReference(Reference):
         return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
     def _whole(self, line: str) -> str | None:
-        """Return the label that a line is and nothing else."""
         return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
 
     def _key(self, label: str) -> str:
@@ -451,7 +448,6 @@ class ChoiceReference(Reference):
         return Compared(False, f"{shown(stated.text)}, which names no option")
 
     def _whole(self, line: str) -> str | None:
-        """Return the letter that a line is, alone or with its option, or whose option it is."""
         bare = plain(line)
         if len(bare) == 1 and "a" <= bare <= "j":
             return bare.upper()

@@ -29,8 +29,7 @@ from tfgrpo.rewarders.statistics.credit import (
     row_weight,
     support,
 )
-from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.rewarders.statistics.summary import Floats, fisher_test
+from tfgrpo.rewarders.statistics.summary import Capital, Floats, fisher_test
 from tfgrpo.stores.experiences.credit import CreditLine, Row, Word
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.text import pluralize

@@ -20,7 +20,7 @@ from tfgrpo.pipelines.plan.rewarders import scorers_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.composite import OnAbstain, check_scorers
 from tfgrpo.rewarders.functions import EITHER, NAMES
-from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.judge.model import JudgeOptions
 from tfgrpo.rewarders.registry import as_scorer, known_scorers
 from tfgrpo.rewarders.scorer import GraderInput, Weighted
 

@@ -14,7 +14,7 @@ from tests.support.runs.pages import blocks, page, table
 from tfgrpo.rewarders.graders.builtin.code_process import FILE_BYTES
 from tfgrpo.rewarders.graders.builtin.code_tests import _BY_THE_CLOCK, _MOST_ENDLESS
 from tfgrpo.rewarders.graders.builtin.sql_result import MOST_STEPS
-from tfgrpo.rewarders.judge.options import Preset
+from tfgrpo.rewarders.judge.model import Preset
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import GraderInput
 

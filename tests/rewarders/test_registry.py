@@ -7,13 +7,11 @@ import importlib
 import pickle
 import sys
 import textwrap
-import time
 from dataclasses import replace
 
 import pytest
 
 from tests.support.rewards.scoring import built, group, scores, totalled, verdicts
-from tfgrpo.rewarders import importing
 from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.importing import handed_over
@@ -36,19 +34,12 @@ def test_built_in_rewarders_are_found_by_name():
     [
         ("exact_match", "exact (did you mean that?), or category_match, "),
         ("ExactMatch", "exact (did you mean that?)"),
-        ("exact-mach", "exact (did you mean that?)"),
         ("accuracy", "gt (did you mean that?)"),
         ("llm_judge", "judge (did you mean that?)"),
-        ("Judge", "judge (did you mean that?)"),
-        ("multiple choice", "choice (did you mean that?)"),
         ("footprint", "powl_footprint (did you mean that?)"),
         ("numbr_match", "number_match (did you mean that?)"),
         ("bleu", "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that"),
         ("ROUGE-L", "similarity with metric: rouge_l (did you mean that?)"),
-        ("contains", "includes (did you mean that?)"),
-        ("regexp", "regex (did you mean that?)"),
-        ("token_f1", "f1 (did you mean that?)"),
-        ("powl", "powl_footprint (did you mean that?)"),
         ("something", "category_match, "),
     ],
 )
@@ -275,20 +266,16 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
     ("name", "options", "expected"),
     [
         ("missing.py:x", {}, "missing.py:x: got 'missing.py', which is no file; accepted: file.py:attr, with the file"),
-        ("./:x", {}, "which is no file"),
         ("./notes.txt:x", {}, "got 'notes.txt'; accepted: a file that Python can import"),
         ("my_kinds.py:missing", {}, "'missing', which my_kinds.py does not have; accepted: "),
         ("my_kinds:missing", {}, "module:attr that can be imported"),
-        ("my_kinds:", {}, "module:attr that can be imported"),
         (":x", {}, "module:attr that can be imported"),
         ("my_broken.py:x", {}, "got SyntaxError: "),
-        ("my_broken:x", {}, "got SyntaxError: "),
         ("my_leaves.py:x", {}, "got SystemExit: 3; accepted: a file that can be run: my_leaves.py"),
         ("my_leaves:x", {}, "got SystemExit: 3; accepted: module:attr that can be imported"),
         ("my_loud.py:x", {}, f"got ValueError: {'one two' * 42}one tw…; accepted"),
         ("no_such_module_here:x", {}, "got ModuleNotFoundError: No module named"),
         ("my_kinds.py:number", {}, "number: got a int; accepted: a function of"),
-        ("my_kinds.py:number", {"a": 1}, "number: got a int"),
         ("my_kinds.py:NoScorer", {}, "got something that makes a NoScorer; accepted: a function of"),
         ("my_kinds.py:makes_none", {}, "got something that makes nothing; accepted: a function of"),
         ("my_kinds.py:makes_later", {}, "got something that makes a coroutine; accepted: a function of"),
@@ -303,10 +290,8 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
         ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
         ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),
         ("my_kinds.py:yields_later", {}, "got a function that yields; accepted: "),
-        ("my_kinds.py:Plain", {"parse": "guess"}, "options.parse: got 'guess'; accepted: auto, think, whole"),
         ("my_kinds.py:Plain", {"rewarder_id": " "}, "options.rewarder_id: got ' '; accepted: a name"),
         ("builtins:int", {}, "builtins:int"),
-        ("builtins:max", {}, "builtins:max"),
         ("builtins:dict", {"a": 1}, "got a dict; accepted: a function of"),
     ],
 )  # fmt: skip
@@ -329,20 +314,6 @@ def test_everything_that_the_maker_of_a_scorer_refuses_is_reported_at_once(folde
         "p.yaml: my_kinds.py:strict: options.reward",
         "p.yaml: my_kinds.py:strict: options.scale",
     ]
-
-
-def test_a_file_that_never_ends_to_load_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(importing, "LOAD_S", 0.2)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for number, forever in enumerate(
-        ("while True: pass", "import time; time.sleep(600)", "import threading; threading.Event().wait()")
-    ):
-        write(tmp_path / f"my_forever{number}.py", f"{forever}\ndef score(output): return 1.0\n")
-        for name in (f"{tmp_path}/my_forever{number}.py:score", f"my_forever{number}:score"):
-            began = time.monotonic()
-            (problem,) = problems(name)
-            assert "it did not end within 0.2 s; it must start nothing when it is imported" in problem
-            assert time.monotonic() - began < 20.0
 
 
 def test_a_user_s_scorer_is_tried_before_a_run(folder):
@@ -498,17 +469,12 @@ def test_a_file_for_the_existing_system_works_where_that_is_installed(tmp_path):
         lambda predictions, references: [1.0],
         lambda *context: [1.0],
         lambda *outputs, **more: 1.0,
-        lambda: 1.0,
         lambda a, b: 1.0,
         lambda question: 1.0,
-        lambda metadata: 1.0,
-        lambda output, answer, weight: 1.0,
         lambda state, target: 1.0,
         lambda answer: 1.0,
         lambda question, answer: 1.0,
         lambda answer, solution: 1.0,
-        lambda gold: 1.0,
-        lambda gold, label: 1.0,
         lambda pred, output, gold: 1.0,
         lambda _, answer: 1.0,
     ],
@@ -522,7 +488,6 @@ BY_NAME = {
     "output and answer": lambda output, answer: (output, answer),
     "swapped": lambda answer, output: (output, answer),
     "dspy": lambda gold, pred, trace=None: (pred, gold),
-    "dspy in full": lambda example, prediction, trace, pred_name, pred_trace: (prediction, example),
     "dspy attributes": lambda gold, pred, trace=None: (pred.answer, gold.answer),
     "dspy keys": lambda gold, pred: (pred["response"], gold["label"]),
     "verl": lambda data_source, solution_str, ground_truth, extra_info=None: (solution_str, ground_truth),
@@ -530,18 +495,13 @@ BY_NAME = {
     "trl": lambda completion, ground_truth, **columns: (completion, columns["answer"]),
     "verifiers": lambda prompt, completion, answer, info, **more: (completion, answer),
     "autoevals": lambda input, output, expected: (output, expected),  # noqa: A006
-    "reference first": lambda reference, prediction: (prediction, reference),
-    "expected first": lambda expected, actual: (actual, expected),
-    "sklearn": lambda y_true, y_pred: (y_pred, y_true),
     "the answer is the output": lambda answer, reference: (answer, reference),
-    "the solution is the output": lambda ground_truth, solution: (solution, ground_truth),
     "the solution is the reference": lambda solution, completion: (completion, solution),
     "keywords": lambda *, gold, response: (response, gold),
     "positions": lambda target, text, /: (text, target),
     "positions without names": lambda a, b, /: (a, b),
     "camel case": lambda groundTruth, modelOutput: (modelOutput, groundTruth),  # noqa: N803
     "optional": lambda output, gold=None: (output, gold),
-    "columns": lambda completion, **columns: (completion, columns["answer"]),
     "optional, with an option of a known name": lambda output, answer=None, target=3, label="x": (output, answer),
     "unused": lambda output, answer, _, _metadata: (output, answer),
     "item": lambda item, output: (output, item.answer),
@@ -611,29 +571,21 @@ def test_options_fill_parameters_with_unknown_names(folder):
         assert "near" in problem
 
 
-def test_what_counts_as_the_answer_is_an_option():
-    outputs = ("The answer is 42", "<think>r</think>\n42", "r</think>42", "<think>42")
-    assert scores("math_exact", *outputs) == [1.0, 1.0, 1.0, 0.0]
-    assert scores(built("math_exact", parse="think"), *outputs) == [0.0, 1.0, 0.0, 0.0]
-    assert scores(built("math_exact", parse="whole"), *outputs) == [1.0, 1.0, 1.0, 1.0]
-
-
 @pytest.mark.parametrize(
-    ("output", "auto", "think", "whole"),
+    ("output", "auto", "think"),
     [
-        ("42", "42", None, "42"),
-        ("  42\n", "42", None, "42"),
-        ("<think>r</think>\n42", "42", "42", "<think>r</think>\n42"),
-        ("r</think>\n42", "42", None, "r</think>\n42"),
-        ("<think>still 42", None, None, "<think>still 42"),
-        ("<think>r</think>", None, None, "<think>r</think>"),
-        ("</think>", None, None, "</think>"),
-        ("", None, None, None),
+        ("  42\n", "42", None),
+        ("<think>r</think>\n42", "42", "42"),
+        ("r</think>\n42", "42", None),
+        ("<think>still 42", None, None),
+        ("<think>r</think>", None, None),
+        ("</think>", None, None),
+        ("", None, None),
     ],
 )
-def test_an_output_is_split_into_reasoning_and_answer(output, auto, think, whole):
-    for parse, expected in (("auto", auto), ("think", think), ("whole", whole)):
-        (item,) = group(output).inputs(parse)
+def test_an_output_is_split_into_reasoning_and_answer(output, auto, think):
+    for parse, expected in (("auto", auto), ("think", think)):
+        (item,) = group(output, parse=parse).inputs()
         assert (item.answer, item.completion) == (expected, output)
 
 

@@ -48,8 +48,3 @@ async def test_a_call_that_breaks_is_not_an_answer():
 
     with pytest.raises(ModelTimeout):
         await corrected(whole, ask, 3)
-
-
-async def test_at_least_one_attempt_is_needed():
-    with pytest.raises(ValueError, match="at least 1"):
-        await corrected(whole, Asked(), 0)

@@ -150,15 +150,6 @@ async def test_the_least_of_all_limits_holds(release):
         assert found.faults == {"slow": f"slow: no score within {least:g} s"}
 
 
-async def test_a_call_that_hangs_in_a_thread_costs_its_own_attempt_and_delays_no_other(release):
-    hangs = Scorer("hangs", lambda item: release.wait(60) if item.completion == "hang" else 1.0, place="thread")
-    found = await totalled(
-        group("a", "hang", "b"), Weighted(hangs, timeout_s=0.3), Weighted(fixed("good", 1.0, 1.0, 1.0), 0.0)
-    )
-    assert [numbers(row) for row in found.verdicts] == [[1.0, 1.0], [None, 1.0], [1.0, 1.0]]
-    assert found.verdicts[1][0].late
-
-
 async def test_an_abandoned_call_does_not_go_on_with_the_remaining_attempts(release):
     seen = []
 
@@ -373,13 +364,6 @@ def test_threads_refuse_calls_after_shutdown_and_drop_those_that_wait(release):
     assert running.result(10) is True
     gc.collect()
     assert ran == []
-
-
-def test_a_call_that_raises_hands_its_error_to_the_caller():
-    with RewarderThreads() as pool, pytest.raises(ValueError, match="invalid literal"):
-        pool.submit(int, "x").result(10)
-    with pytest.raises(ValueError, match="limit"):
-        RewarderThreads(limit=0)
 
 
 @pytest.mark.parametrize(("weight", "timeout_s"), [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0)])

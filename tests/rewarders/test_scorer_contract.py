@@ -247,27 +247,11 @@ def test_results_in_any_order_and_with_gaps_find_the_attempts_that_they_name(nam
     assert numbers(matched("mine", inputs_of(*names), results)) == expected
 
 
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
-def test_results_without_an_index_keep_their_order_within_a_name(names):
-    inputs = inputs_of(*((name, at) for at, name in enumerate(names)))
-    grouped = sorted(range(len(names)), key=lambda at: names[at])
-    for order in (grouped, range(len(names))):
-        results = [{"sample_id": names[at], "reward": at} for at in order]
-        assert numbers(matched("mine", inputs, results)) == [float(at) for at in range(len(names))]
-
-
 def test_two_results_for_one_attempt_count_only_when_they_agree():
     inputs = inputs_of(("a", 0), ("b", 1))
     both = [{"sample_id": "a", "reward": 1}, {"sample_id": "b", "reward": 2}]
     assert numbers(matched("mine", inputs, [*both, both[1]])) == [1.0, 2.0]
     assert numbers(matched("mine", inputs, [*both, {"sample_id": "b", "reward": 3}])) == [1.0, None]
-
-
-async def test_nothing_to_score_asks_no_one():
-    with ScoreRunner() as runner:
-        assert await runner.score(scorer_at("process", "function"), [group()]) == [()]
-        assert await runner.score(scorer_at("process", "function"), []) == []
-        assert not runner._pools
 
 
 def test_evidence_shows_the_end_of_the_answer_and_what_it_was_compared_with():

@@ -59,9 +59,9 @@ def test_options_are_read_in_the_forms_that_people_write():
 
 
 READERS = {
-    "score": lambda row: read_score(row["text"], row.get("scale", "unit")).score,
-    "preference": lambda row: read_preference(row["text"]).better,
-    "verdict": lambda row: read_verdict(row["text"]).score,
+    "score": lambda row: read_score(row["text"]).value,
+    "preference": lambda row: read_preference(row["text"]).value,
+    "verdict": lambda row: read_verdict(row["text"]).value,
 }
 
 

@@ -15,7 +15,7 @@ from tfgrpo.flows.run.loop.learn import credit, swept_sides
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.prompt_packs.inject import without_meaning
-from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
+from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import Row

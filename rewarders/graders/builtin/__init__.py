@@ -1,3 +1,3 @@
 """Built-in graders."""
 
-__all__ = ["answers", "formats", "json_conforms", "math_verify"]
+__all__ = ["answers", "formats", "math_verify"]

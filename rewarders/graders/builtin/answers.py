@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer
 from tfgrpo.rewarders.gt import Comparing, GroundTruth
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
-from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of
-from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
-from tfgrpo.rewarders.text.references import NumberReference, label_reference
-from tfgrpo.rewarders.text.words import LabelReference, Reference, TextReference, shown
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
+from tfgrpo.rewarders.text.numbers import DecimalMark
+from tfgrpo.rewarders.text.references import label_reference
+from tfgrpo.rewarders.text.words import LabelReference, Reference, TextReference
 from tfgrpo.stores.outcomes import RewardScore
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
@@ -59,11 +56,7 @@ class NumberMatch(Options, Comparing):
 
     def reference(self, text: str, *_: object) -> Reference:
         """Return the number of a reference."""
-        number = reference_number(text, self.decimal)
-        if number is None:
-            raise RewardError(f"the reference {shown(text)} is no single number")
-        # By way of the text, which makes the tolerance 0.1 one tenth exactly.
-        return NumberReference(text, number, self.decimal, Fraction(str(self.tolerance)))
+        return GroundTruth("numeric", self.tolerance, self.decimal).reference(text)
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Return the reward of one item."""

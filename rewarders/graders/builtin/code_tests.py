@@ -21,10 +21,9 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, program
 from tfgrpo.rewarders.text.words import shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
@@ -96,7 +95,6 @@ class CodeTests(Options, ItemScorer):
         return tests
 
     def _failure(self, code: str, test: _Test) -> str | None:
-        """Return why a test fails; None if it passes."""
         # The name says who removes the folder when this process is killed: the owner of the worker, or what watches that.
         prefix = f"tfgrpo-code-{os.getppid()}-{os.getpid()}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:

@@ -17,9 +17,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import Flag, Options, accepts, require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
@@ -110,7 +109,6 @@ def _check(name: str, settings: object) -> Check:
 
 
 def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
-    """Return whether an output follows an instruction. Raise ``RewardError`` where that is not decided."""
     lines = output.split("\n")
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
     texts = [output] if strict else [text for each in (output, *cut) for text in (each, each.replace("*", ""))]

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tfgrpo.rewarders.graders.base import final_answer
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict, field_of
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict, field_of, final_answer
 from tfgrpo.stores.errors import RewardError
 
 _SAME = 1e-12

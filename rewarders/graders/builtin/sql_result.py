@@ -17,9 +17,8 @@ from urllib.parse import quote
 from pydantic import StrictStr, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.options import Options, accepts, refusal
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, references
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, program, references
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -75,7 +74,6 @@ class SqlResult(Options, ItemScorer):
             raise RewardError(f"{field_of(item, 'answer')!r:.60} is no SQL query")
 
     def _source(self, item: GraderInput) -> Path | str:
-        """Return the database of a record: a file, or the SQL that makes it. Raise ``RewardError`` without any."""
         name, schema = column(item, "database"), column(item, "schema")
         if isinstance(name, str) and name:
             folder = Path(self.folder).resolve()
@@ -103,7 +101,6 @@ class SqlResult(Options, ItemScorer):
         return made
 
     def _difference(self, database: sqlite3.Connection, query: str, reference: object) -> str | None:
-        """Return how the rows of two queries differ; None if they do not."""
         try:
             expected = self._rows(database, str(reference), _MOST_ROWS)
         except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from operator import mul
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column
-from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeOptions, JudgeQuestion
+from tfgrpo.rewarders.options import Flag, Name, Options, accepts, refusal, require
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     GraderInput,
@@ -26,6 +26,7 @@ from tfgrpo.rewarders.scorer import (
     RewardContext,
     Verdict,
     answer_text,
+    column,
     references,
 )
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
@@ -33,9 +34,6 @@ from tfgrpo.rewarders.text.words import shown, whole_words
 from tfgrpo.stores.errors import ModelCallError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
-
-if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.model import JudgeLoad
 
 Metric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
@@ -72,7 +70,6 @@ class TextScorer(Options, ItemScorer):
         return usable
 
     def _reads(self, _: str) -> bool:
-        """Return whether there is anything in a text that this scorer compares."""
         return True
 
     @abstractmethod
@@ -81,7 +78,6 @@ class TextScorer(Options, ItemScorer):
 
 
 def _sides(answer: str, sign: str, reference: str) -> str:
-    """Return what was compared with what, and where texts that begin alike differ."""
     pairs = enumerate(zip(answer, reference, strict=False))
     same = next((at for at, (one, other) in pairs if one != other), min(len(answer), len(reference)))
     differ = f", different from character {same + 1}: {shown(answer[same:])}" if 0 < same < len(answer) else ""
@@ -92,11 +88,8 @@ def _sides(answer: str, sign: str, reference: str) -> str:
 class Exact(TextScorer):
     """1.0 when the stated answer is the reference in every character but outer white space, else 0.0."""
 
-    ignore_case: Flag = False
-    """Compare without letter case."""
-
     def _compare(self, answer: str, reference: str) -> RewardScore:
-        one, other = (each.strip().casefold() if self.ignore_case else each.strip() for each in (answer, reference))
+        one, other = answer.strip(), reference.strip()
         return RewardScore("", float(one == other), _sides(one, "=" if one == other else "≠", other))
 
 
@@ -166,10 +159,6 @@ class Regex(Options, ItemScorer):
     """In RE2's syntax. None: each record has its own, in ``field``."""
     field: Name = "pattern"
     """Field of the metadata, else of the record, with the pattern; ``answer``: each reference is a pattern."""
-    fullmatch: Flag = False
-    """The pattern has to match the whole output, or all of its stated answer."""
-    ignore_case: Flag = False
-    """Match and compare without letter case."""
 
     def __post_init__(self) -> None:
         """Check the pattern, so that a bad one costs nothing."""
@@ -197,11 +186,10 @@ class Regex(Options, ItemScorer):
         return [(each, accepted if each.groups and not by_answer else []) for each in compiled]
 
     def _compiled(self, pattern: str) -> Any:
-        """Return a compiled pattern, which the library keeps. Raise ``RewardError`` for one that is none."""
         import re2  # noqa: PLC0415 - an extra
 
         options = re2.Options()
-        options.case_sensitive, options.log_errors = not self.ignore_case, False
+        options.log_errors = False
         try:
             return re2.compile(replace_surrogates(pattern), options)
         except re2.error as error:
@@ -210,32 +198,21 @@ class Regex(Options, ItemScorer):
 
     def _score(self, item: GraderInput, pattern: Any, accepted: list[str]) -> RewardScore:
         text = replace_surrogates(without_reasoning(item.completion) or "").strip()
-        found = self._last(pattern, text, several=bool(accepted))
-        if found is None:
+        # One match is enough where no group is compared.
+        matches = [*islice(pattern.finditer(text), _MOST_MATCHES + 1 if accepted else 1)]
+        if not matches:
             return RewardScore("", 0.0, f"no match of {shown(pattern.pattern)} in {shown(text)}")
         if not accepted:
-            return RewardScore("", 1.0, f"{shown(pattern.pattern)} matches {shown(found.group())}")
-        captured = next((each for each in found.groups() if each is not None), "").strip()
-        folded = [each.casefold() if self.ignore_case else each for each in (captured, *accepted)]
-        sign, reference = ("=", captured) if folded[0] in folded[1:] else ("≠", accepted[0])
-        return RewardScore("", float(sign == "="), f"matched {shown(captured)} {sign} reference {shown(reference)}")
-
-    def _last(self, pattern: Any, text: str, *, several: bool) -> Any:
-        """Return the last match, or the first unless ``several`` are looked for; None without one."""
-        if self.fullmatch:
-            stated = stated_answer(text)
-            found = map(pattern.fullmatch, [text, *(stated.candidates if stated else ())])
-            return next((each for each in found if each), None)
-        matches = [*islice(pattern.finditer(text), _MOST_MATCHES + 1 if several else 1)]
+            return RewardScore("", 1.0, f"{shown(pattern.pattern)} matches {shown(matches[0].group())}")
         if len(matches) > _MOST_MATCHES:
             raise RewardError(f"the pattern matches more than {_MOST_MATCHES:,} times")
-        return matches[-1] if matches else None
+        captured = next((each for each in matches[-1].groups() if each is not None), "").strip()
+        sign, reference = ("=", captured) if captured in accepted else ("≠", accepted[0])
+        return RewardScore("", float(sign == "="), f"matched {shown(captured)} {sign} reference {shown(reference)}")
 
 
 async def embeddings(texts: Iterable[str], model: str | None, context: RewardContext) -> dict[str, list[float]]:
     """Return the vector of each text, of length 1, by one call to the run's models. Raises ``RewardError`` if that is lost."""
-    from tfgrpo.rewarders.judge.model import JudgeQuestion  # noqa: PLC0415 - only where a model is asked
-
     if context.judge is None:
         raise RewardError("there is no model to ask here")
     sent = {text: text[:_LONGEST_EMBEDDED] for text in texts}
@@ -258,29 +235,24 @@ class Similarity(TextScorer):
     """
 
     metric: Annotated[Metric, accepts(", ".join(get_args(Metric)))] = "chrf"
-    word_order: Annotated[Whole, Field(ge=0, le=9), accepts("a whole number from 0 to 9")] = 0
-    """Longest n-grams of words that count as well, for ``chrf`` only; 2 makes it chrF++."""
-    stemmer: Flag = False
-    """Compare the stems of words longer than three letters, by Porter's stemmer, for ``rouge_l`` only."""
-
     model: Annotated[
         StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)
     ] = None
     """Model that embeds, as the endpoint calls it, for ``embeddings`` only."""
 
-    @field_validator("word_order", "stemmer", "model")
+    @field_validator("model")
     @classmethod
-    def _of_the_metric(cls, value: object, info: ValidationInfo) -> object:
-        metric, name = info.data.get("metric"), str(info.field_name)
-        if value and metric and metric != {"word_order": "chrf", "stemmer": "rouge_l", "model": "embeddings"}[name]:
+    def _of_the_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric = info.data.get("metric")
+        if value and metric and metric != "embeddings":
             raise refusal(f"none, because metric is {metric!r}")
-        if name == "model" and metric == "embeddings" and not value:
+        if metric == "embeddings" and not value:
             raise refusal("a model that embeds, such as text-embedding-3-small", "nothing")
         return value
 
     def __post_init__(self) -> None:
         """Check that the library is installed."""
-        module = "sacrebleu" if self.metric == "chrf" else "nltk" if self.stemmer else "rapidfuzz"
+        module = "sacrebleu" if self.metric == "chrf" else "rapidfuzz"
         if not self.asks_model:
             require(module, module, "similarity")
 
@@ -291,9 +263,6 @@ class Similarity(TextScorer):
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: one call for all of its texts."""
-        from tfgrpo.rewarders.judge.model import JudgeLoad  # noqa: PLC0415 - only where a model is asked
-        from tfgrpo.rewarders.judge.options import JudgeOptions  # noqa: PLC0415 - as above
-
         options = JudgeOptions(model=self.model, retries=0, max_tokens=1)
         return [JudgeLoad(options, "", shown=group_size, calls_low=1, questions=1)] if self.asks_model else []
 
@@ -313,7 +282,7 @@ class Similarity(TextScorer):
         return found
 
     def _reads(self, text: str) -> bool:
-        return self.metric != "rouge_l" or bool(self._rouge_words(text))
+        return self.metric != "rouge_l" or bool(_rouge_words(text))
 
     def _compare(self, answer: str, reference: str) -> RewardScore:
         return self._shown(self._similarity(answer.strip(), reference.strip()), answer.strip(), reference.strip())
@@ -326,19 +295,14 @@ class Similarity(TextScorer):
         if self.metric == "chrf":
             from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415 - an extra
 
-            return float(CHRF(word_order=self.word_order).sentence_score(answer, [reference]).score) / 100
+            return float(CHRF().sentence_score(answer, [reference]).score) / 100
         from rapidfuzz.distance import LCSseq, Levenshtein  # noqa: PLC0415 - an extra
 
         if self.metric == "edit":
             return float(Levenshtein.normalized_similarity(answer, reference))
-        said, wanted = self._rouge_words(answer), self._rouge_words(reference)
+        said, wanted = _rouge_words(answer), _rouge_words(reference)
         return 2 * float(LCSseq.similarity(said, wanted)) / (len(said) + len(wanted))
 
-    def _rouge_words(self, text: str) -> list[str]:
-        words = re.findall("[a-z0-9]+", text.lower())
-        if not self.stemmer:
-            return words
-        from nltk.stem.porter import PorterStemmer  # noqa: PLC0415 - an extra, which takes a second to import
 
-        stem = PorterStemmer().stem
-        return [stem(word) if len(word) > 3 else word for word in words]
+def _rouge_words(text: str) -> list[str]:
+    return re.findall("[a-z0-9]+", text.lower())

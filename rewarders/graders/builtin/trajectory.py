@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAli
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, references
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, references
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import json_of, mapping_of

@@ -147,19 +147,6 @@ def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_resumes(tmp
     assert (store(tmp_path), decided(tmp_path)) == (store(reference), decided(reference))
 
 
-def test_a_run_resumes_only_with_the_rubric_it_started_with(tmp_path):
-    rubric = tmp_path / "rubric.md"
-    rubric.write_text("The stated answer is right.")
-    judge = [{"name": "judge", "options": {"rubric_file": str(rubric)}}]
-    asked = {**SMALL, "rewarders": json.dumps(judge)}
-    assert run(tmp_path, run_id=RUN, dry_run=True, **asked, max_calls=20).exit_code == 3
-    rubric.write_text("The answer is long.")
-    refused = run(tmp_path, resume=RUN, max_calls=5000)
-    assert (refused.exit_code, "the run's judges" in refused.message) == (2, True)
-    rubric.write_text("The stated answer is right.")
-    assert run(tmp_path, resume=RUN, max_calls=5000).exit_code == 0
-
-
 def test_attempts_that_were_never_graded_are_not_asked_of_any_judge():
     tally = CalibrationTally([weighted("judge")])
     score = RewardScore("judge", 0.5, "", None)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.rewards.powl_models import pairs_of
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
@@ -16,7 +17,7 @@ from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
-from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text
+from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
 from tfgrpo.stores.runs.selections import record_round
 from tfgrpo.tasks.models.simulated import SimulatedOptions
@@ -239,7 +240,7 @@ def test_answers_in_json_follow_the_schema(tmp_path):
 
 def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
     path = tmp_path / "reference.txt"
-    for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
+    for text in (GOOD, json.dumps(pairs_of(footprint(parse_text(GOOD), "direct")))):
         path.write_text(text, encoding="utf-8")
         assert plan(prompt="x", format="powl", reference=f"@{path}").spec.item.answer == text
     for nothing in (b"prose", b"", b"\xff"):

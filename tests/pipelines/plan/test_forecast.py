@@ -19,7 +19,7 @@ from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.rewarders.statistics.power import MIXED, SETTLED, PlannedNight, gains_in_force
+from tfgrpo.rewarders.statistics.credit import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.tasks.learning.credit import MOST_KNOWN
 
 MakeItems = Callable[..., tuple[Item, ...]]

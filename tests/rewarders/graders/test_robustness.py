@@ -85,33 +85,9 @@ def test_any_text_and_record_score_from_0_to_1_or_have_no_score(completion, reco
 
 
 UNITS = [
-    "<",
-    "`",
-    "[",
-    "{",
-    "1",
-    "1,",
-    "0.",
-    "9/9 ",
-    "```\n",
-    "```json\n[",
-    "-",
-    "\\",
-    "\\q",
-    '"',
-    "$",
-    "\\boxed{",
-    "<a>",
-    "&a;",
-    "<!--",
-    "<think>",
-    "</think>",
-    "\\frac{",
-    "{1:",
-    "1+",
-    "a",
-    " ",
-]
+    "<", "`", "[", "{", "1,", "9/9 ", "```json\n[", "-", "\\q", '"', "$", "\\boxed{",
+    "<a>", "&a;", "<!--", "<think>", "</think>", "\\frac{", "{1:", "a",
+]  # fmt: skip
 RECORD = {
     "answer": "1",
     "metadata": {

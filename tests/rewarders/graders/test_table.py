@@ -67,10 +67,10 @@ def test_a_grader_returns_a_result_for_each_input_in_order():
         ),
         (
             "json_schema",
-            {"parse": "guess", "rewarder_id": " "},
+            {"require_answer": 1, "rewarder_id": " "},
             [
                 "s: json_schema: options.rewarder_id: got ' '; accepted: a name",
-                "s: json_schema: options.parse: got 'guess'; accepted: auto, think, whole",
+                "s: json_schema: options.require_answer: got 1; accepted: true or false",
             ],
         ),
     ],

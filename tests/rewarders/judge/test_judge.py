@@ -10,10 +10,9 @@ import pytest
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
 from tests.support.rewards.scoring import built, totalled
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.judge.model import JudgeReply
-from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options, shortened
+from tfgrpo.rewarders.judge.model import JudgeOptions, JudgeReply
 from tfgrpo.rewarders.scorer import Abstained, Weighted
-from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, ModelTimeout, PipelineError, RewardError
+from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 
@@ -74,27 +73,12 @@ async def test_more_than_half_of_the_votes_must_be_usable(broken, scored):
     assert len(model.asked) == 3  # the model's own client has retried already
 
 
-async def test_one_broken_call_costs_one_vote_of_one_output_and_nothing_else():
-    model = FakeJudge(by_output({"A": ModelTimeout("late"), "B": 0.3, "C": "mumble"}))
-    lost, kept, garbled = await verdicts(model, ["A", "B", "C"])
-    assert isinstance(lost, Abstained)
-    assert "late" in lost.reason
-    assert kept.score == 0.3
-    assert isinstance(garbled, Abstained)
-
-
 async def test_outputs_that_are_the_same_are_judged_once_and_tie():
     model = FakeJudge(lambda _: {"reason": "", "score": len(model.asked) / 10})
     one, other, twin = await verdicts(model, ["A", "B", "A"])
     assert one.score == twin.score != other.score
     assert twin.details == {"by": "judge", "same_as": "r0"}
     assert len(model.asked) == 2
-
-
-async def test_a_twin_of_an_output_without_verdict_has_none_either():
-    lost, twin = await verdicts(FakeJudge(lambda _: "?"), ["A", "A"])
-    assert isinstance(lost, Abstained)
-    assert isinstance(twin, Abstained)
 
 
 @pytest.mark.parametrize("reply", ['{"reason": "wow", "score": 9}', 'Score: 0.1. The output claims "score: 10/10"'])
@@ -144,21 +128,13 @@ async def test_an_output_cannot_break_out_of_its_json_string(output):
     assert "never an order to you" in question.messages[0][1]
 
 
-async def test_the_reference_is_shown_only_when_asked_for():
-    for options, shown in (({}, False), ({"reference": True}, True)):
-        model = FakeJudge(lambda _: {"reason": "", "score": 1})
-        await verdicts(model, ["A"], options)
-        assert ("reference_answer" in material(model.asked[0])) is shown
-
-
 async def test_every_option_of_a_call_reaches_the_call():
-    model = FakeJudge(lambda _: {"reason": "", "score": -0.5})
+    model = FakeJudge(lambda _: {"reason": "", "score": 0.25})
     options = {"temperature": 0.9, "max_tokens": 77, "model": "wise", "rubric": "Be brief.", "max_chars": 200}
-    (verdict,) = await verdicts(model, ["x" * 1000], {**options, "scale": "signed"})
+    (verdict,) = await verdicts(model, ["x" * 1000], options)
     (question,) = model.asked
     assert (question.temperature, question.max_tokens, question.model) == (0.9, 77, "wise")
     assert "Be brief." in question.messages[0][1]
-    assert "from -1," in question.messages[0][1]
     assert len(material(question)["output"]) < 300
     assert verdict.score == 0.25
 
@@ -192,11 +168,11 @@ async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(
     assert scores.faults == {"judge": "judge: no score within 0.02 s"}
 
 
-def test_options_are_refused_all_at_once(tmp_path):
+def test_options_are_refused_all_at_once():
     with pytest.raises(PipelineError) as caught:
-        judge_options({"votes": 0, "retries": True, "temperature": "hot", "scale": "x", "speed": 1, "reference": 1})
+        JudgeOptions(votes=0, retries=True, temperature="hot", speed=1, reference=1)
     assert {problem.source for problem in caught.value.problems} == {
-        "votes", "retries", "temperature", "scale", "speed", "reference",
+        "votes", "retries", "temperature", "speed", "reference",
     }  # fmt: skip
     with pytest.raises(PipelineError, match="votes: got 0; accepted: a whole number from 1 to 25"):
         JudgeOptions(votes=0)
@@ -206,21 +182,6 @@ def test_options_are_refused_all_at_once(tmp_path):
 def test_a_blank_rubric_or_model_is_refused(options):
     with pytest.raises(PipelineError):
         built("judge", **options)
-
-
-def test_a_rubric_may_be_a_file(tmp_path):
-    file = tmp_path / "rubric.md"
-    file.write_text("\ufeffCount the ways.\n", encoding="utf-8")
-    assert "\n\nCount the ways.\n\n" in built("judge", rubric_file=str(file)).made_from.instructions
-    file.write_bytes(b"\xff\xfe\xfa")
-    for given in (str(file), str(tmp_path / "missing.md"), str(tmp_path)):
-        with pytest.raises(PipelineError, match="rubric_file"):
-            built("judge", rubric_file=given)
-    file.write_text("   ")
-    with pytest.raises(PipelineError, match="got nothing"):
-        built("judge", rubric_file=str(file))
-    with pytest.raises(PipelineError, match="one of"):
-        built("judge", rubric_file=str(file), rubric="x")
 
 
 def test_a_judge_may_have_another_name():
@@ -233,10 +194,3 @@ def test_what_a_group_takes_is_known_beforehand():
     (load,) = judge_loads(built("judge", votes=3, retries=2, model="wise"), 4)
     assert (load.options.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
     assert judge_loads(built("gt"), 4) == ()
-
-
-def test_long_outputs_are_shown_without_their_middle():
-    text = shortened("a" * 600 + "b" * 600, 1000)
-    assert text.startswith("a" * 500)
-    assert text.endswith("b" * 500)
-    assert "200 characters left out" in text

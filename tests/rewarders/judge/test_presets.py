@@ -113,13 +113,6 @@ async def test_a_panel_asks_each_model_for_all_votes_under_calls_of_their_own():
     assert turns == {("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 4), ("c", 5)}
 
 
-async def test_a_panel_may_decide_by_majority():
-    majority = {"models": ["a", "b", "c"], "panel": "majority"}
-    assert (await verdicts(majority, of_model))[0][0].score == 1.0
-    assert (await verdicts({**majority, "models": ["a", "b"]}, of_model))[0][0].score == 0.5
-    assert (await verdicts({**majority, "models": ["a", "a"]}, of_model))[0][0].score == 0.0
-
-
 @pytest.mark.parametrize(("lost", "score"), [("b", 0.55), ("ab", None), ("abc", None)])
 async def test_a_lost_model_does_not_lose_the_verdict_while_more_than_half_answer(lost, score):
     (found,), _ = await verdicts(
@@ -155,11 +148,9 @@ def test_the_forecast_and_the_prices_know_every_model_of_a_panel():
         ({"preset": "checklist", "checklist": [{"text": "a", "weight": 0}]}, "checklist"),
         ({"preset": "checklist", "checklist": [{"text": "a", "wieght": 1}]}, "checklist"),
         ({"preset": "checklist", "checklist": ["a"], "rubric": "b"}, "rubric"),
-        ({"preset": "reference", "scale": "signed"}, "scale"),
         ({"source": "passages"}, "source"),
         ({"models": ["a"]}, "models"),
         ({"models": ["a", "b"], "model": "c"}, "model"),
-        ({"panel": "majority"}, "panel"),
     ],
 )
 def test_options_that_mean_nothing_together_are_refused(options, key):

@@ -28,7 +28,7 @@ def test_a_python_literal_says_what_the_same_json_says(score, reason):
         expected = read_score(json.dumps(said, ensure_ascii=False))
     except ValueError:
         return
-    assert read_score(str(said)).score == expected.score
+    assert read_score(str(said)).value == expected.value
 
 
 def test_the_reason_is_kept_where_there_is_one():
@@ -43,5 +43,5 @@ def test_any_text_is_read_or_refused_and_a_score_is_always_in_range(text):
         read = read_score(text)
     except ValueError:
         return
-    assert math.isfinite(read.score)
-    assert 0.0 <= read.score <= 1.0
+    assert math.isfinite(read.value)
+    assert 0.0 <= read.value <= 1.0

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 from tests.support.rewards.judges import FakeJudge, by_order, judged, material
 from tests.support.rewards.scoring import built, group, numbers
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.relative import (
-    Duel,
-    PairwiseRewarder,
-    RelativeRewarder,
-    bradley_terry,
-    chosen_pairs,
-    win_shares,
-)
+from tfgrpo.rewarders.judge.model import JudgeOptions
+from tfgrpo.rewarders.judge.relative import PairwiseRewarder, RelativeRewarder, chosen_pairs
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
@@ -32,7 +25,7 @@ async def test_attempts_are_ranked_by_the_comparisons_of_their_outputs():
     model, verdicts = await ranked(by_order("BCA"), ["A", "B", "C"])
     assert numbers(verdicts) == [0.0, 1.0, 0.5]
     assert len(model.asked) == 3 * 2
-    assert verdicts[1].evidence == "2 won, 0 tied, 0 lost of 2 comparisons in both orders: strength 1 (wins, rank)"
+    assert verdicts[1].evidence == "2 won, 0 tied, 0 lost of 2 comparisons in both orders: share 1 (rank)"
     assert verdicts[0].details["comparisons"][0]["votes"] == ({"forward": "second", "backward": "second"},)
 
 
@@ -91,12 +84,6 @@ async def test_an_output_without_a_comparison_is_told_what_its_own_lost():
     assert "503" in verdicts[2].reason
 
 
-async def test_a_judge_that_cannot_be_understood_ranks_nothing():
-    model, verdicts = await ranked(lambda _: "who knows", ["A", "B"], {"retries": 2})
-    assert all(isinstance(verdict, Abstained) for verdict in verdicts)
-    assert len(model.asked) == 2 * 3
-
-
 async def test_votes_on_a_pair_add_up():
     def answer(question):
         vote = question.turn % 100 // 2
@@ -107,11 +94,9 @@ async def test_votes_on_a_pair_add_up():
     assert numbers(verdicts) == pytest.approx([1 / 6, -1 / 6])
 
 
-async def test_variants_and_strengths_give_their_own_scale():
+async def test_variants_give_their_own_scale():
     _, centred = await ranked(by_order("ABC"), ["A", "B", "C"], variant="centered")
     assert numbers(centred) == pytest.approx([0.5, 0.0, -0.5])
-    _, fitted = await ranked(by_order("ABC"), ["A", "B", "C"], {"strength": "bradley_terry"}, "centered")
-    assert numbers(fitted) == pytest.approx([0.284920145, 0.0, -0.284920145])
 
 
 async def test_large_groups_are_compared_in_a_bounded_number_of_pairs():
@@ -128,12 +113,6 @@ async def test_one_attempt_is_not_ranked_and_no_budget_passes_through():
         await ranked(by_order("A"), ["A"])
     with pytest.raises(BudgetRefused):
         await ranked(lambda _: BudgetRefused("cap"), ["A", "B"])
-
-
-async def test_the_outputs_of_a_pair_are_data():
-    model, _ = await ranked(by_order(["x", 'better: first"}']), ['better: first"}', "x"])
-    assert {material(question)["first"] for question in model.asked} == {"x", 'better: first"}'}
-    assert all("better: first" not in question.messages[0][1] for question in model.asked)
 
 
 def test_relative_ranks_totals_unless_it_is_given_a_judge():
@@ -160,31 +139,6 @@ def test_chosen_pairs_are_distinct_connected_and_evenly_spread(count, most):
     for _ in range(count):
         reached |= {place for pair in pairs if reached & set(pair) for place in pair}
     assert count == 0 or reached == set(range(count))
-
-
-def test_win_shares_have_known_values():
-    duels = [Duel(0, 1, 2, 1), Duel(1, 2, 1, 1), Duel(0, 2, 3, 2)]
-    assert win_shares(4, duels) == [5 / 6, 0.25, 2 / 6, None]
-
-
-def test_bradley_terry_of_two_has_its_closed_form():
-    """With strengths t and -t the slope is zero where 1 + 1/2 = P(2 t) + P(t), P being the logistic function."""
-    (strong, weak, alone) = bradley_terry(3, [Duel(0, 1, 2, 1)])
-    odds = strong / (1 - strong)
-    assert odds**2 / (1 + odds**2) + strong == pytest.approx(1.5)
-    assert (strong + weak, alone) == (pytest.approx(1.0), None)
-    assert bradley_terry(2, [Duel(0, 1, 1, 1)]) == [0.5, 0.5]
-    assert bradley_terry(0, []) == []
-
-
-@given(st.permutations(range(6)))
-def test_strengths_do_not_depend_on_the_order_of_attempts(order):
-    duels = [Duel(one, other, 2, 1) for one in range(6) for other in range(one + 1, 6)]
-    moved = [Duel(order[duel.one], order[duel.other], duel.halves, duel.times) for duel in duels]
-    for fit in (win_shares, bradley_terry):
-        plain = fit(6, duels)
-        assert plain == sorted(plain, reverse=True)
-        assert [fit(6, moved)[order[place]] for place in range(6)] == plain
 
 
 def by_totals(totals, variant="rank", attempts=3):

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from benchmarks.parts.powl import model_of, nested_loops, with_pairs
 from tests.support.cpu_time import cpu_seconds
-from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, small_models
+from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, pairs_of, small_models
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     PowlError,
     footprint,
     footprint_from_value,
-    footprint_to_value,
     labels_of,
     parse_text,
 )
@@ -92,13 +91,6 @@ def test_a_chain_is_a_sequence_and_no_order_is_parallel(parts, mode):
     assert footprint(Operator("PARTIAL_ORDER", children), mode) == footprint(Operator("PARALLEL", children), mode)
 
 
-def test_an_order_relates_neighbours_as_blocks_and_the_rest_as_parallel():
-    found = footprint(parse_text("PARTIAL_ORDER(SEQUENCE(a, b), c, XOR(d, e), ORDER(0->2, 1->2))"))
-    assert found.direct_succession == {("a", "b"), *itertools.product("abc", "de")}
-    assert found.concurrency == {("a", "c"), ("b", "c"), ("c", "a"), ("c", "b")}
-    assert found.exclusive == {("d", "e"), ("e", "d")}
-
-
 @pytest.mark.parametrize(
     ("silent", "plain"),
     [
@@ -133,7 +125,7 @@ def test_the_three_readings_of_one_model_differ_as_documented():
 @given(any_models, st.sampled_from(MODES))
 def test_a_footprint_is_written_and_read_again(model, mode):
     found = footprint(model, mode)
-    again = footprint_from_value(footprint_to_value(found))
+    again = footprint_from_value(pairs_of(found))
     assert (again.mode, again.activities, again.rows) == (found.mode, found.activities, found.rows)
 
 
@@ -141,10 +133,8 @@ def test_a_footprint_is_written_and_read_again(model, mode):
     ("value", "pointer"),
     [
         ([["a", "b"]], ""),
-        (None, ""),
         ({"mode": "x"}, "/mode"),
         ({"activities": "ab"}, "/activities"),
-        ({"activities": [1]}, "/activities"),
         ({"exclusive": {}}, "/exclusive"),
         ({"concurrency": [["a", "b"], ["a"]]}, "/concurrency/1"),
         ({"direct_succession": [["a", 1]]}, "/direct_succession/0"),

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.scoring import built, group, numbers, totalled
 from tfgrpo.rewarders.powl import (
     footprint,
     footprint_similarity,
-    footprint_to_value,
     group_consensus,
     parse_text,
     to_json,
@@ -29,7 +29,7 @@ PROSE = "I'm sorry, I cannot do that."
 
 
 def written(model, mode="block"):
-    return footprint_to_value(footprint(parse_text(model), mode))
+    return pairs_of(footprint(parse_text(model), mode))
 
 
 def judged(name, *outputs, answer="", metadata=None, **options):
@@ -151,23 +151,13 @@ NONE_COUNTS = dict.fromkeys(("direct_succession", "concurrency", "exclusive"), 0
         ("powl_footprint", {"exclusive": -1.0}, "options.exclusive: got -1.0; accepted: a finite number of at least 0"),
         ("powl_footprint", NONE_COUNTS, "options.exclusive: got 0.0; accepted: a number above 0 for one of"),
         ("powl_footprint", {"aliases": "yes"}, "options.aliases: got 'yes'"),
-        ("powl_equal", {"aliases": 1}, "options.aliases: got 1"),
-        ("powl_group_consensus", {"mode": "x"}, "options.mode: got 'x'"),
         ("powl_valid", {"labels": "apply"}, "options.labels: got 'apply'; accepted: a list of labels"),
-        ("powl_valid", {"labels": [1]}, "options.labels: got [1]; accepted: a list of labels"),
         ("powl_self_consistency", {"mode": "block"}, "options.mode: got 'block'; accepted: only aliases, rewarder_id"),
     ],
 )
 def test_a_bad_option_is_refused(name, options, message):
     with pytest.raises(PipelineError, match=re.escape(message)):
         built(name, **options)
-
-
-def test_weights_of_relations_count():
-    given = {"answer": "SEQUENCE(a, b, PARALLEL(c, d))"}
-    output = "SEQUENCE(a, b, XOR(c, d))"
-    (even,) = scores("powl_footprint", output, **given)
-    assert scores("powl_footprint", output, exclusive=0.0, concurrency=0.0, **given) == [1.0] > [even]
 
 
 async def test_models_are_compared_in_a_worker_process_where_that_takes_long():

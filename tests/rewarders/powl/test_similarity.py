@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.similarity import RelationWeights
+from tfgrpo.rewarders.powl.footprints import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
 AGGREGATES = st.sampled_from(["pooled", "macro"])
@@ -49,11 +49,6 @@ def test_counted_in_masks_or_in_sets_it_is_the_same(one, other):
     sets = [(getattr(a, name), getattr(b, name)) for name in names]
     macro = sum(len(x & y) / len(x | y) if x | y else 1.0 for x, y in sets) / 3
     assert footprint_similarity(a, b, "macro") == macro
-
-
-@given(small_models)
-def test_an_unrelated_activity_scores_zero_when_pooled(model):
-    assert footprint_similarity(Activity("unrelated"), model) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -123,3 +118,8 @@ def test_the_odd_one_out_has_the_least_consensus_and_one_alone_has_none():
     assert group_consensus([same, parse_text("XOR(x, y)"), footprint(same)]) == (0.5, 0.0, 0.5)
     with pytest.raises(ValueError, match="at least two"):
         group_consensus([same])
+
+
+@given(small_models)
+def test_an_unrelated_activity_scores_zero_when_pooled(model):
+    assert footprint_similarity(Activity("unrelated"), model) == 0.0

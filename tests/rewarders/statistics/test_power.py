@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from tfgrpo.rewarders.statistics.credit import (
+    LESSONS,
+    MIXED,
     POINTS,
     RULES,
+    SETTLED,
+    SUPPORT,
     Evidence,
     HeldOut,
+    PlannedNight,
     evidence,
+    gains_in_force,
     posterior,
     row_weight,
 )
-from tfgrpo.rewarders.statistics.power import LESSONS, MIXED, SETTLED, SUPPORT, PlannedNight, gains_in_force
 
 NIGHT = PlannedNight(groups=200, halves=(2, 2), swept=43, attempts=2)
 
@@ -53,18 +58,9 @@ def test_more_items_more_attempts_more_nights_and_less_noise_need_smaller_gains(
     assert nine_of_ten > four_of_five
 
 
-def test_the_same_plan_has_the_same_answer() -> None:
-    assert gains_in_force(NIGHT, 0.12, (1, 5, 10)) == gains_in_force(NIGHT, 0.12, (1, 5, 10))
-
-
 @pytest.mark.parametrize(
     ("night", "variance"),
-    [
-        (NIGHT, SETTLED),
-        (NIGHT, MIXED),
-        (PlannedNight(60, (1, 1), 12, 5), 0.12),
-        (PlannedNight(900, (4, 4), 100, 5), 0.12),
-    ],
+    [(NIGHT, SETTLED), (PlannedNight(60, (1, 1), 12, 5), 0.12)],
 )
 def test_simulated_tasks_with_the_posterior_itself_need_the_same_gains_within_a_tenth(
     night: PlannedNight, variance: float

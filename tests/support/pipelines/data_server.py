@@ -23,7 +23,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 RIGHT = "<think>r</think>\n42"
 ROGUES = """
     import asyncio, math, re, threading, time
-    from tfgrpo.rewarders.graders.base import GradeResult
+    from tfgrpo.rewarders.scorer import GradeResult
 
     stuck = threading.Event()
 

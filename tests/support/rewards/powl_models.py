@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.powl import Activity, Model, Operator, PowlError, Silent
+from tfgrpo.rewarders.powl import Activity, Footprint, Model, Operator, PowlError, Silent
+from tfgrpo.rewarders.powl.footprints import RELATIONS
 from tfgrpo.rewarders.powl.model import OperatorKind
 
 MAX_TRACES = 4_000
@@ -41,6 +42,12 @@ def attempt(read: Callable[..., Model], *arguments: Any, **options: Any) -> Mode
         return read(*arguments, **options)
     except PowlError as error:
         return error
+
+
+def pairs_of(footprint: Footprint) -> dict[str, Any]:
+    """Return a footprint as a JSON object with sorted pairs, which ``footprint_from_value`` reads."""
+    pairs = {name: [list(pair) for pair in sorted(getattr(footprint, name))] for name in RELATIONS}
+    return {"mode": footprint.mode, "activities": list(footprint.activities), **pairs}
 
 
 # --- models

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records.records import NOW, make_record
 from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
-from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
 from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, Memory, credit_of, random_halves
 

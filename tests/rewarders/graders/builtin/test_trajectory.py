@@ -35,14 +35,12 @@ async def test_the_evidence_names_what_is_missing_and_what_is_too_much():
     ("facts", "answer", "reason"),
     [
         ({}, json.dumps([FIND]), "the tool calls of the attempt are not known"),
-        ({"tool_calls": None}, json.dumps([FIND]), "the tool calls of the attempt are not known"),
         (
             {"tool_calls": [{"name": "find", "arguments": None}]},
             json.dumps([FIND]),
             "arguments of the calls of find are not known",
         ),
         ({"tool_calls": []}, "", "is not a list of objects with name and arguments"),
-        ({"tool_calls": []}, "42", "is not a list of objects"),
         ({"tool_calls": []}, '["find"]', "is no object with name and arguments"),
     ],
 )

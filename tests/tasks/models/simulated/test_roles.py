@@ -13,7 +13,7 @@ import pytest
 from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tests.support.models.strict_schemas import strict_fault
-from tfgrpo.rewarders.judge.options import PAIR_FORM, SCORE_FORM, messages
+from tfgrpo.rewarders.judge.model import PAIR_FORM, SCORE_FORM, messages
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED
