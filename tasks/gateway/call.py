@@ -34,13 +34,12 @@ from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
-from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, Take, chunks_of, close, read_whole
 from tfgrpo.tasks.models.wire import usage_of
 
 
@@ -231,8 +230,8 @@ class Call:
     def _replayed(self, known: Recorded, body: bytes) -> None:
         reply = read_reply(self.out.dialect, known.content_type, body)
         if reply is not None:
-            usage = reply.usage if known.usage == () else usage_of(known.usage)
-            self._note(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
+            usage, took_s, cost_usd = usage_of(known.usage), known.latency_s, known.cost_usd
+            self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
 
     def _note(self, reply: ChatReply) -> None:
         if not reply.model:

@@ -26,7 +26,7 @@ from tfgrpo.stores.ledger.ledger import Ledger, Reservation
 from tfgrpo.stores.ledger.state import NANO, Price
 from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
-from tfgrpo.tasks.models.endpoint import Endpoint, display_url
+from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
@@ -60,8 +60,6 @@ Charge: TypeAlias = Callable[[Reservation], None]
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses by which an endpoint asks for fewer calls."""
 _DECREASE = 0.5
-_SHOULD_RETRY = {"true": True, "false": False}
-"""Values of ``x-should-retry``, a header of OpenAI's that overrules the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +312,9 @@ class ChatClient:
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
             return FailedAttempt(malformed, retryable=not repeats_empty(body))
-        return self.endpoint.without_key(reply)
+        scrub = self.endpoint.scrub  # in case the endpoint echoed the key
+        message, response_id = scrubbed(reply.message, scrub), scrubbed(reply.response_id, scrub)
+        return replace(reply, message=message, model=scrub(reply.model), response_id=response_id)
 
     def refused(self, model: str, received: Received, refusal: Refusal) -> tuple[FailedAttempt, Charge]:
         """Return the failure that a refusal of a call to ``model`` is, and how its reservation ends."""
@@ -331,9 +331,7 @@ class ChatClient:
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
-        failed = classify(refusal, text, after_s, answered=model in self.answering)
-        should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
-        return failed if should_retry is None else replace(failed, retryable=should_retry), charge
+        return classify(refusal, text, after_s, answered=model in self.answering), charge
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:
