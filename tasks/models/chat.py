@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import httpx
 
@@ -298,23 +297,23 @@ class ChatClient:
             failed, _ = self.refused(model, received, read_refusal(hidden, received.content))
             return _Attempt(failed, status=hidden)  # it may have been charged
         self.answering.add(model)
-        usage, nano_usd, charge = bound.settled(decode_usage(body))
-        return _Attempt(self._read(body, bound, usage, latency_s, nano_usd), charge, status)
-
-    def _read(
-        self, body: Mapping[str, Any], bound: Bound, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
-    ) -> ChatReply | FailedAttempt:
-        """Decode a body; its cost is settled whether or not that succeeds."""
-        cost_usd = None if nano_usd is None else nano_usd / NANO
+        usage, nano_usd, charge = bound.settled(decode_usage(body))  # whether or not the body can be decoded
         try:
-            decode = partial(decode_embeddings, count=bound.texts) if bound.texts else decode_reply
-            reply = decode(body, model=bound.model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
+            reply = decode_embeddings(body, bound.texts) if bound.texts else decode_reply(body)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
-            return FailedAttempt(malformed, retryable=not repeats_empty(body))
+            return _Attempt(FailedAttempt(malformed, retryable=not repeats_empty(body)), charge, status)
         scrub = self.endpoint.scrub  # in case the endpoint echoed the key
-        message, response_id = scrubbed(reply.message, scrub), scrubbed(reply.response_id, scrub)
-        return replace(reply, message=message, model=scrub(reply.model), response_id=response_id)
+        measured = replace(
+            reply,
+            message=scrubbed(reply.message, scrub),
+            model=scrub(reply.model) or model,
+            response_id=scrubbed(reply.response_id, scrub),
+            usage=usage,
+            latency_s=latency_s,
+            cost_usd=None if nano_usd is None else nano_usd / NANO,
+        )
+        return _Attempt(measured, charge, status)
 
     def refused(self, model: str, received: Received, refusal: Refusal) -> tuple[FailedAttempt, Charge]:
         """Return the failure that a refusal of a call to ``model`` is, and how its reservation ends."""
