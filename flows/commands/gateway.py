@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfgrpo.flows.commands.options import token_of, with_used_task
 from tfgrpo.flows.console.console import Console
@@ -34,9 +34,8 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
-from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.live.server import LiveServer, Served
-from tfgrpo.tasks.gateway.live.traffic import Traffic
+from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.retry import RetryPolicy
@@ -78,6 +77,43 @@ class _Checked(NamedTuple):
     concurrency: int
     kept: tuple[Path, int] | None
     """File for the traffic, and its largest size in MiB."""
+    say: Callable[[str], None]
+    """Reports to people."""
+
+    def lessons(self, task_id: str) -> ServedLessons:
+        """Return the lessons in force of a task."""
+        root, simulated = self.settings.packs_root, self.model.name == SIMULATED_MODEL
+        paths = TaskPaths.of(self.settings.out, task_id)
+        return ServedLessons(paths, Path(root) if root else None, self.say, simulated=simulated)
+
+    def traffic(self, task_id: str, lessons: ServedLessons, telemetry: Telemetry, kept: KeptItems | None) -> Traffic:
+        """Return the state of a task's gateway."""
+        names = self.settings.actor.gateway
+        return Traffic(
+            task_id,
+            lessons.block,
+            telemetry,
+            served=lessons.facts,
+            held_out=self.held_out,
+            models=names.models,
+            lessons_in=names.lessons_in,
+            max_tokens=self.model.max_tokens,
+            kept=kept,
+            outcomes=TaskPaths.of(self.settings.out, task_id).outcomes,
+        )
+
+    def client(self) -> ChatClient:
+        """Return the client of the endpoint, whose caps are of a day."""
+        base_url, budget = self.endpoint.base_url, self.settings.budget
+        return ChatClient(
+            self.endpoint,
+            open_transport(concurrency=self.concurrency),
+            concurrency=self.concurrency,
+            ledger=Ledger(Budget(budget.max_usd, budget.max_tokens, budget.max_calls, scope="today's ")),
+            prices=PriceList(self.model.prices, None if is_local(base_url) else base_url),
+            retry=RetryPolicy(),
+            rng=random.Random(),
+        )
 
 
 def gateway(  # noqa: PLR0913 - its options
@@ -112,9 +148,13 @@ def gateway(  # noqa: PLR0913 - its options
     # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
     token, of_clients = tokens[0], known[0]
     admitted = of_clients if token is None else lambda: (token, *(() if of_clients is None else of_clients()))
-    key = read_api_key(model) if admitted is not None else None
+    endpoint = endpoint_of(model, base_url, read_api_key(model) if admitted is not None else None)
     kept = None if keep is None else (Path(keep), keep_mb)
-    checked = _Checked(used, model, endpoint_of(model, base_url, key), admitted, held_out, concurrency, kept)
+
+    def report(text: str) -> None:
+        console.say(f"[gateway] {text}", wrap=False)
+
+    checked = _Checked(used, model, endpoint, admitted, held_out, concurrency, kept, report)
     asyncio.run(_serve(host, port, checked, console))
 
 
@@ -128,35 +168,27 @@ def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, M
 
 
 async def _serve(host: str, port: int, checked: _Checked, console: Console) -> None:
-    settings, say = checked.settings, partial(console.say, wrap=False)
-    telemetry = configure(
-        TelemetryOptions(
-            service_version=installed_version(), task_id=settings.task_id, content=settings.telemetry.content
-        ),
-        os.environ,
-    )
-
-    def report(text: str) -> None:
-        say(f"[gateway] {text}")
-
+    settings = checked.settings
+    content = settings.telemetry.content
+    options = TelemetryOptions(service_version=installed_version(), task_id=settings.task_id, content=content)
+    telemetry = configure(options, os.environ)
     for warning in telemetry.warnings:
-        report(f"warning: {warning}")
-    lessons = _lessons(checked, settings.task_id, report)
+        checked.say(f"warning: {warning}")
+    lessons = checked.lessons(settings.task_id)
     try:
         async with AsyncExitStack() as stack:
-            client = _client(checked)
+            client = checked.client()
             stack.push_async_callback(client.aclose)
-            kept = None if checked.kept is None else _kept(*checked.kept, report)
+            kept = None if checked.kept is None else _kept(*checked.kept, checked.say)
+            main = checked.traffic(settings.task_id, lessons, telemetry, kept)
 
-            main = _task(checked, lessons, settings.task_id, telemetry, kept)
-
-            def served(name: str) -> Served | None:
+            def served(name: str) -> Traffic | None:
                 """Return the task of a path; the traffic of the one of the settings is kept."""
                 if name in {"", settings.task_id}:
                     return main
                 with suppress(ValueError):
                     if TaskPaths.of(settings.out, name).promotions.exists():
-                        return _task(checked, _lessons(checked, name, report), name, telemetry, None)
+                        return checked.traffic(name, checked.lessons(name), telemetry, None)
                 return None
 
             listening = bound_socket(host, port)
@@ -168,50 +200,13 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
                 # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
             _welcome(url, checked, lessons, console)
+            gc.freeze()  # a look at all that the imports have made holds every call up for 60 ms
             await stop.wait()
-            report("stopping; calls in flight may end")
-        report("stopped")
+            checked.say("stopping; calls in flight may end")
+        checked.say("stopped")
     finally:
         if (lost := telemetry.shutdown()) is not None:
-            say(lost)
-
-
-def _lessons(checked: _Checked, task_id: str, report: Callable[[str], None]) -> ServedLessons:
-    root, simulated = checked.settings.packs_root, checked.model.name == SIMULATED_MODEL
-    paths = TaskPaths.of(checked.settings.out, task_id)
-    return ServedLessons(paths, Path(root) if root else None, report, simulated=simulated)
-
-
-def _task(
-    checked: _Checked, lessons: ServedLessons, task_id: str, telemetry: Telemetry, kept: KeptItems | None
-) -> Served:
-    names = checked.settings.actor.gateway
-    traffic = Traffic(
-        task_id,
-        lessons.block,
-        telemetry,
-        held_out=checked.held_out,
-        models=names.models,
-        lessons_in=names.lessons_in,
-        max_tokens=checked.model.max_tokens,
-        kept=kept,
-        library=lambda: lessons.facts()["library"],
-        outcomes=TaskPaths.of(checked.settings.out, task_id).outcomes,
-    )
-    return Served(traffic, lessons.facts)
-
-
-def _client(checked: _Checked) -> ChatClient:
-    base_url, budget = checked.endpoint.base_url, checked.settings.budget
-    return ChatClient(
-        checked.endpoint,
-        open_transport(concurrency=checked.concurrency),
-        concurrency=checked.concurrency,
-        ledger=Ledger(Budget(budget.max_usd, budget.max_tokens, budget.max_calls, scope="today's ")),
-        prices=PriceList(checked.model.prices, None if is_local(base_url) else base_url),
-        retry=RetryPolicy(),
-        rng=random.Random(),
-    )
+            console.say(lost, wrap=False)
 
 
 def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
@@ -224,16 +219,9 @@ def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
 
 def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Console) -> None:
     found = lessons.facts()
-    facts: dict[str, Any] = {
-        "status": "serving",
-        "base_url": f"{url}/v1",
-        "anthropic_base_url": url,
-        "endpoint": checked.endpoint.display_url,
-        "task_id": checked.settings.task_id,
-        "held_out": checked.held_out,
-        "token": checked.keys is not None,
-        **found,
-    }
+    of = {"endpoint": checked.endpoint.display_url, "task_id": checked.settings.task_id, "held_out": checked.held_out}
+    address = {"status": "serving", "base_url": f"{url}/v1", "anthropic_base_url": url}
+    facts = {**address, **of, "token": checked.keys is not None, **found}
     in_force = len(found["lessons"]) or f"0 ({lessons.why_none()})"
     key = "one of the gateway's" if checked.keys is not None else "their own, which is passed on"
     lines = [

@@ -30,7 +30,7 @@ from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialect import tool_names
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.ping import Finding, ping
+from tfgrpo.tasks.models.preflight import Finding, ping
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.assembly import open_clients, open_runtime

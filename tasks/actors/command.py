@@ -26,8 +26,7 @@ from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
-from tfgrpo.tasks.gateway.environment import agent_environment
-from tfgrpo.tasks.gateway.session import RolloutSession
+from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory

@@ -41,7 +41,6 @@ class HttpActor(OwnAgent):
         self._place = answer_place(settings.answer, "http")
         # A request is repeated only when no byte of it was sent: an agent is not asked twice.
         self._client: httpx.AsyncClient | None = None
-        self._sends_key = True
         self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
 
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
@@ -56,11 +55,7 @@ class HttpActor(OwnAgent):
             "api_key": session and session.api_key,
         }
         call = idempotency_key(attempt.runtime.context.unique_name, attempt.recorder.waiting_for or "")
-        client, content = self._connected(attempt.runtime), json.dumps(body).encode()
-        received = await self._posted(client, content, call if self._sends_key else None)
-        if self._sends_key and not received.ok and read_refusal(received.status, received.content).refuses_key:
-            self._sends_key = False
-            received = await self._posted(client, content, None)
+        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode(), call)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
@@ -72,9 +67,9 @@ class HttpActor(OwnAgent):
             runtime.resources.push_async_callback(self._client.aclose)
         return self._client
 
-    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str | None) -> Received:
-        headers = {"accept": "application/json, text/plain", "content-type": "application/json", **self._headers}
-        headers |= {} if key is None else {IDEMPOTENCY_KEY: key}
+    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str) -> Received:
+        kinds = {"accept": "application/json, text/plain", "content-type": "application/json"}
+        headers = {**kinds, **self._headers, IDEMPOTENCY_KEY: key}
         number, waited = 1, 0.0
         while True:
             try:

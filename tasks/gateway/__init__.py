@@ -6,4 +6,4 @@ for the attempt. ``chat``, ``responses`` and ``messages`` are the protocols (``d
 ``live`` serves clients in production.
 """
 
-__all__ = ["dialect", "environment", "gateway", "live", "server", "session", "sse"]
+__all__ = ["dialect", "gateway", "live", "server", "session", "sse"]

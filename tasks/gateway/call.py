@@ -26,20 +26,20 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
-from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle
+from tfgrpo.stores.telemetry.names import Attributes
+from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
-from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, Take, chunks_of, close, read_whole
 from tfgrpo.tasks.models.wire import usage_of
 
 
@@ -80,27 +80,19 @@ class Call:
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
-        self._place = self.session.begin(self.out)
-        with self.session.telemetry.attached(self.session.carrier), self._new_span() as self._span:
-            if self.session.telemetry.options.content:
-                self._span.content("input", self.session.scrub(self.out.raw.decode("utf-8", "replace")))
+        session, out = self.session, self.out
+        self._place = session.begin(out)
+        chat_span = partial(session.telemetry.chat_span, model=out.model, role=GATEWAY, provider=session.provider)
+        sampling: Attributes = {"temperature": out.temperature, "max_tokens": out.max_tokens, "arm": session.arm}
+        with session.telemetry.attached(session.carrier), chat_span(**sampling) as self._span:
+            if session.telemetry.options.content:
+                self._span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
             try:
                 return await self._answer()
             except BaseException:
                 if self._answered:  # the agent has not got all of it
-                    self.session.give_back(self._key)
+                    session.give_back(self._key)
                 raise
-
-    def _new_span(self) -> OpenSpan:
-        session, out = self.session, self.out
-        return session.telemetry.chat_span(
-            model=out.model,
-            role=GATEWAY,
-            provider=session.provider,
-            arm=session.arm,
-            temperature=out.temperature,
-            max_tokens=out.max_tokens,
-        )
 
     async def _answer(self) -> web.StreamResponse:
         upstream = self.upstream
@@ -129,16 +121,19 @@ class Call:
         self._began = perf_counter()
         try:
             async with asyncio.timeout(endpoint.timeout_s) as timer:
-                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
-                reply = await client.http.send(request, stream=True)
-                try:
-                    if reply.status_code in OVERLOADED:
-                        client.limiter.pushed_back(started)
-                    else:
-                        client.limiter.served()
-                    return await self._passed_on(upstream, reply, timer)
-                finally:
-                    await close(reply)
+                response = None
+                while response is None:
+                    request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
+                    reply = await client.http.send(request, stream=True)
+                    try:
+                        if reply.status_code in OVERLOADED:
+                            client.limiter.pushed_back(started)
+                        else:
+                            client.limiter.served()
+                        response = await self._passed_on(upstream, reply, timer)
+                    finally:
+                        await close(reply)
+                return response
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
             raise self._broken(ModelTimeout(text), 504, "timeout_error", retry=True) from None
@@ -149,19 +144,10 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _once_more(self, upstream: Upstream, name: str | None, timer: asyncio.Timeout) -> web.StreamResponse:
-        """Ask again without what the gateway has added and the endpoint refuses; None: its header."""
-        if name is not None:
-            self._left_out = (*self._left_out, name)
-            self.out = self.rewrite(self._left_out)
-        request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
-        reply = await upstream.client.http.send(request, stream=True)
-        try:
-            return await self._passed_on(upstream, reply, timer)
-        finally:
-            await close(reply)
-
-    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+    async def _passed_on(
+        self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout
+    ) -> web.StreamResponse | None:
+        """Pass a reply on; None to ask again without what the gateway has added and the endpoint refuses."""
         client = upstream.client
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), client.endpoint
@@ -170,10 +156,12 @@ class Call:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
             if IDEMPOTENCY_KEY in reply.request.headers and read_refusal(reply.status_code, content).refuses_key:
                 client.sends_key = False
-                return await self._once_more(upstream, None, timer)
+                return None
             named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
             if named is not None:
-                return await self._once_more(upstream, named, timer)
+                self._left_out = (*self._left_out, named)
+                self.out = self.rewrite(self._left_out)
+                return None
             return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
         upstream.refused.update((self.out.model, name) for name in self._left_out)
         if unreadable:
@@ -242,8 +230,8 @@ class Call:
     def _replayed(self, known: Recorded, body: bytes) -> None:
         reply = read_reply(self.out.dialect, known.content_type, body)
         if reply is not None:
-            usage = reply.usage if known.usage == () else usage_of(known.usage)
-            self._note(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
+            usage, took_s, cost_usd = usage_of(known.usage), known.latency_s, known.cost_usd
+            self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
 
     def _note(self, reply: ChatReply) -> None:
         if not reply.model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tfgrpo.stores.errors import ModelReplyMalformed
@@ -71,7 +72,7 @@ class ChatDialect(Dialect):
             return None
         usage = decode_usage(body)
         try:
-            return decode_reply(body, usage=usage)
+            return replace(decode_reply(body), usage=usage)
         except ModelReplyMalformed:  # empty, for example: whether that is an answer is the agent's to say
             failed = any(choice.get("error") for choice in rows(body["choices"]))
             return None if failed else reply_of("", (), "other", usage, body)

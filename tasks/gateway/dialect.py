@@ -114,16 +114,9 @@ def reply_of(
     body: Mapping[str, Any],
 ) -> ChatReply:
     """Return a reply that has not been measured."""
-    message = Message("assistant", text or None, tuple(calls))
-    name, response_id = body.get("model"), body.get("id")
+    model, response_id = (value if isinstance(value, str) else None for value in map(body.get, ("model", "id")))
     return ChatReply(
-        message=message,
-        finish_reason=finish,
-        usage=usage,
-        latency_s=0.0,
-        cost_usd=None,
-        model=name if isinstance(name, str) else "",
-        response_id=response_id if isinstance(response_id, str) else None,
+        Message("assistant", text or None, tuple(calls)), finish, usage, model=model or "", response_id=response_id
     )
 
 

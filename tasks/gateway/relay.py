@@ -15,8 +15,7 @@ from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
 from tfgrpo.tasks.gateway.upstream import MAX_BODY
-from tfgrpo.tasks.models.arrival import Chunks
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks
 
 SILENCE_S = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""

@@ -101,6 +101,7 @@ class Server(ABC):
         self._upstream = upstream
         self._closing_s = closing_s
         self._handlers: set[asyncio.Task[Any]] = set()
+        self._turn = asyncio.Lock()
         # A client that goes away cancels its handler, and with it the call at the endpoint. Idle connections are closed
         # long before the library's hour. Requests are decoded here, within their limit.
         server = _Listener(
@@ -176,6 +177,10 @@ class Server(ABC):
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # no part of an answer
         raw = await self._read(request)
+        # One request in a turn of the event loop: before Python 3.12 the HTTP library writes in a task of its own, so that
+        # of many which come at once none would leave before all are read and taught.
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
         dialect = _DIALECTS[path.removesuffix("/count_tokens")]
         lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
         try:

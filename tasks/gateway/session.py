@@ -1,4 +1,4 @@
-"""Who calls the gateway: an agent during one rollout, with its addresses, key and journal, and what was seen of it."""
+"""Who calls the gateway: an agent during one rollout, with its environment, key and journal, and what was seen of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
@@ -31,6 +31,19 @@ if TYPE_CHECKING:
 _SAYS_ERROR = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
 """How a tool's result begins that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
 
+_VENDORS: Final = (
+    "AI21|ALEPH_ALPHA|ANTHROPIC|ANYSCALE|AZURE|AZURE_AI|AZURE_OPENAI|BASETEN|CEREBRAS|CLAUDE|CLAUDE_CODE|CODEX|CODESTRAL|CO|"
+    "COHERE|CURSOR|DASHSCOPE|DATABRICKS|DEEPINFRA|DEEPSEEK|FIREWORKS|FIREWORKS_AI|FRIENDLI|GEMINI|GITHUB_MODELS|GOOGLE|"
+    "GOOGLE_GENERATIVE_AI|GROQ|HF|HUGGINGFACE|HUGGINGFACEHUB|HYPERBOLIC|LAMBDA|LITELLM|MINIMAX|MISTRAL|MOONSHOT|NEBIUS|"
+    "NOVITA|NVIDIA|NVIDIA_NIM|OLLAMA|OPENAI|OPENROUTER|PALM|PERPLEXITY|PERPLEXITYAI|REPLICATE|SAMBANOVA|TOGETHER|"
+    "TOGETHERAI|TOGETHER_AI|VERTEX|VERTEXAI|VOLCENGINE|VOYAGE|WATSONX|XAI|ZAI|ZHIPUAI"
+)
+_UNSET: Final = re.compile(
+    rf"(?:{_VENDORS})_(?:API_)?(?:KEY|TOKEN|AUTH_TOKEN|OAUTH_TOKEN|AD_TOKEN|API_BASE|BASE_URL|ENDPOINT|HUB_TOKEN|"
+    r"API_TOKEN|CUSTOM_HEADERS|HOST|ORG_ID|ORGANIZATION|PROJECT_ID|USE_BEDROCK|USE_VERTEX|USE_FOUNDRY)"
+    r"|AWS_BEARER_TOKEN_BEDROCK|GOOGLE_APPLICATION_CREDENTIALS|TFGRPO_.*|OTEL_.*"
+)
+
 
 class AnswerKey(NamedTuple):
     """Which answer of an attempt: by the digest of the request, and the number among those to equal requests."""
@@ -47,7 +60,7 @@ class Recorded(NamedTuple):
     latency_s: float
     cost_usd: float | None
     usage: Sequence[int] | None
-    """Tokens as ``usage_of`` takes them, for reports; None when unknown, empty in older journals."""
+    """Tokens as ``usage_of`` takes them, for reports; None when unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the payload of a journal entry."""
@@ -58,7 +71,7 @@ class Recorded(NamedTuple):
         """Return what ``to_json`` wrote."""
         cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
         known = cost if is_cost(cost) else None
-        return cls(value["content_type"], body, float(value["latency_s"]), known, value.get("usage", ()))
+        return cls(value["content_type"], body, float(value["latency_s"]), known, value["usage"])
 
 
 class Caller(ABC):
@@ -122,13 +135,6 @@ class Caller(ABC):
         """Take note of a failure after which no further call makes sense."""
 
 
-class _OpenCall(NamedTuple):
-    """A tool call of the model whose result has not come."""
-
-    tool: str
-    since: float
-
-
 class RolloutSession(Caller):
     """What an agent gets for one rollout. It ends with the attempt: later calls are refused."""
 
@@ -153,7 +159,8 @@ class RolloutSession(Caller):
         self._has_tools = False
         self.bypassed = True
         """Whether no call has arrived."""
-        self._open_calls: dict[str, _OpenCall] = {}
+        self._open_calls: dict[str, tuple[str, float]] = {}
+        """Tool calls of the model whose result has not come, with the tool and since when."""
         self._asked: set[AnswerKey] = set()
         self._answers: dict[AnswerKey, bool] = {}
         """Journalled ones of this attempt, and whether a request has got them."""
@@ -188,12 +195,12 @@ class RolloutSession(Caller):
         now = perf_counter()
         results = {result.call_id: result for result in request.results} if self._open_calls else {}
         for call_id, result in results.items():
-            called = self._open_calls.pop(call_id, None)
+            tool, since = self._open_calls.pop(call_id, ("", now))
             # The tools actor measures no call of a tool that does not exist.
-            if called is not None and (called.tool in request.tools or not request.tools):
+            if tool and (tool in request.tools or not request.tools):
                 text = self.scrub(result.text)
                 failed = result.error or _SAYS_ERROR.match(text) is not None
-                frame = tool_frame(called.tool, text, (now - called.since) * 1000.0, None, failed=failed)
+                frame = tool_frame(tool, text, (now - since) * 1000.0, None, failed=failed)
                 self.attempt.fill_frame(self.attempt.open_frame(), frame)
         return self.attempt.open_frame(turn=True)
 
@@ -202,7 +209,7 @@ class RolloutSession(Caller):
         reply = replace(reply, message=scrubbed(reply.message, self.scrub))
         now = perf_counter()
         for call in reply.message.tool_calls:
-            self._open_calls[call.id] = _OpenCall(call.name, now)
+            self._open_calls[call.id] = (call.name, now)
         self.attempt.calls.append(reply.used)
         self.attempt.fill_frame(place, replace(model_frame(reply), added=request.added))
 
@@ -269,3 +276,40 @@ def _additions(attempt: AttemptContext) -> Additions:
         models={"*": context.models.name} if context.models.in_process else settings.models,
         lessons_in=settings.lessons_in,
     )
+
+
+def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
+    """Return ``base`` for an agent: with the gateway's addresses and key, without keys of vendors and settings of ours.
+
+    Variables that hold the run's own key are left out whatever they are called.
+    """
+    left_out = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in left_out and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
+    }
+    # Every name of an address: with OPENAI_API_BASE alone the openai SDK calls its vendor. Of Anthropic's credentials one:
+    # the key and the token may not be set together. The Agents SDK would send its traces to the vendor, and Claude Code
+    # its events; the same variable saves it the call for a title. Codex prefers this key to a login of its user's.
+    v1, root, key = session.base_url, session.root_url, session.api_key
+    without_proxy = ",".join(filter(None, (kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1,localhost")))
+    return {
+        **kept,
+        "OPENAI_BASE_URL": v1,
+        "OPENAI_API_BASE": v1,
+        "OPENAI_API_KEY": key,
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "CODEX_API_KEY": key,
+        "ANTHROPIC_BASE_URL": root,
+        "ANTHROPIC_API_BASE": root,
+        "ANTHROPIC_API_KEY": key,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "AZURE_OPENAI_ENDPOINT": root,
+        "AZURE_OPENAI_API_KEY": key,
+        "OPENROUTER_API_BASE": v1,
+        "OPENROUTER_API_KEY": key,
+        "OLLAMA_BASE_URL": v1,
+        "NO_PROXY": without_proxy,
+        "no_proxy": without_proxy,
+    }

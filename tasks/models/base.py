@@ -105,13 +105,13 @@ class ChatReply:
 
     message: Message
     finish_reason: FinishReason
-    usage: TokenUsage | None
+    usage: TokenUsage | None = None
     """None when the endpoint sent none: unknown, not zero."""
-    latency_s: float
+    latency_s: float = 0.0
     """Of the successful attempt, without waits for a slot or for retries."""
-    cost_usd: float | None
+    cost_usd: float | None = None
     """None when the price or the usage is unknown."""
-    model: str
+    model: str = ""
     response_id: str | None = None
     attempts: int = 1
     token_logprobs: tuple[float, ...] | None = None

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import httpx
 
@@ -26,7 +25,7 @@ from tfgrpo.stores.ledger.ledger import Ledger, Reservation
 from tfgrpo.stores.ledger.state import NANO, Price
 from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
-from tfgrpo.tasks.models.endpoint import Endpoint, display_url
+from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
@@ -60,8 +59,6 @@ Charge: TypeAlias = Callable[[Reservation], None]
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses by which an endpoint asks for fewer calls."""
 _DECREASE = 0.5
-_SHOULD_RETRY = {"true": True, "false": False}
-"""Values of ``x-should-retry``, a header of OpenAI's that overrules the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,21 +297,23 @@ class ChatClient:
             failed, _ = self.refused(model, received, read_refusal(hidden, received.content))
             return _Attempt(failed, status=hidden)  # it may have been charged
         self.answering.add(model)
-        usage, nano_usd, charge = bound.settled(decode_usage(body))
-        return _Attempt(self._read(body, bound, usage, latency_s, nano_usd), charge, status)
-
-    def _read(
-        self, body: Mapping[str, Any], bound: Bound, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
-    ) -> ChatReply | FailedAttempt:
-        """Decode a body; its cost is settled whether or not that succeeds."""
-        cost_usd = None if nano_usd is None else nano_usd / NANO
+        usage, nano_usd, charge = bound.settled(decode_usage(body))  # whether or not the body can be decoded
         try:
-            decode = partial(decode_embeddings, count=bound.texts) if bound.texts else decode_reply
-            reply = decode(body, model=bound.model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
+            reply = decode_embeddings(body, bound.texts) if bound.texts else decode_reply(body)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
-            return FailedAttempt(malformed, retryable=not repeats_empty(body))
-        return self.endpoint.without_key(reply)
+            return _Attempt(FailedAttempt(malformed, retryable=not repeats_empty(body)), charge, status)
+        scrub = self.endpoint.scrub  # in case the endpoint echoed the key
+        measured = replace(
+            reply,
+            message=scrubbed(reply.message, scrub),
+            model=scrub(reply.model) or model,
+            response_id=scrubbed(reply.response_id, scrub),
+            usage=usage,
+            latency_s=latency_s,
+            cost_usd=None if nano_usd is None else nano_usd / NANO,
+        )
+        return _Attempt(measured, charge, status)
 
     def refused(self, model: str, received: Received, refusal: Refusal) -> tuple[FailedAttempt, Charge]:
         """Return the failure that a refusal of a call to ``model`` is, and how its reservation ends."""
@@ -331,9 +330,7 @@ class ChatClient:
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
-        failed = classify(refusal, text, after_s, answered=model in self.answering)
-        should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
-        return failed if should_retry is None else replace(failed, retryable=should_retry), charge
+        return classify(refusal, text, after_s, answered=model in self.answering), charge
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:

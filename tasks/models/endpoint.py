@@ -19,7 +19,6 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.models.base import ChatReply
 
 Scrub: TypeAlias = Callable[[str], str]
 T = TypeVar("T")
@@ -39,9 +38,6 @@ class ApiKey:
     __slots__ = ("_raw", "_secret", "_text")
 
     def __init__(self, text: str) -> None:
-        given: object = text
-        if not isinstance(given, str):
-            raise EndpointError.one("API key", _kind(given), "the key as text")
         self._text = text.strip()
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
             given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
@@ -106,10 +102,7 @@ def scrubbed(value: T, scrub: Scrub) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible endpoint.
-
-    Raises ``EndpointError`` for an address that cannot be one, and for a key that is no ``ApiKey``.
-    """
+    """An OpenAI-compatible endpoint. Raises ``EndpointError`` for an address that cannot be one."""
 
     base_url: str
     """Root of the methods, usually ending in ``/v1``. A query string is kept."""
@@ -126,9 +119,6 @@ class Endpoint:
     """The secret words of those headers."""
 
     def __post_init__(self) -> None:
-        key: object = self.api_key
-        if not isinstance(key, ApiKey | None):
-            raise EndpointError.one("api_key", _kind(key), "ApiKey(the key), which no text shows, or None")
         accepted = "an address like https://host/v1, without user name or password in it"
         if not _is_address(self.base_url.strip()):
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
@@ -162,24 +152,11 @@ class Endpoint:
                 headers["authorization"] = f"Bearer {self.api_key.reveal()}"
         return {**headers, **self.more_headers}
 
-    @property
-    def secrets(self) -> tuple[ApiKey, ...]:
-        """What may appear in no text: the key, and the secret words of headers."""
-        return self.header_secrets if self.api_key is None else (self.api_key, *self.header_secrets)
-
     def scrub(self, text: AnyStr) -> AnyStr:
-        """Return ``text`` with all secrets masked."""
-        for secret in self.secrets:
+        """Return ``text`` with the key and the secret words of headers masked."""
+        for secret in self.header_secrets if self.api_key is None else (self.api_key, *self.header_secrets):
             text = secret.scrub(text)
         return text
-
-    def without_key(self, reply: ChatReply) -> ChatReply:
-        """Return a reply with the key masked, in case the endpoint echoed it."""
-        if not self.secrets:
-            return reply
-        scrub = self.scrub
-        message, response_id = scrubbed(reply.message, scrub), scrubbed(reply.response_id, scrub)
-        return replace(reply, message=message, model=scrub(reply.model), response_id=response_id)
 
     def excerpt(self, text: str) -> str:
         """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""
@@ -197,11 +174,6 @@ def display_url(url: httpx.URL) -> str:
     port = f":{url.port}" if url.port is not None else ""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
-
-
-def _kind(value: object) -> str:
-    """Describe a value without showing it: it may be a key."""
-    return "a plain text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 def _is_address(text: str) -> bool:

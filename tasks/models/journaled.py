@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Unpack
 
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
@@ -21,7 +20,7 @@ from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
-from tfgrpo.tasks.models.wire import encode_request, is_plausible, messages_text, request_digest, usage_of
+from tfgrpo.tasks.models.wire import messages_text, request_digest, usage_of
 
 _ROLES: Mapping[str, ModelRole] = {"rollout": "actor", "judge": "judge"}
 """Roles by those of call keys; all others reflect, curate or shorten."""
@@ -70,7 +69,7 @@ class JournaledModel:
                 return replace(shared, replayed=True)
         known = None
         if self.journal is not None:
-            known = self.journal.answer(key_text, partial(_replay, request), final=self.inner is None)
+            known = self.journal.answer(key_text, reply_of_json, final=self.inner is None)
         if known is not None:
             with self._span(request, key) as span:
                 if isinstance(known, TfgrpoError):
@@ -155,16 +154,6 @@ def describe_reply(span: SpanHandle, reply: ChatReply) -> None:
         replayed=reply.replayed or None,
     )
     span.content("output", reply.message.content or "")
-
-
-def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:
-    """The reply to ``request``; implausible usage becomes unknown."""
-    reply = reply_of_json(payload)
-    # Most usage is plausible whatever the request is: only the rest pays for encoding it again.
-    if reply.usage is None or is_plausible(reply.usage, 0):
-        return reply
-    bound = len(encode_request(request, ModelSettings())) + request.max_tokens
-    return reply if is_plausible(reply.usage, bound) else replace(reply, usage=None, cost_usd=None)
 
 
 def reply_to_json(reply: ChatReply) -> dict[str, Any]:

@@ -169,13 +169,10 @@ class RetryPolicy:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds of ``retry-after-ms``, or of ``retry-after`` as seconds or HTTP date. None if neither is there.
+    """Return the seconds of ``retry-after``, a number or an HTTP date; None without it. A time in the past means now.
 
-    ``headers`` must look names up in any case. A time in the past means now.
+    ``headers`` must look names up in any case.
     """
-    milliseconds = _seconds(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000.0
     value = headers.get("retry-after")
     seconds = _seconds(value)
     if seconds is not None or value is None:

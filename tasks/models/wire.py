@@ -187,18 +187,8 @@ def is_plausible(usage: TokenUsage, bound: int) -> bool:
     return usage.total <= max(_IMPLAUSIBLE_FACTOR * bound, _PLAUSIBLE_TOKENS)
 
 
-def decode_reply(
-    body: Mapping[str, Any],
-    model: str = "",
-    *,
-    usage: TokenUsage | None = None,
-    latency_s: float = 0.0,
-    cost_usd: float | None = None,
-) -> ChatReply:
-    """Decode the first choice. Raises ``ModelReplyMalformed`` without one, or if it has neither text nor tool calls.
-
-    ``model``: the one that was asked, for a reply that names none. The rest is as the caller measured it.
-    """
+def decode_reply(body: Mapping[str, Any]) -> ChatReply:
+    """Decode the first choice. Raises ``ModelReplyMalformed`` without one, or if it has neither text nor tool calls."""
     choice = _first_choice(body)
     reason = choice.get("finish_reason")
     if choice.get("error") or (isinstance(reason, str) and reason.lower() in _FAILED_REASONS):
@@ -222,24 +212,13 @@ def decode_reply(
             "assistant", text, tool_calls=calls, extra=_kept_fields(message, _REASONING_FIELDS) if calls else ""
         ),
         finish_reason=finish,
-        usage=usage,
-        latency_s=latency_s,
-        cost_usd=cost_usd,
-        model=_text_or_none(body.get("model")) or model,
+        model=_text_or_none(body.get("model")) or "",
         response_id=_text_or_none(body.get("id")),
         token_logprobs=_decode_logprobs(choice.get("logprobs")),
     )
 
 
-def decode_embeddings(
-    body: Mapping[str, Any],
-    count: int,
-    model: str,
-    *,
-    usage: TokenUsage | None,
-    latency_s: float,
-    cost_usd: float | None,
-) -> ChatReply:
+def decode_embeddings(body: Mapping[str, Any], count: int) -> ChatReply:
     """Decode ``count`` vectors into a reply whose text is a JSON list of them. Raises ``ModelReplyMalformed``."""
     rows = [mapping_of(row) for row in as_list(body.get("data")) or ()]
     vectors = {row.get("index"): as_list(row.get("embedding")) or [] for row in rows}
@@ -247,14 +226,8 @@ def decode_embeddings(
     numbers = all(is_number(each, allow_nan=False) for vector in vectors.values() for each in vector)
     if len(rows) != count or vectors.keys() != {*range(count)} or len(lengths) != 1 or 0 in lengths or not numbers:
         raise ModelReplyMalformed(f"the reply has no vector of finite numbers for each of {count} texts")
-    return ChatReply(
-        message=Message("assistant", _COMPACT.encode([vectors[at] for at in range(count)])),
-        finish_reason="stop",
-        usage=usage,
-        latency_s=latency_s,
-        cost_usd=cost_usd,
-        model=_text_or_none(body.get("model")) or model,
-    )
+    message = Message("assistant", _COMPACT.encode([vectors[at] for at in range(count)]))
+    return ChatReply(message, "stop", model=_text_or_none(body.get("model")) or "")
 
 
 def repeats_empty(body: Mapping[str, Any]) -> bool:

@@ -7,29 +7,39 @@ hold: once in each process of the run, closed with it. A resumed or replayed run
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ToolSpec
 from tfgrpo.tasks.processes import guard
-from tfgrpo.tasks.tools.mcp_file import SOURCE, McpServer, read_servers
 from tfgrpo.tasks.tools.schema import ListedTool, Tool
 
 if TYPE_CHECKING:
     import mcp
 
+_SOURCE: Final = "actor.mcp"
+_ACCEPTED: Final = (
+    '{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}} or {"url": …, "headers": {…}}}}, '
+    'with secrets as "env:NAME"'
+)
 _OPENING_S: Final = 60.0
 """Seconds for the start of a server: some are installed by it."""
 _CLOSING_S: Final = 10.0
@@ -38,10 +48,78 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
 
 
+class McpServer(BaseModel, frozen=True):
+    """How one server is reached: by its command, or at its address. ``env:NAME`` among its values is a variable."""
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default={}, repr=False)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default={}, repr=False)
+    type: str | None = None
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the variables that have its secrets."""
+        values = (*self.env.values(), *self.headers.values())
+        return [value.removeprefix(ENV_VALUE) for value in values if value.startswith(ENV_VALUE)]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that come from the environment."""
+        return tuple(os.environ[variable] for variable in self.variables)
+
+    @staticmethod
+    def filled(values: dict[str, str]) -> dict[str, str]:
+        """Return values with those of their variables."""
+        known = {name: value.removeprefix(ENV_VALUE) for name, value in values.items() if value.startswith(ENV_VALUE)}
+        return {**values, **{name: os.environ[variable] for name, variable in known.items()}}
+
+    def faults(self) -> Iterator[str]:
+        """Yield why it cannot be started."""
+        if (self.command is None) == (self.url is None):
+            yield "neither command nor url, or both"
+        elif self.command is not None and shutil.which(self.command) is None:
+            yield f"the program {self.command!r} is not found"
+        elif self.url is not None and not self.url.startswith(("http://", "https://")):
+            yield "url is no http address"
+        if self.type == "sse":
+            yield "type sse, which is superseded by http (streamable HTTP)"
+        yield from (f"the variable {name} is not set" for name in self.variables if not os.environ.get(name))
+
+
+def read_servers(path: str) -> tuple[McpServer, ...]:
+    """Return the servers of a file that are not disabled. Raise ``SettingsError`` with one problem for each faulty one."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError.one(_SOURCE, f"{path!r} ({error})", f"a JSON file: {_ACCEPTED}") from None
+    named = content.get("mcpServers") if isinstance(content, dict) else None
+    if not isinstance(named, dict) or not named:
+        raise SettingsError.one(_SOURCE, f"{path!r} without servers", _ACCEPTED)
+    servers, problems = [], []
+    for name, entry in named.items():
+        if isinstance(entry, dict) and entry.get("disabled") is True:
+            continue
+        try:
+            servers.append(McpServer.model_validate({**entry, "name": name} if isinstance(entry, dict) else entry))
+            faults = list(servers[-1].faults())
+        except ValidationError as error:
+            first = error.errors()[0]
+            faults = [f"{'.'.join(map(str, first['loc'])) or 'the entry'}: {first['msg']}"]
+        if faults:
+            problems.append(Problem(_SOURCE, f"the server {name!r} of {path} ({'; '.join(faults)})", _ACCEPTED))
+    if problems:
+        raise SettingsError(problems)
+    return tuple(servers)
+
+
 def list_tools(path: str) -> tuple[ListedTool, ...]:
     """Start the servers of a file, list their tools and stop them. Raise ``SettingsError``, one problem a server."""
     if find_spec("mcp") is None:
-        raise SettingsError.one(SOURCE, "servers, without the package mcp", "them after `pip install 'tfgrpo[mcp]'`")
+        raise SettingsError.one(_SOURCE, "servers, without the package mcp", "them after `pip install 'tfgrpo[mcp]'`")
     servers = read_servers(path)
 
     async def listed() -> list[list[ListedTool] | Problem]:
@@ -69,7 +147,7 @@ async def _listed(server: McpServer) -> list[ListedTool] | Problem:
     except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
         late = f"no answer in {_OPENING_S:g} s" if isinstance(error, TimeoutError) else str(error)
         why = late if isinstance(error, ToolUnavailable) else f"the server {server.name!r} ({late})"
-        return Problem(SOURCE, why, "a server that starts and lists its tools")
+        return Problem(_SOURCE, why, "a server that starts and lists its tools")
     finally:
         await connection.close()
     return [ListedTool(server.name, each.name, each.description or "", each.input_schema) for each in tools]

@@ -410,9 +410,7 @@ def _verdict(source: _Import, entry: Screened) -> str:
 
 
 def _show(source: _Import, console: Console) -> None:
-    rows = [
-        (_verdict(source, entry), entry.lesson.says, entry.text or entry.lesson.text) for entry in source.screened
-    ]
+    rows = [(_verdict(source, entry), entry.lesson.says, entry.text or entry.lesson.text) for entry in source.screened]
     pack = source.pack.manifest.id
     if console.as_json:
         lessons = [{"verdict": verdict, "says": polarity, "text": text} for verdict, polarity, text in rows]

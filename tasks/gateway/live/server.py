@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Final
 
 import httpx
 from aiohttp import web
@@ -17,8 +17,7 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.tasks.gateway.call import GatewayRefusal
-from tfgrpo.tasks.gateway.live.client import LiveClient
-from tfgrpo.tasks.gateway.live.traffic import Traffic
+from tfgrpo.tasks.gateway.live.traffic import LiveClient, Traffic
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.session import Caller
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream
@@ -40,14 +39,6 @@ class _SteadyLimiter(AdaptiveLimiter):
         """Do nothing."""
 
 
-class Served(NamedTuple):
-    """A task as it is served."""
-
-    traffic: Traffic
-    facts: Callable[[], Mapping[str, Any]]
-    """Returns what ``/meta`` shows beside the counts; ``problem`` in it says why the task is not ready."""
-
-
 class LiveServer(Server):
     """Serves clients in production.
 
@@ -58,7 +49,7 @@ class LiveServer(Server):
     def __init__(
         self,
         client: ChatClient,
-        served: Callable[[str], Served | None],
+        served: Callable[[str], Traffic | None],
         keys: Callable[[], Collection[str]] | None,
         now: Clock = utc_now,
     ) -> None:
@@ -66,7 +57,7 @@ class LiveServer(Server):
         super().__init__(Upstream(client, callers_keys=keys is None), _CLOSING_S)
         client.limiter = _SteadyLimiter(client.concurrency)
         self._client, self._served, self._keys, self._now = client, served, keys, now
-        self._tasks: dict[str, Served] = {}
+        self._tasks: dict[str, Traffic] = {}
         self._day = now().date()
         self._probed = (-_PROBED_S, "")
 
@@ -74,7 +65,7 @@ class LiveServer(Server):
         """Stop, and keep what waits to be kept."""
         await super().aclose()
         for task in self._tasks.values():
-            task.traffic.decide()
+            task.decide()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         name, path = _placed(request.path)
@@ -84,12 +75,12 @@ class LiveServer(Server):
             self._check(request)
             task = self._task(name)
             if path == "/meta":
-                return web.json_response({**task.facts(), **task.traffic.facts()})
-            samples = (sample for each in self._tasks.values() for sample in each.traffic.samples())
+                return web.json_response(task.facts())
+            samples = (sample for each in self._tasks.values() for sample in each.samples())
             return web.Response(text="".join(f"{sample}\n" for sample in samples))
         if request.method == "POST" and path == "/outcome":
             self._check(request)
-            return _outcome(self._task(name).traffic, await self._read(request))
+            return _outcome(self._task(name), await self._read(request))
         return await super()._answer(request)
 
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
@@ -98,16 +89,16 @@ class LiveServer(Server):
         if (today := self._now().date()) != self._day:  # caps are of a day
             self._day, self._client.ledger = today, Ledger(self._client.ledger.budget)
         name, path = _placed(request.path)
-        return LiveClient(self._task(name).traffic, request, self._client.endpoint.scrub), method_path(path)
+        return LiveClient(self._task(name), request, self._client.endpoint.scrub), method_path(path)
 
     async def _state(self, path: str) -> web.Response:
         found = {"endpoint": "", "library": ""}
         if path == "/readyz":
-            found = {"endpoint": await self._endpoint_problem(), "library": self._task("").facts().get("problem", "")}
+            found = {"endpoint": await self._endpoint_problem(), "library": self._task("").served().get("problem", "")}
         ready = not any(found.values())
         return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
 
-    def _task(self, name: str) -> Served:
+    def _task(self, name: str) -> Traffic:
         if name not in self._tasks:
             if (found := self._served(name)) is None:
                 raise GatewayRefusal(404, "not_found_error", "no lessons of a task of this name are in force")

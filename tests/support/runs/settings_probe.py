@@ -176,7 +176,7 @@ class Endpoint:
         troubled = _role_of(body) in self._troubles
         await asyncio.sleep(self._delay_s if troubled else 0.0)
         if troubled and self._status != 200:
-            return httpx.Response(self._status, headers={"retry-after-ms": "0"}, json={"error": {"message": "busy"}})
+            return httpx.Response(self._status, headers={"retry-after": "0"}, json={"error": {"message": "busy"}})
         message = self._learned(body) if _learns(body) else self._act()
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 500}}

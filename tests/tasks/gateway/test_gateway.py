@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS, Endpoint, Opener
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.tasks.gateway.environment import agent_environment
-from tfgrpo.tasks.gateway.session import RolloutSession
+from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}

@@ -18,7 +18,6 @@ from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway import call
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.session import RolloutSession
-from tfgrpo.tasks.shapes import Frame
 
 
 def ask(text: str) -> dict[str, Any]:
@@ -183,11 +182,6 @@ async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint:
         reply = await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
         assert reply.content == raw
         assert session.attempt.frames[0].text == "café"
-
-
-def test_frames_of_older_journals_still_read() -> None:
-    old = {"kind": "model", "name": "m", "text": "", "tokens": 1, "cost_usd": None, "latency_ms": 1.0, "error": None}
-    assert Frame(**old).added is None
 
 
 async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint: Endpoint, opened: Opener) -> None:

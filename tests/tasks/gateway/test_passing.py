@@ -28,6 +28,7 @@ from tests.support.agents.endpoint import (
 )
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.tasks.gateway import server
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
@@ -225,6 +226,25 @@ async def test_the_end_of_a_rollout_cancels_its_calls(endpoint: Endpoint, opened
     with pytest.raises(httpx.HTTPError):
         await call
     assert runtime.ledger.in_flight().calls == 0
+
+
+async def test_of_requests_that_come_at_once_the_first_has_left_before_the_last_is_taught(
+    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, left = await opened.session(opened.runtime(endpoint.url)), list[int]()
+    taught, address = server.outgoing, httpx.URL(session.base_url)
+    monkeypatch.setattr(server, "outgoing", lambda *a, **kw: (left.append(len(endpoint.asked)), taught(*a, **kw))[1])
+    head = f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: {address.netloc.decode()}\r\nContent-Length: "
+    body = json.dumps(ASK)
+    head += f"{len(body)}\r\nAuthorization: Bearer {session.api_key}\r\n\r\n"
+    for _ in range(2):  # the first time opens connections to the endpoint
+        clients = [await asyncio.open_connection(address.host, address.port) for _ in range(12)]
+        for _, writer in clients:
+            writer.write(f"{head}{body}".encode())
+        for reader, writer in clients:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+    assert left[-1] > left[12]
 
 
 async def test_another_host_name_is_refused(endpoint: Endpoint, opened: Opener) -> None:

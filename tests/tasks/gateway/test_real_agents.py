@@ -21,7 +21,7 @@ from tests.support.agents.upstream import OWN_HOMES, REAL_AGENTS, answer_of, dir
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.actors.registry import build_actor
-from tfgrpo.tasks.gateway.environment import agent_environment
+from tfgrpo.tasks.gateway.session import agent_environment
 from tfgrpo.tasks.rollout import run_rollout
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.untraced]

@@ -17,8 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfgrpo.tasks.models.arrival import chunks_of
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, client_over, open_transport
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, chunks_of, client_over, open_transport
 
 PARTS = [b"one ", b"two ", b"three"]
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"

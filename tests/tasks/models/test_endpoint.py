@@ -39,18 +39,11 @@ def test_no_text_or_pickle_of_an_endpoint_shows_the_key():
     assert copy.deepcopy(endpoint.api_key) is endpoint.api_key
 
 
-@pytest.mark.parametrize("key", ["", "  ", "two words", "line\nbreak", "schlüssel", "nul\x00", None])
+@pytest.mark.parametrize("key", ["", "  ", "two words", "line\nbreak", "schlüssel", "nul\x00"])
 def test_a_key_that_is_invalid_in_a_header_is_refused_without_showing_it(key):
     with pytest.raises(EndpointError) as caught:
         ApiKey(key)
-    assert not (key or "").strip() or key not in str(caught.value)
-
-
-@pytest.mark.parametrize("key", ["sk-secret-1", b"sk-secret-1"])
-def test_a_key_that_is_no_api_key_is_refused_at_once_without_showing_it(key):
-    with pytest.raises(EndpointError, match=r"^api_key: got .*accepted: ApiKey\(.*None$") as caught:
-        Endpoint("https://host/v1", key)
-    assert "secret" not in str(caught.value)
+    assert not key.strip() or key not in str(caught.value)
 
 
 @pytest.mark.parametrize(("url", "said"), [

@@ -183,12 +183,12 @@ async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journa
 @pytest.mark.parametrize(
     "usage",
     [
-        *([-10, 5, 0, 0], [0, 0, 0, 0], ["10", 5, 0, 0], [1e300, 5, 0, 0], [True, 5, 0, 0], [2_000_000_000, 5, 0, 0]),
+        *([-10, 5, 0, 0], [0, 0, 0, 0], ["10", 5, 0, 0], [1e300, 5, 0, 0], [True, 5, 0, 0]),
         *([10, 5], "10", {"prompt": 1}),
     ],
     ids=str,
 )
-async def test_implausible_usage_in_an_entry_is_unknown_like_that_of_a_reply(journal: Journal, usage: object) -> None:
+async def test_usage_in_an_entry_that_is_no_count_is_unknown(journal: Journal, usage: object) -> None:
     journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "usage": usage, "cost_usd": 0.5})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
     assert (reply.usage, reply.cost_usd) == (None, None)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.runs.chat_server import ChatServer, Reply
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.ping import Ping, ping
+from tfgrpo.tasks.models.preflight import Ping, ping
 from tfgrpo.tasks.models.transport import open_transport
 
 KEY = "sk-ping-0123456789"

@@ -39,9 +39,8 @@ from tfgrpo.tasks.gateway.live import conversations
 from tfgrpo.tasks.gateway.live import server as live_server
 from tfgrpo.tasks.gateway.live import traffic as live_traffic
 from tfgrpo.tasks.gateway.live.conversations import opening_of
-from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.live.server import LiveServer, Served
-from tfgrpo.tasks.gateway.live.traffic import Traffic
+from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey
 from tfgrpo.tasks.models.endpoint import Endpoint as Address
@@ -72,11 +71,9 @@ class Serving:
         )
         self._stack.push_async_callback(client.aclose)
         telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
-        traffic = Traffic("t", lambda: LESSONS, telemetry, **options)
-        self.facts: dict[str, Any] = {"lessons": ["one"]}
-        served = {"": Served(traffic, lambda: self.facts)}
-        other = Traffic("other", lambda: "", telemetry, library=lambda: "l2", outcomes=options.get("outcomes"))
-        served["other"] = Served(other, lambda: {"lessons": []})
+        self.facts: dict[str, Any] = {"lessons": ["one"], "library": "l1"}
+        served = {"": Traffic("t", lambda: LESSONS, telemetry, lambda: self.facts, **options)}
+        served["other"] = Traffic("other", lambda: "", telemetry)
         keys = None if token is None else lambda: (token,)
         self.server = server = LiveServer(client, served.get, keys, now=now)
         self._stack.push_async_callback(server.aclose)
@@ -388,12 +385,13 @@ async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
     serving: Serving, tmp_path: Path
 ) -> None:
     file = tmp_path / "outcomes.jsonl"
-    client = await serving.client(held_out=0.5, outcomes=file, library=lambda: "l1")
+    client = await serving.client(held_out=0.5, outcomes=file)
     ids = []
     for number in range(8):
         reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-tfgrpo-conversation": f"c{number}"})
         ids.append((reply.headers["x-tfgrpo-conversation"], reply.headers["x-tfgrpo-arm"]))
     after_restart = await serving.client(held_out=0.5, outcomes=file)
+    serving.facts["library"] = "l2"
     for number, (name, _) in enumerate(ids):
         posted = {"conversation": name if number % 2 else f"c{number}", "score": number / 8}
         gateway = after_restart if number % 2 else client
