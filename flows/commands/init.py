@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shlex
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -57,19 +59,22 @@ class _Asked(NamedTuple):
 
 def init(
     *,
-    data: str,
+    data: str | None,
     base_url: str | None,
     model: str | None,
     pipeline: str,
+    yes: bool,
     force: bool,
     console: Console,
     **chosen: str | None,
 ) -> None:
-    """Read, check, write. Raise ``ConfigError`` with every problem, and write nothing then."""
+    """Ask, check, write. Raise ``ConfigError`` with every problem, and write nothing then."""
     target = Path(pipeline)
     replaced = "an existing one with --force"
     check_output_file(target, lambda _: force, replaced, option="--pipeline", endings=(".yaml", ".yml"))
-    asked = _asked(data, base_url, model, chosen)
+    asks = sys.stdin is not None and sys.stdin.isatty() and not yes and not console.as_json
+    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
+    asked = _asked(data, base_url, model, chosen, ask)
     columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
     if not asked.dataset.answers:
         columns["answer"] = None
@@ -101,11 +106,16 @@ def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any],
             raise type(error)(named) from None
 
 
-def _asked(data: str, base_url: str | None, model: str | None, chosen: Mapping[str, str | None]) -> _Asked:
-    columns = _columns(chosen, data)
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL", "")
-    model = model or os.environ.get("TFGRPO_MODEL", "")
+def _asked(
+    data: str | None, base_url: str | None, model: str | None, chosen: Mapping[str, str | None], ask: Callable[..., str]
+) -> _Asked:
+    data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
+    # Before the next question: a wrong path shows at once.
+    columns = _columns(chosen, data, ask) if data else Columns({})
+    base_url = base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
+    model = model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
+        "DATA": (data, "the path of a dataset"),
         "--base-url": (base_url, "the address of the endpoint"),
         "--model": (model, "its name there"),
     }
@@ -125,7 +135,13 @@ def _asked(data: str, base_url: str | None, model: str | None, chosen: Mapping[s
     return _Asked(data, base_url, model, fields, dataset, rewards, learn, notes)
 
 
-def _columns(chosen: Mapping[str, str | None], data: str) -> Columns:
+def _answer(console: Console, question: str, known: str = "") -> str:
+    # Not ``input``, which would ask on standard output.
+    console.people.print(f"{question}{f' [{known}]' if known else ''}: ", end="", markup=False, highlight=False)
+    return sys.stdin.readline().strip() or known
+
+
+def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> Columns:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
@@ -144,12 +160,16 @@ def _columns(chosen: Mapping[str, str | None], data: str) -> Columns:
     if found.chat:
         raise DatasetError.one(data, f"conversations in the column {found.chat!r}", _ACCEPTED)
     if found.fields["prompt"] is None:
-        given = f"no column that is surely it among {quoted_names(columns)}"
-        raise SettingsError.one("--prompt", given, 'its name, or a template such as "{question} {context}"')
+        prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
+        if not _is_known(prompt, columns):
+            given = f"no column that is surely it among {quoted_names(columns)}"
+            raise SettingsError.one("--prompt", given, 'its name, or a template such as "{question} {context}"')
+        found = proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return found
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:
+    """Return whether a field can be read from these columns."""
     with suppress(ValueError):
         names = columns_of(text)
         return bool(names) and all(first_part(name, columns) in columns for name in names)
@@ -222,6 +242,7 @@ def _price_lines(asked: _Asked) -> Iterator[str]:
 
 
 def _rewarder_lines(rewards: Rewards) -> Iterator[str]:
+    """Yield the entries of the rewarders, the first with what was seen."""
     comment = f" # {rewards.reason}"
     for entry in rewards.entries:
         yield f"  - name: {entry.name}{comment}"

@@ -145,8 +145,10 @@ _PACKS: Final[Mapping[str, Command]] = {
 COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "init": Command(
         "init:init",
-        "write a pipeline file for data of your own, with endpoint and model, and check all of it",
-        argument("data", help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"),
+        "write a pipeline file for data of your own: asks for data, endpoint and model, and checks all of it",
+        argument(
+            "data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"
+        ),
         option("--base-url", metavar="URL", help="the endpoint, OpenAI-compatible (OPENAI_BASE_URL)"),
         option("--model", metavar="NAME", help="the model there (TFGRPO_MODEL)"),
         option("--id", metavar="COLUMN", help="the column of the ids [by its name; rows are numbered without one]"),
@@ -155,8 +157,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         ),
         option("--answer", metavar="COLUMN", help="the column of the reference answers [by its name]"),
         _pipeline(default="tfgrpo.yaml", help="the pipeline file to write, once all checks pass"),
+        flag("--yes", help="ask nothing: take what the options, the environment and the data say"),
         flag("--force", help="replace that file"),
-        epilog="Spends nothing.",
+        epilog="Asks only at a terminal. Spends nothing.",
     ),
     "run": Command(
         "run:run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def csv(path: str, head: str, row: str) -> str:
 
 def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple[dict[str, Any], dict[str, Any]]:
     capsys.readouterr()
-    assert cli.main(["init", *arguments, "--base-url", url, "--model", "m", "--json"]) == 0
+    assert cli.main(["init", *arguments, "--base-url", url, "--model", "m", "--json", "--yes"]) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     written: dict[str, Any] = yaml.safe_load(Path(facts["file"]).read_text())
     return facts, written
@@ -81,7 +82,7 @@ def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
     other.write_text(find_pipeline("general").read_text().replace("dataset: #", "# data\ndataset: #"))
     monkeypatch.setattr("tfgrpo.flows.commands.init.find_pipeline", lambda _: other)
     data = csv("items.csv", "question,answer", "ask {n},{n}")
-    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9", "--model", "m"]) == 2
+    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9", "--model", "m", "--yes"]) == 2
     assert "pipeline file tfgrpo.yaml: line 45: got a second 'dataset'" in capsys.readouterr().err
     assert not Path("tfgrpo.yaml").exists()
 
@@ -98,7 +99,7 @@ def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: 
 def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) -> None:
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
-    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
     assert "--force" in capsys.readouterr().err
     assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
     with ChatServer(lambda number, body: "7") as server:
@@ -108,7 +109,7 @@ def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "sources"),
     [
-        ([], ["DATA"]),
+        (["--yes"], ["DATA", "--base-url", "--model"]),
         (["d.csv", "--prompt", "x", "--base-url", "x", "--model", "m"], ["--base-url"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
@@ -138,7 +139,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
 def test_a_file_to_be_replaced_stays_until_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
-    assert cli.main(["init", data, "--force", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    assert cli.main(["init", data, "--force", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
     assert "written" not in capsys.readouterr().err
     assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
 
@@ -161,13 +162,41 @@ def test_options_name_columns_of_the_files_of_a_folder(capsys: pytest.CaptureFix
     assert written["dataset"]["path"] == "parts"
 
 
+class Terminal(io.StringIO):
+    """What is typed at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_mistyped_path_is_refused_before_the_next_question(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("nowhere.csv\n"))
+    assert cli.main(["init"]) == 2
+    said = capsys.readouterr().err
+    assert "nowhere.csv" in said
+    assert "endpoint" not in said
+
+
+def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = csv("d.csv", "x,y,answer", "p{n},q{n},{n}")
+    with ChatServer(lambda number, body: "7") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\ny\n\nm\n"))
+        assert cli.main(["init"]) == 0
+    said = capsys.readouterr()
+    assert "tfgrpo run --pipeline tfgrpo.yaml" in said.out
+    assert yaml.safe_load(Path("tfgrpo.yaml").read_text())["dataset"]["fields"] == {"id": None, "prompt": "y"}
+
+
 def read_by_init(
     capsys: pytest.CaptureFixture[str], rows: list[dict[str, Any]], *arguments: str
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the fields and the first rewarder that are written for rows, and what is printed."""
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with ChatServer(lambda number, body: "7") as server:
-        command = ["init", "rows.jsonl", "--base-url", server.url, "--model", "m", "--force", *arguments]
+        command = ["init", "rows.jsonl", "--base-url", server.url, "--model", "m", "--yes", "--force", *arguments]
         assert cli.main(command) == 0
     written = yaml.safe_load(Path("tfgrpo.yaml").read_text())
     fields = {"prompt": "prompt", "answer": "answer", **written["dataset"]["fields"]}
@@ -272,7 +301,7 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
     monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     Path("d.jsonl").write_text("".join(json.dumps({"prompt": f"p{n}", **row}) + "\n" for n in range(ROWS)))
-    assert cli.main(["init", "d.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    assert cli.main(["init", "d.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
     assert 'pip install "tfgrpo[ifeval]"' in capsys.readouterr().err
     assert not Path("tfgrpo.yaml").exists()
 
@@ -309,7 +338,7 @@ def test_conversations_are_refused(capsys: pytest.CaptureFixture[str], column: s
     talks = [[{form[0]: role, form[1]: text} for role, text in talk] for talk in turns]
     lines = (json.dumps({column: talk, "ideal": str(n)}) for n, talk in enumerate(talks))
     Path("items.jsonl").write_text("\n".join(lines))
-    command = ["--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
+    command = ["--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]
     assert cli.main(["init", "items.jsonl", *command]) == 2
     error = capsys.readouterr().err
     assert f"conversations in the column '{column}'" in error
