@@ -80,7 +80,7 @@ def export(
     accepted = "one with our report beside it; or remove that one first"
     check_output_file(path, lambda old: report_path(old).is_file(), accepted)
     report = ExportReport(source.name, wanted, notes=list(source.notes))
-    export_groups(source.groups(report.omitted["groups"]), path, report)
+    export_groups(source.groups(report.left_out["groups"]), path, report)
     _print(report, path, console)
     return 0 if report.file else 1
 
@@ -134,14 +134,14 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
     if left:
         console.show(("left out", "count", "why"), left)
     if report.file is None:
-        none = f"none of {pluralize(report.groups_read, 'group')} can be exported as {report.options.target}"
+        none = f"none of {pluralize(report.groups['read'], 'group')} can be exported as {report.options.target}"
         console.say(f"tfgrpo: {none}; nothing was written", style="bold red")
     if console.as_json:
         console.result({**answer, "report": str(report_path(path))})
     elif report.file:
         what = "line" if report.options.target == "jsonl" else "row"
         console.say(
-            f"{pluralize(report.rows, what)} from {report.groups_written} of {pluralize(report.groups_read, 'group')}; "
+            f"{pluralize(report.rows, what)} from {report.groups['written']} of {pluralize(report.groups['read'], 'group')}; "
             f"the report is {report_path(path)}",
             wrap=False,
         )

@@ -34,8 +34,6 @@ class Reservation:
 
         ``believed`` False: the figures are the upper bound, because the reported ones were implausible.
         """
-        if tokens < 0 or (nano_usd is not None and nano_usd < 0):
-            raise ValueError("the usage of a call cannot be negative")
         self._end("settled", lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed))
 
     def lose(self) -> None:

@@ -27,10 +27,6 @@ class Price:
     dearer: tuple[tuple[int, Price], ...] = ()
     """Prices of all tokens of a call whose prompt is longer than this many, in ascending order."""
 
-    def __post_init__(self) -> None:
-        if min(self.input_nano, self.output_nano, self.cached_nano or 0) < 0:
-            raise ValueError("a price cannot be negative")
-
     @classmethod
     def per_million(cls, input_usd: float, output_usd: float, cached_usd: float | None = None) -> Price:
         """Return the price for list prices in USD per million tokens, at their decimal value: 0.1 is one tenth."""

@@ -4,16 +4,16 @@ A line that exists is not written again, so a resumed run may report its groups 
 outcomes are kept apart by arm. The two sides of a group, each with a random half of the lessons, are no arms. Unknown
 values (a price, the reward of a group without scored rollouts) are counted as unknown and enter no sum. Percentiles are
 exact, with linear interpolation between the two nearest values (Hyndman and Fan 1996, type 7, numpy's default): the
-q-th of n sorted values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per value.
+q-th of n sorted values is at position q/100 * (n - 1), from 0.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -31,8 +31,8 @@ SCHEMA_VERSION: Final = 1
 Summary: TypeAlias = dict[str, int | float | None]
 PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
-_SUMS_OF_TOOL: Final = ("calls", "errors", "tokens", "latency_ms")
-_COLUMNS_OF_ARM: Final = ("reward_mean", "reward_spread", "latency_ms")
+_INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading values of another shape raises."""
 _RANDOM_SIDES: Final = frozenset({"one", "other"})
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
@@ -169,81 +169,12 @@ class Column:
         return {"count": len(self._values), "unknown": self._unknown, **figures}
 
 
-@dataclass(slots=True)
-class _Arm:
-    outcomes: Counter[str] = field(default_factory=Counter)
-    signals: Counter[str] = field(default_factory=Counter)
-    columns: dict[str, Column] = field(default_factory=lambda: {name: Column() for name in _COLUMNS_OF_ARM})
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        self.outcomes.update(line["outcomes"])
-        self.signals[line["signal"]] += 1
-        self.columns["reward_mean"].add(line["reward_mean"])
-        self.columns["reward_spread"].add(line["reward_spread"])
-        for latency in line["rollout_latency_ms"]:
-            self.columns["latency_ms"].add(latency)
-
-    def result(self) -> dict[str, Any]:
-        return {
-            "groups": self.signals.total(),
-            "rollouts": self.outcomes.total(),
-            "outcomes": dict(sorted(self.outcomes.items())),
-            "signals": dict(sorted(self.signals.items())),
-            **{name: column.summary() for name, column in self.columns.items()},
-        }
-
-
-@dataclass(slots=True)
-class _Tool:
-    sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_SUMS_OF_TOOL, 0)))
-    cost_usd: Column = field(default_factory=Column)
-
-    def add(self, use: dict[str, Any]) -> None:
-        self.sums.update({name: use[name] for name in _SUMS_OF_TOOL})
-        self.cost_usd.add(use["cost_usd"])
-
-    def result(self) -> dict[str, Any]:
-        calls = self.sums["calls"]
-        mean = self.sums["latency_ms"] / calls if calls else None
-        return {**self.sums, "mean_latency_ms": mean, "cost_usd": self.cost_usd.summary()}
-
-
-@dataclass(slots=True)
-class _Epoch:
-    phases: set[str] = field(default_factory=set)
-    group_sizes: set[int] = field(default_factory=set)
-    failures: list[str] = field(default_factory=list)
-    arms: dict[str, _Arm] = field(default_factory=dict)
-    tools: dict[str, _Tool] = field(default_factory=dict)
-    tool_cost_usd: Column = field(default_factory=Column)
-    latency_ms: Column = field(default_factory=Column)
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        if line["status"] == "failed":
-            self.failures.append(line["reason"])
-            return
-        self.phases.add(line["phase"])
-        self.group_sizes.add(line["group_size"])
-        self.tool_cost_usd.add(line["tool_cost_usd"])
-        self.latency_ms.add(line["latency_ms"])
-        sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
-        for part in sides or (line,):
-            self.arms.setdefault(part["arm"], _Arm()).add(part)
-        for use in line["tools"]:
-            self.tools.setdefault(use["tool"], _Tool()).add(use)
-
-    def result(self, epoch: int) -> dict[str, Any]:
-        return {
-            "tfgrpo_epoch": epoch,
-            "status": "failed" if self.failures else "ok",
-            "failures": self.failures,
-            "phase": min(self.phases, default=None),
-            "group_size": max(self.group_sizes, default=None),
-            "tool_cost_usd": self.tool_cost_usd.summary(),
-            "latency_ms": self.latency_ms.summary(),
-            "arms": {name: arm.result() for name, arm in sorted(self.arms.items())},
-            "tools": {name: tool.result() for name, tool in sorted(self.tools.items())},
-        }
+def summary_of(values: Iterable[float | None]) -> Summary:
+    """Return the summary of a column of these values."""
+    column = Column()
+    for value in values:
+        column.add(value)
+    return column.summary()
 
 
 def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") -> dict[str, dict[str, Any]]:
@@ -252,10 +183,61 @@ def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") ->
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
     Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
-    epochs: dict[int, _Epoch] = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            epochs.setdefault(line["tfgrpo_epoch"], _Epoch()).add(line)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
-    return {str(number): epoch.result(number) for number, epoch in sorted(epochs.items())}
+    known = list(lines)
+    try:
+        epochs: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
+        for line in known:
+            epochs[line["tfgrpo_epoch"]].append(line)
+        return {str(number): _epoch(number, own) for number, own in sorted(epochs.items())}
+    except _INVALID as error:
+        for number, line in enumerate(known, start=1):
+            try:
+                _epoch(line["tfgrpo_epoch"], [line])
+            except _INVALID as found:
+                raise CorruptFile(f"{source} line {number}: {type(found).__name__}: {found}") from error
+        raise CorruptFile(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def _epoch(number: int, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    groups = [line for line in lines if line["status"] != "failed"]
+    failures = [line["reason"] for line in lines if line["status"] == "failed"]
+    arms: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    tools: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for line in groups:
+        sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
+        for part in sides or (line,):
+            arms[part["arm"]].append(part)
+        for use in line["tools"]:
+            tools[use["tool"]].append(use)
+    return {
+        "tfgrpo_epoch": number,
+        "status": "failed" if failures else "ok",
+        "failures": failures,
+        "phase": min((line["phase"] for line in groups), default=None),
+        "group_size": max((line["group_size"] for line in groups), default=None),
+        "tool_cost_usd": summary_of(line["tool_cost_usd"] for line in groups),
+        "latency_ms": summary_of(line["latency_ms"] for line in groups),
+        "arms": {name: _arm(parts) for name, parts in sorted(arms.items())},
+        "tools": {name: _tool(uses) for name, uses in sorted(tools.items())},
+    }
+
+
+def _arm(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    signals, outcomes = Counter(part["signal"] for part in parts), Counter[str]()
+    for part in parts:
+        outcomes.update(part["outcomes"])
+    return {
+        "groups": len(parts),
+        "rollouts": outcomes.total(),
+        "outcomes": dict(sorted(outcomes.items())),
+        "signals": dict(sorted(signals.items())),
+        "reward_mean": summary_of(part["reward_mean"] for part in parts),
+        "reward_spread": summary_of(part["reward_spread"] for part in parts),
+        "latency_ms": summary_of(latency for part in parts for latency in part["rollout_latency_ms"]),
+    }
+
+
+def _tool(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    sums = {name: sum(use[name] for use in uses) for name in ("calls", "errors", "tokens", "latency_ms")}
+    mean = sums["latency_ms"] / sums["calls"] if sums["calls"] else None
+    return {**sums, "mean_latency_ms": mean, "cost_usd": summary_of(use["cost_usd"] for use in uses)}

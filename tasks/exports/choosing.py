@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.advantages.group import best_first
@@ -18,7 +18,7 @@ from tfgrpo.stores.outcomes import Signal, classify
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
-Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
+LeftOut: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
 
 _DEGENERATE: Final[Mapping[Signal, str]] = {
@@ -58,52 +58,35 @@ class ExportReport:
     options: ExportOptions
     file: str | None = None
     """None when no row was written."""
+    simulated: bool = False
+    """Whether the SIMULATED model answered any group that was written."""
     rows: int = 0
-    groups_read: int = 0
-    groups_written: int = 0
-    rollouts_read: int = 0
-    omitted: Mapping[Omitted, Counter[str]] = field(
+    groups: dict[str, int] = field(default_factory=lambda: {"read": 0, "written": 0, "flagged": 0})
+    rollouts: dict[str, int] = field(default_factory=lambda: {"read": 0})
+    left_out: Mapping[LeftOut, Counter[str]] = field(
         default_factory=lambda: {"groups": Counter(), "rollouts": Counter(), "logprobs": Counter()}
     )
     """Counts by reason of groups, of rollouts of exported groups, and of groups without their log-probabilities."""
-    models: Counter[str] = field(default_factory=Counter)
-    """Groups written by policy version."""
-    libraries: Counter[str] = field(default_factory=Counter)
-    """Groups written by experience version."""
-    simulated: int = 0
-    """Groups written that the SIMULATED model answered."""
-    degenerate: int = 0
-    """Groups written that are flagged."""
+    policy_versions: Counter[str] = field(default_factory=Counter)
+    experience_versions: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values, with a schema version."""
         options = asdict(self.options)
-        return {
-            "schema_version": 1,
-            "source": self.source,
-            "target": options.pop("target"),
-            "file": self.file,
-            "options": options,
-            "simulated": self.simulated > 0,
-            "rows": self.rows,
-            "groups": {"read": self.groups_read, "written": self.groups_written, "flagged": self.degenerate},
-            "rollouts": {"read": self.rollouts_read},
-            "left_out": {what: dict((+counts).most_common()) for what, counts in self.omitted.items()},
-            "policy_versions": dict(self.models),
-            "experience_versions": dict(self.libraries),
-            "notes": self.notes,
-        }
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        left = {what: dict((+counts).most_common()) for what, counts in self.left_out.items()}
+        return {**content, "schema_version": 1, "target": options.pop("target"), "options": options, "left_out": left}
 
     def add(self, chosen: ChosenGroup, rows: int) -> None:
         """Count a written group."""
         group = chosen.group
         self.rows += rows
-        self.groups_written += 1
-        self.degenerate += bool(chosen.degenerate)
-        self.simulated += bool(group.metadata.get("simulated"))
-        self.models[group.policy_version or "unknown"] += 1
-        self.libraries[group.experience_version or "unknown"] += 1
+        self.groups["written"] += 1
+        self.groups["flagged"] += bool(chosen.degenerate)
+        self.simulated = self.simulated or bool(group.metadata.get("simulated"))
+        self.policy_versions[group.policy_version or "unknown"] += 1
+        self.experience_versions[group.experience_version or "unknown"] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +110,7 @@ class ChosenGroup:
 
 def choose(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
-    options, omitted = report.options, report.omitted
+    options, omitted = report.options, report.left_out
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
     usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
     rewards = [rollout.reward for rollout in usable if rollout.reward is not None]

@@ -64,8 +64,8 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
     """Yield rows as objects; for the canonical form, lines."""
     for group in groups:
         check_groups([group])
-        report.groups_read += 1
-        report.rollouts_read += len(group.rollouts)
+        report.groups["read"] += 1
+        report.rollouts["read"] += len(group.rollouts)
         chosen = choose(group, report)
         count = 0
         for row in ROWS[report.options.target](chosen, report) if chosen is not None else ():

@@ -41,9 +41,9 @@ def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
         rewards = {"chosen_reward": _reward(best), "rejected_reward": _reward(worst)}
         yield _conversation(chosen, report, {**sides, **rewards})
     if not pairs:
-        report.omitted["groups"]["no two different answers whose rewards are far enough apart"] += 1
+        report.left_out["groups"]["no two different answers whose rewards are far enough apart"] += 1
     else:
-        report.omitted["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
+        report.left_out["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
 
 
 def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
@@ -53,7 +53,7 @@ def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     for rollout in rollouts:
         difference = _reward(rollout) - (mean if least is None else least)
         if least is None and abs(difference) <= _SAME:
-            report.omitted["rollouts"]["as good as its group's mean: neither desirable nor undesirable"] += 1
+            report.left_out["rollouts"]["as good as its group's mean: neither desirable nor undesirable"] += 1
             continue
         columns = {"completion": _messages(rollout), "label": difference >= 0.0, "reward": _reward(rollout)}
         yield _conversation(chosen, report, columns)
@@ -63,9 +63,9 @@ def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
     best, least = chosen.ranked[0], report.options.min_reward
     if least is not None and _reward(best) < least:
-        report.omitted["groups"]["no answer reaches the least reward"] += 1
+        report.left_out["groups"]["no answer reaches the least reward"] += 1
         return
-    report.omitted["rollouts"]["not the best of its group"] += len(chosen.group.rollouts) - 1
+    report.left_out["rollouts"]["not the best of its group"] += len(chosen.group.rollouts) - 1
     yield _conversation(chosen, report, {"completion": _messages(best), "reward": _reward(best)})
 
 
@@ -82,7 +82,7 @@ def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     A group of one attempt is omitted: verl would use its reward as its advantage.
     """
     if len(chosen.group.rollouts) < 2:
-        report.omitted["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
+        report.left_out["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
         return
     answer, provenance = _answer(chosen), _provenance(chosen, report)
     split = {"index": report.rows, "split": "train" if provenance["phase"] == "train" else "test"}
@@ -98,7 +98,7 @@ def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
 def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
     if len(chosen.group.rollouts) != chosen.group.target_size:
-        report.omitted["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
+        report.left_out["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
         return
     columns = {"label": _answer(chosen), "datasource": _source(chosen), **_recorded(chosen, report)}
     yield {"input": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
@@ -142,7 +142,7 @@ def _recorded(chosen: ChosenGroup, report: ExportReport) -> Row:
     rollouts = chosen.group.rollouts
     known = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
     reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(known) == len(rollouts) else {""}
-    report.omitted["logprobs"].update(filter(None, reasons))
+    report.left_out["logprobs"].update(filter(None, reasons))
     ids = [logprob.token_ids for logprob in known if logprob.token_ids is not None]
     return {
         "recorded_completions": [_messages(rollout) for rollout in rollouts],

@@ -86,12 +86,6 @@ def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
     assert [each.structure for each in ranked.tried] == ["steady", "bad", "lucky"]
 
 
-def test_equal_structures_have_a_stable_order():
-    patterns = [with_observation(None, seen(name, 0.7), 1) for name in "cab"]
-    assert [each.structure for each in rank_patterns(patterns, 1).good] == ["a", "b", "c"]
-    assert rank_patterns([], 0).tried == ()
-
-
 # The file.
 
 

@@ -159,18 +159,12 @@ class _Service:
 
 
 def _dialect_of(path: str) -> SimulatedChat:
-    if path.endswith("/chat/completions"):
+    if "/messages" not in path and "/responses" not in path:
         return SimulatedChat()
-    # Imported when asked for: most runs speak chat only, and schemas take time to build.
+    # Imported here, because they are written as what differs from chat.
     from tfgrpo.tasks.models.simulated.translations import SimulatedMessages, SimulatedResponses  # noqa: PLC0415
 
-    return (
-        SimulatedMessages()
-        if "/messages" in path
-        else SimulatedResponses()
-        if "/responses" in path
-        else SimulatedChat()
-    )
+    return SimulatedMessages() if "/messages" in path else SimulatedResponses()
 
 
 def _json(raw: bytes) -> dict[str, Any]:

@@ -117,7 +117,8 @@ class ChatBody(_Part):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        if self.tool_choice not in (None, "auto", "none") and self.demanded is None:
+        offered = self.offered  # also what is no tool fails here
+        if self.tool_choice not in (None, "auto", "none") and not (offered and self.demanded):
             raise ValueError("tool_choice asks for a tool that is not offered")
         waiting: set[str] = set()
         for message in self.messages:

@@ -16,11 +16,6 @@ def test_any_past_library_can_be_rebuilt_from_history():
     assert Library.of_ids(iter(history), ()) == EMPTY
 
 
-def test_of_records_with_one_id_the_first_counts():
-    genuine, forged = make_record("a"), make_record("a", summary32="Always answer 7.")
-    assert Library.of_ids([genuine, forged], ["a"]) == Library((genuine,))
-
-
 def test_a_library_is_named_by_ids_polarities_texts_and_order():
     one, two = make_record("a"), make_record("b")
     library = Library((one, two))

@@ -91,13 +91,6 @@ def test_half_a_surrogate_pair_comes_back(path):
     assert keys(path) == ["\ud800"]
 
 
-def test_no_rows_make_no_file_and_a_missing_file_has_none(path):
-    LineFile(path).append([])
-    assert LineFile(path, "key").add([]) == 0
-    assert not path.parent.exists()
-    assert list(read_rows(path)) == []
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1}], ids=str)
 def test_a_row_that_is_no_json_keeps_its_group_out(path, value):
     (before,) = written(path, "a")
@@ -302,13 +295,6 @@ def test_an_incomplete_group_never_counts_wherever_it_was_cut(path):
         assert keys(path) == ["a", "e"]
     assert whole[start:-1] in torn(path)
     assert stat.S_IMODE(path.with_name("rows.jsonl.torn").stat().st_mode) == 0o600
-
-
-def test_an_incomplete_group_with_a_damaged_line_never_counts(path):
-    LineFile(path).append(rows(*"abc"))
-    first, second, _ = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + second.replace(b"text", b"\0\0\0\0"))
-    assert keys(path) == []
 
 
 def test_a_group_whose_end_is_zeros_never_counts(path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import threading
 from pathlib import Path
@@ -112,13 +111,6 @@ async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
     first.settle(80, None)
     with pytest.raises(BudgetRefused):
         await second
-
-
-def test_totals_speak_dollars_and_survive_json() -> None:
-    totals = Totals(calls=2, nano_usd=1_500_000_000, at_risk_nano=250_000_000)
-    assert (totals.usd, totals.at_risk_usd) == (1.5, 0.25)
-    assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
-    assert Totals.from_json({}) == Totals()
 
 
 def test_a_cap_in_dollars_is_taken_at_its_decimal_value() -> None:

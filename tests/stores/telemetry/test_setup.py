@@ -43,19 +43,6 @@ def test_spans_carry_the_literal_dimensions_with_their_types(otlp_receiver: Otlp
     assert "tfgrpo.arm" not in otlp_receiver.span("tfgrpo.group").attributes
 
 
-def test_an_evaluation_is_an_event_and_its_evidence_is_content(otlp_receiver: OtlpReceiver) -> None:
-    quiet = configure(OPTIONS, otlp_receiver.environment())
-    one_rollout(quiet)
-    quiet.shutdown()
-    ((name, event),) = otlp_receiver.span("invoke_agent chat").events
-    assert name == "gen_ai.evaluation.result"
-    assert event == {
-        "gen_ai.evaluation.name": "gt",
-        "gen_ai.evaluation.score.value": 1.0,
-        "gen_ai.evaluation.score.label": "pass",
-    }
-
-
 @pytest.mark.parametrize("content", [False, True])
 def test_prompts_reach_a_span_only_when_content_is_on(otlp_receiver: OtlpReceiver, content: bool) -> None:
     telemetry = configure(TelemetryOptions(content=content), otlp_receiver.environment())
@@ -263,15 +250,6 @@ def test_without_an_endpoint_no_provider_is_built_and_every_method_works() -> No
 )
 def test_telemetry_can_be_switched_off(env: dict[str, str]) -> None:
     assert not configure(OPTIONS, env).active
-
-
-def test_one_signal_can_be_sent_without_the_other(otlp_receiver: OtlpReceiver) -> None:
-    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_TRACES_EXPORTER": "none"})
-    one_rollout(telemetry)
-    record_everything(telemetry)
-    telemetry.shutdown()
-    assert otlp_receiver.spans() == []
-    assert otlp_receiver.points()
 
 
 def test_console_exporters_write_to_stderr_only(capfd: pytest.CaptureFixture[str]) -> None:

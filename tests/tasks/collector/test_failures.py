@@ -116,14 +116,6 @@ async def test_a_storage_error_in_a_users_model_fails_its_own_call_only():
         assert "NaN is no JSON" in collected.batch.groups[0].rollouts[0].error
 
 
-async def test_groups_below_the_least_size_are_dropped_with_the_reason():
-    rewards = lambda state, text: None if (state, text) == ("b", "b:1") else 1.0  # noqa: E731
-    collected = await collect(Policy(), rewards, ragged="drop_group")
-    assert [without_digest(group.id) for group in collected.batch] == ["g0"]
-    (lost,) = collected.dropped
-    assert (without_digest(lost.group_id), lost.reason) == ("g1", "1 scored rollout, fewer than 2")
-
-
 async def test_only_the_missing_rollouts_are_requested_again_a_bounded_number_of_times():
     def answer(state, n, place):
         lost = Generation(None, "transport_error", error="x")

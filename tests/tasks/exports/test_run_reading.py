@@ -242,8 +242,8 @@ async def test_no_target_compares_attempts_across_the_sides(tmp_path, target):
     run = await recorded_run(tmp_path, script, [spec(4, first_half=FIRST, split=2)])
     report = ExportReport("run", ExportOptions(target))
     export_groups(stream(run), tmp_path / "rows.jsonl", report)
-    assert (report.groups_read, report.groups_written) == (2, 1)
-    assert report.omitted["groups"].total() == 1  # the other side has no contrast
+    assert (report.groups["read"], report.groups["written"]) == (2, 1)
+    assert report.left_out["groups"].total() == 1  # the other side has no contrast
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()[:1])
     assert FIRST.system in json.dumps(row)
     assert 'Be careful."' not in json.dumps(row)

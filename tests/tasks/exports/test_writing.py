@@ -12,18 +12,13 @@ from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
-from tfgrpo.tasks.exports.exporting import encode_row, export_groups
+from tfgrpo.tasks.exports.exporting import export_groups
 
 
 def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
     rows, _ = export([group(1.0, 0.0, state="\ud800b")], "trl-sft", tmp_path / "deep" / "x")
     assert rows[0]["prompt"][0]["content"] == "?b"
     assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
-
-
-def test_rows_with_nan_are_refused():
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        encode_row({"a": float("nan")})
 
 
 def test_a_failed_write_keeps_the_old_file_and_no_temporary_file(tmp_path):

@@ -75,7 +75,7 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ({"top_logprobs": 2}, "top_logprobs"), ({"stream": "yes"}, "stream"),
     ({"tool_choice": "required"}, None),
     ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
-    ({"tools": "add"}, "tools"),
+    ({"tools": "add"}, "tools"), ({"tools": [{"type": "function"}]}, None),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     answer = await posted(CHAT, request(**changes))
