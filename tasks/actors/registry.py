@@ -126,7 +126,7 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
             if problems := list(Agent.problems(settings, learns=learns)):
                 raise SettingsError(problems)
             return Agent(settings)
-    from tfgrpo.tasks.actors.callable import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
+    from tfgrpo.tasks.actors.own import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
 
     try:
         actor = CallableActor(load_callable(settings.kind))

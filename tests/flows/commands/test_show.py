@@ -21,7 +21,7 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelTimeout
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.gateway.session import Recorded
 from tfgrpo.tasks.models.base import ToolCall
