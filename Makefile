@@ -84,8 +84,8 @@ test-agents: $(VENV)/bin/python
 	done
 	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning tests/tasks/gateway/test_real_agents.py \
-		tests/tasks/gateway/test_examples.py tests/tasks/gateway/test_equal_measures.py \
-		tests/flows/whole_runs/test_agents_learning.py tests/tasks/tools/test_mcp_servers.py
+		tests/tasks/gateway/test_examples.py tests/flows/whole_runs/test_agents_learning.py \
+		tests/tasks/tools/test_mcp_servers.py
 
 # A real server and a real model, in an environment of their own of 1 GB: llama.cpp serves SmolLM2 with 135 million parameters.
 # Not part of `make test`. Where one of the two cannot be installed the output says so and the tests are skipped.

@@ -18,8 +18,6 @@ from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, tool_from_function
 
 if TYPE_CHECKING:
-    from tfgrpo.tasks.actors.command import CommandActor
-    from tfgrpo.tasks.actors.http import HttpActor
     from tfgrpo.tasks.actors.own import OwnAgent
 
 _SHOWN_CHARS = 80
@@ -121,11 +119,14 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
                 raise SettingsError.one("actor.tools", "none", accepted)
             return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
         case "command" | "http":
-            agent = _outside(settings.kind)
-            if problems := list(agent.problems(settings, learns=learns)):
+            if settings.kind == "command":
+                from tfgrpo.tasks.actors.command import CommandActor as Agent  # noqa: PLC0415 - a run has one kind
+            else:
+                from tfgrpo.tasks.actors.http import HttpActor as Agent  # type: ignore[assignment] # noqa: PLC0415
+            if problems := list(Agent.problems(settings, learns=learns)):
                 raise SettingsError(problems)
-            return agent(settings)
-    from tfgrpo.tasks.actors.callable import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
+            return Agent(settings)
+    from tfgrpo.tasks.actors.own import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
 
     try:
         actor = CallableActor(load_callable(settings.kind))
@@ -220,14 +221,3 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
 
     return python_warnings(settings.python_container)
-
-
-def _outside(kind: str) -> type[CommandActor | HttpActor]:
-    """Return the actor for agents outside this process. A run has one kind of actor, and imports no other."""
-    if kind == "command":
-        from tfgrpo.tasks.actors.command import CommandActor  # noqa: PLC0415
-
-        return CommandActor
-    from tfgrpo.tasks.actors.http import HttpActor  # noqa: PLC0415
-
-    return HttpActor

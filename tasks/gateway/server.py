@@ -195,7 +195,8 @@ class Server(ABC):
             return outgoing(dialect, document.copy(), additions, lessons=lessons, refused=refused)
 
         out = written()
-        if self._upstream is not None and (refused := self._upstream.refused_by(out.model)):
+        known = () if self._upstream is None else self._upstream.refused
+        if refused := {name for model, name in known if model == out.model}:
             out = written(refused)
         if path == _COUNT:
             return await self._pass(request, path, out.raw)

@@ -62,10 +62,6 @@ class Upstream:
             del own["authorization"]
             self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()})
 
-    def refused_by(self, model: str) -> set[str]:
-        """Return which of the gateway's additions a model does not take."""
-        return {name for one, name in self.refused if one == model}
-
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None, call: str | None = None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's.
 

@@ -6,11 +6,10 @@ key of their call and not journalled here, because the flow decides whether they
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
@@ -41,9 +40,8 @@ class RoleModels:
 class JournaledModel:
     """``ChatModel`` that answers from the journal where it can. For one event loop.
 
-    ``inner`` None: replay only. ``journal`` None: replies are not kept, for what is never resumed. Concurrent calls with
-    one key are made once; the others get the same reply, marked as replayed. Every call is a span; only calls that were
-    made count in the metrics.
+    ``inner`` None: replay only. ``journal`` None: replies are not kept, for what is never resumed. Every call is a span;
+    only calls that were made count in the metrics.
     """
 
     inner: ChatModel | None
@@ -54,19 +52,10 @@ class JournaledModel:
     """Of these, what requests, and therefore spans, hold."""
     provider: str = "openai"
     """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
-    _running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = field(default_factory=dict, init=False)
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer from the journal or the model. A journalled failure is raised again as what it was."""
         key_text = key.text(request_digest(request))
-        while (running := self._running.get(key_text)) is not None:
-            # Waited for without awaiting it: its owner's cancellation must not become ours.
-            await asyncio.wait([running])
-            if not running.cancelled():
-                shared = running.result()
-                if isinstance(shared, ModelCallError):
-                    raise shared
-                return replace(shared, replayed=True)
         known = None
         if self.journal is not None:
             known = self.journal.answer(key_text, reply_of_json, final=self.inner is None)
@@ -79,23 +68,13 @@ class JournaledModel:
                 return known
         if self.inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
-        return await self._ask(self.inner, request, key, key_text)
-
-    async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
-        running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
-        self._running[key_text] = running
         try:
-            reply = await self._observed(inner, request, key)
-            if self.journal is not None:
-                self.journal.append(key_text, reply_to_json(reply))
-            running.set_result(reply)
+            reply = await self._observed(self.inner, request, key)
         except ModelCallError as error:
             error.add_note(f"call {key_text}")
-            running.set_result(error)
             raise
-        finally:
-            del self._running[key_text]
-            running.cancel()  # no effect on one with a result; otherwise the next caller in line asks for itself
+        if self.journal is not None:
+            self.journal.append(key_text, reply_to_json(reply))
         return reply
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:

@@ -50,8 +50,6 @@ class Limits:
     output_bytes: int = OUTPUT_BYTES
     file_mb: int | None = 1_024
     """Megabytes of one file that it writes: more than an attempt needs, and less than fills a disk."""
-    processes: int | None = None
-    """Processes and threads of the user, all others included, above which no more can be started. Not held for root."""
 
 
 class Guard:
@@ -118,7 +116,6 @@ class Guard:
             "CPU": limits.cpu_s,
             "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
             "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
-            "NPROC": limits.processes,
             "CORE": 0,
         }
         held = json.dumps({name: most for name, most in asked.items() if most is not None})

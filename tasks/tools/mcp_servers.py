@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -273,42 +274,34 @@ def mcp_tools(path: str, listed: Sequence[ListedTool], taken: Sequence[str]) -> 
     A name that another tool has, or that is ``taken``, becomes ``server__tool``. What endpoints refuse in names is replaced.
     """
     names = Counter((*taken, *(_allowed(tool.name) for tool in listed)))
-    servers = _Servers(path)
-    return tuple(
-        _tool(servers, tool, _allowed(tool.name if names[_allowed(tool.name)] == 1 else f"{tool.server}__{tool.name}"))
-        for tool in listed
-    )
+    connections: dict[str, Connection] = {}
+
+    async def call(tool: ListedTool, /, **arguments: Any) -> str:
+        if not connections:
+            try:
+                connections.update((each.name, Connection(each)) for each in read_servers(path))
+            except SettingsError as error:
+                raise ActorError(str(error)) from error
+        if tool.server not in connections:
+            raise ActorError(f"the server {tool.server!r} is no longer in {path}")
+        return await connections[tool.server].call(tool.name, arguments)
+
+    async def close() -> None:
+        opened = [*connections.values()]
+        connections.clear()
+        await asyncio.gather(*(each.close() for each in opened))
+
+    def made(tool: ListedTool) -> Tool:
+        name = _allowed(tool.name)
+        spec = ToolSpec(
+            name if names[name] == 1 else _allowed(f"{tool.server}__{tool.name}"),
+            replace_surrogates(tool.description),
+            tool.parameters,
+        )
+        return Tool(spec, partial(call, tool), arguments=None, cost_usd=None, close=close)
+
+    return tuple(map(made, listed))
 
 
 def _allowed(name: str) -> str:
     return _NAME.sub("_", name)[:_NAME_CHARS]
-
-
-class _Servers:
-    """The connections of a file's servers in this process."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._connections: dict[str, Connection] | None = None
-
-    async def call(self, tool: ListedTool, arguments: Mapping[str, Any]) -> str:
-        if self._connections is None:
-            try:
-                self._connections = {each.name: Connection(each) for each in read_servers(self._path)}
-            except SettingsError as error:
-                raise ActorError(str(error)) from error
-        if tool.server not in self._connections:
-            raise ActorError(f"the server {tool.server!r} is no longer in {self._path}")
-        return await self._connections[tool.server].call(tool.name, arguments)
-
-    async def close(self) -> None:
-        connections, self._connections = self._connections or {}, None
-        await asyncio.gather(*(each.close() for each in connections.values()))
-
-
-def _tool(servers: _Servers, listed: ListedTool, name: str) -> Tool:
-    async def call(**arguments: Any) -> str:
-        return await servers.call(listed, arguments)
-
-    spec = ToolSpec(name, replace_surrogates(listed.description), listed.parameters)
-    return Tool(spec, call, arguments=None, cost_usd=None, close=servers.close)

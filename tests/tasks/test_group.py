@@ -15,7 +15,7 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
 from tfgrpo.stores.outcomes import REWARDER_LATE, Failed, Refused, RewardScore, Ungraded, classify
 from tfgrpo.tasks import group as group_module
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.summarize import summarize_trajectory

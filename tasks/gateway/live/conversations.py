@@ -134,14 +134,11 @@ class Conversations:
         """Remember a conversation by its own name, or by that of an answer."""
         if not name:
             return
-        self._forgotten(self._known.pop(name, None))
+        before = self._known.pop(name, None)
         self._known[name] = conversation
-        self._characters += len(conversation.prompt)
+        self._characters += len(conversation.prompt) - (len(before.prompt) if before is not None else 0)
         while len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
-            self._forgotten(self._known.popitem(last=False)[1])
-
-    def _forgotten(self, conversation: Conversation | None) -> None:
-        self._characters -= len(conversation.prompt) if conversation is not None else 0
+            self._characters -= len(self._known.popitem(last=False)[1].prompt)
 
 
 def _text(value: object) -> str:

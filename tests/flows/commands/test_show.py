@@ -17,7 +17,7 @@ from tfgrpo.flows.console.figures import shown_arm
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelTimeout
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.models.wire import encode_tool

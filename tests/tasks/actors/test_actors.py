@@ -23,7 +23,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.outcomes import Refused, Ungraded
 from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor, build_actor, check_actor
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.tools.schema import tool_from_function

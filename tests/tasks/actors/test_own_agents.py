@@ -17,7 +17,7 @@ from tests.support.agents.endpoint import LESSONS, SYSTEM, USAGE, Endpoint, Open
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.outcomes import Failed, Refused
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor
 from tfgrpo.tasks.rollout import run_rollout
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.agents import agents, rogues
 from tests.support.agents import steps as kit
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, RecordRejected, StoreError
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.host import RuntimeHost

@@ -15,7 +15,7 @@ from tests.support.agents.steps import item, reply, spec
 from tests.support.records.line_files import seal
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
-from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups

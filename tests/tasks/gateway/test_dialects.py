@@ -141,14 +141,6 @@ def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(
     assert {name: sent[name] for name in body} == body
 
 
-def test_without_lessons_the_bytes_pass_unchanged() -> None:
-    raw = b'{ "model":"m","stream":true,"messages" :[], "x":1.0e1 }'
-    for additions in (Additions(), ADDED):
-        out = outgoing(MESSAGES, Document(raw), additions, lessons=False)
-        assert out.raw == raw
-        assert out.added is None
-
-
 def test_a_request_that_holds_lessons_gets_no_others() -> None:
     block = "<lessons>\nMy own words.\n- Do: add.\n</lessons>"
     body = {"messages": [{"role": "user", "content": f"Heed this: {block}"}]}

@@ -17,7 +17,6 @@ from tests.support.agents.endpoint import (
     Endpoint,
     Opener,
     chat_events,
-    event,
     message_events,
     response_events,
     stream,
@@ -222,15 +221,6 @@ async def test_a_stream_without_its_last_event_is_no_answer(endpoint: Endpoint, 
     assert session.attempt.calls == []
     assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
     assert runtime.ledger.totals().lost_calls == 1
-
-
-async def test_an_error_event_is_no_answer(endpoint: Endpoint, opened: Opener) -> None:
-    error = event({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}, "error")
-    streams(endpoint, lambda body: [*message_events("one")[:3], error])
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/messages", json=ASK)
-    assert reply.content.endswith(error)
-    assert session.attempt.calls == []
 
 
 async def test_a_stream_that_is_answered_whole_is_passed_on_whole(endpoint: Endpoint, opened: Opener) -> None:

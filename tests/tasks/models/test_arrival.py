@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, chunks_of, client_over, open_transport
+from tfgrpo.tasks.models.transport import chunks_of, client_over, open_transport
 
 PARTS = [b"one ", b"two ", b"three"]
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
@@ -109,42 +109,6 @@ async def test_an_encrypted_connection_is_no_different(tmp_path: Path, monkeypat
             assert not await received(client, url, lambda chunk: (chunks.append(chunk), server.seen.put_nowait(chunk)))  # noqa: B023
             assert chunks == PARTS
         assert server.connections == 1
-
-
-async def test_a_body_that_is_stopped_goes_on_where_it_was() -> None:
-    server = chunked()
-    async with server.listening() as url, open_transport(trust_env=False) as client:
-        response = await client.send(httpx.Request("GET", url), stream=True)
-        chunks, seen = chunks_of(response), []
-        for _ in PARTS:
-            assert await chunks(lambda chunk: bool(seen.append(chunk)))
-            server.seen.put_nowait(b"")
-        assert not await chunks(lambda chunk: True)
-        assert seen == PARTS
-        await response.aclose()
-
-
-async def test_the_error_of_the_taker_is_raised_and_the_connection_dropped() -> None:
-    server = chunked()
-
-    def refuse(chunk: bytes) -> None:
-        if chunk == PARTS[1]:
-            raise ValueError("too much")
-        server.seen.put_nowait(chunk)
-
-    async with server.listening() as url, open_transport(trust_env=False) as client:
-        with pytest.raises(ValueError, match="too much"):
-            await received(client, url, refuse)
-        server.parts = []
-        assert not await received(client, url, refuse)
-        assert server.connections == 2
-
-
-async def test_a_connection_that_breaks_is_an_error_of_the_transport() -> None:
-    server = Server(b"content-length: 100\r\n", PARTS, closes=True)
-    async with server.listening() as url, open_transport(trust_env=False) as client:
-        with pytest.raises(TRANSPORT_ERRORS):
-            await received(client, url, server.seen.put_nowait)
 
 
 async def test_encoded_bodies_and_other_transports_are_handed_over_too() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gzip
-import random
 import ssl
 import traceback
 
@@ -359,23 +358,6 @@ async def test_a_cancelled_call_gives_back_its_slot_and_its_reservation_stays_at
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
     assert (use.ledger.totals().calls, use.ledger.totals().at_risk_tokens) == (1, BOUND)
     assert (await use.ask()).message.content == "fine"
-
-
-async def test_many_cancellations_leak_no_slot_and_no_reservation(server, bench):
-    server.otherwise = lambda seen: Act(ending="hang") if len(server.seen) % 2 else Act()
-    use, rng = bench(cap=64), random.Random(1)
-    for _ in range(2):
-        tasks = [asyncio.ensure_future(use.ask()) for _ in range(256)]
-        for task in rng.sample(tasks, 200):
-            await asyncio.sleep(0)
-            task.cancel()
-        await asyncio.sleep(0.05)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert (use.limiter._in_flight, use.ledger.in_flight().calls) == (0, 0)
-    server.otherwise = lambda seen: Act()
-    assert len(await asyncio.gather(*(use.ask() for _ in range(100)))) == 100
 
 
 # Secrets in answers

@@ -14,13 +14,12 @@ import httpx
 import pytest
 
 from tests.tasks.models.conftest import Act
-from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.rewarders.runner import GroupScores
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, endpoint_of, scrubbed, scrubber
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, scrubbed, scrubber
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
 from tfgrpo.tasks.shapes import Frame, Trajectory
@@ -72,14 +71,6 @@ def test_an_excerpt_is_short_and_loses_the_key_before_it_is_cut():
     assert SECRET[:6] not in text
     assert endpoint.excerpt("a\n  b") == "a b"
     assert Endpoint("http://h", ApiKey("x")).excerpt("axb") == "axb"
-
-
-def test_every_setting_of_the_endpoint_is_used():
-    settings = ModelSettings(name="a", timeout_s=7.0)
-    endpoint = endpoint_of(settings, "http://h/v1", SECRET, ("a", "b"))
-    assert (endpoint.wire, endpoint.models, endpoint.timeout_s) == (settings, ("a", "b"), 7.0)
-    assert endpoint.api_key is not None
-    assert endpoint_of(ModelSettings(), "http://h", "  ").api_key is None
 
 
 def test_the_key_and_lone_surrogates_are_removed_from_every_text_of_users_code():

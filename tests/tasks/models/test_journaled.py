@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,9 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores import errors
 from tfgrpo.stores.errors import (
     ActorError,
-    BudgetRefused,
     CorruptFile,
     ModelCallError,
     ModelTimeout,
-    ReplayMiss,
     TfgrpoError,
 )
 from tfgrpo.stores.outcomes import GroupKey
@@ -58,13 +56,10 @@ class Scripted:
     def __init__(self, *outcomes: ChatReply | BaseException) -> None:
         self.outcomes = list(outcomes)
         self.calls = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         self.calls += 1
         outcome = self.outcomes.pop(0)
-        await self.gate.wait()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -81,11 +76,7 @@ async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
     assert await JournaledModel(inner, journal).complete(REQUEST, KEY) == REPLY
     with Journal(journal.path) as reopened:
         again = await JournaledModel(None, reopened).complete(REQUEST, KEY)
-    assert again.replayed
-    assert again == reply_of_json(reply_to_json(REPLY))
-    assert again.message == REPLY.message
-    assert (again.usage, again.cost_usd, again.latency_s) == (REPLY.usage, REPLY.cost_usd, REPLY.latency_s)
-    assert (again.attempts, again.token_logprobs) == (2, (-0.5, 0.0))
+    assert again == replace(REPLY, replayed=True)
     assert inner.calls == 1
 
 
@@ -114,25 +105,11 @@ def test_every_reply_survives_the_journal(reply: ChatReply) -> None:
     assert reply_of_json(reply_to_json(reply)) == reply
 
 
-async def test_the_reply_is_in_the_journal_before_the_caller_has_it(journal: Journal) -> None:
-    reply = await JournaledModel(Scripted(REPLY), journal).complete(REQUEST, KEY)
-    assert reply is REPLY
-    with Journal(journal.path) as reader:
-        entry = reader.get(KEY.text(request_digest(REQUEST)))
-    assert entry is not None
-    assert entry["payload"] == reply_to_json(REPLY)
-
-
 async def test_another_request_under_the_same_key_is_another_call(journal: Journal) -> None:
     model = JournaledModel(Scripted(REPLY, REPLY), journal)
     await model.complete(REQUEST, KEY)
     other = ChatRequest("m", (Message("user", "2+3?"),), 0.7, 64, seed=1)
     assert not (await model.complete(other, KEY)).replayed
-
-
-async def test_a_replay_without_the_call_is_a_miss_that_names_it(journal: Journal) -> None:
-    with pytest.raises(ReplayMiss, match="1/train/0/q1"):
-        await JournaledModel(None, journal).complete(REQUEST, KEY)
 
 
 async def test_a_failure_carries_its_key_and_is_not_journalled(journal: Journal) -> None:
@@ -200,64 +177,6 @@ async def test_an_invalid_cost_is_unknown_in_a_replay(journal: Journal, cost: ob
     journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "cost_usd": cost})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
     assert (reply.usage, reply.cost_usd) == (REPLY.usage, None)
-
-
-async def test_calls_with_one_key_at_the_same_time_are_made_once(journal: Journal) -> None:
-    inner = Scripted(REPLY)
-    inner.gate.clear()
-    model = JournaledModel(inner, journal)
-    calls = [asyncio.create_task(model.complete(REQUEST, KEY)) for _ in range(5)]
-    await asyncio.sleep(0)
-    inner.gate.set()
-    replies = await asyncio.gather(*calls)
-    assert inner.calls == len(journal) == 1
-    assert [reply.replayed for reply in replies] == [False, True, True, True, True]
-
-
-async def test_calls_that_share_a_failing_call_fail_with_it(journal: Journal) -> None:
-    inner = Scripted(ModelTimeout("late"))
-    inner.gate.clear()
-    model = JournaledModel(inner, journal)
-    calls = [asyncio.create_task(model.complete(REQUEST, KEY)) for _ in range(2)]
-    await asyncio.sleep(0)
-    inner.gate.set()
-    first, second = await asyncio.gather(*calls, return_exceptions=True)
-    assert isinstance(first, ModelTimeout)
-    assert isinstance(second, ModelTimeout)
-    assert len(first.__notes__) == 1
-    assert inner.calls == 1
-
-
-@pytest.mark.parametrize("end", ["cancelled", "refused"])
-async def test_a_waiter_makes_the_call_itself_if_the_first_was_never_made(journal: Journal, end: str) -> None:
-    inner = Scripted(REPLY if end == "cancelled" else BudgetRefused("max_calls"), REPLY)
-    inner.gate.clear()
-    model = JournaledModel(inner, journal)
-    first = asyncio.create_task(model.complete(REQUEST, KEY))
-    second = asyncio.create_task(model.complete(REQUEST, KEY))
-    await asyncio.sleep(0)
-    if end == "cancelled":
-        first.cancel()
-        await asyncio.sleep(0)
-    inner.gate.set()
-    ended, reply = await asyncio.gather(first, second, return_exceptions=True)
-    assert isinstance(ended, asyncio.CancelledError if end == "cancelled" else BudgetRefused)
-    assert reply == REPLY
-    assert inner.calls == 2
-
-
-async def test_cancelling_a_waiter_does_not_cancel_the_call(journal: Journal) -> None:
-    inner = Scripted(REPLY)
-    inner.gate.clear()
-    model = JournaledModel(inner, journal)
-    first = asyncio.create_task(model.complete(REQUEST, KEY))
-    second = asyncio.create_task(model.complete(REQUEST, KEY))
-    await asyncio.sleep(0)
-    second.cancel()
-    await asyncio.sleep(0)
-    inner.gate.set()
-    assert await first == REPLY
-    assert second.cancelled()
 
 
 class Watched:
@@ -342,11 +261,5 @@ async def test_a_reply_that_could_not_be_journalled_is_not_returned(
         raise errors.StoreError("no space left")
 
     monkeypatch.setattr(journal, "append", full)
-    inner = Scripted(REPLY, REPLY)
-    inner.gate.clear()
-    model = JournaledModel(inner, journal)
-    both = [asyncio.ensure_future(model.complete(REQUEST, KEY)) for _ in range(2)]
-    await asyncio.sleep(0.01)
-    assert inner.calls == 1
-    inner.gate.set()
-    assert [type(came) for came in await asyncio.gather(*both, return_exceptions=True)] == [errors.StoreError] * 2
+    with pytest.raises(errors.StoreError, match="no space left"):
+        await JournaledModel(Scripted(REPLY), journal).complete(REQUEST, KEY)

@@ -129,11 +129,6 @@ def test_the_message_of_an_error_body_is_found(raw, text):
     assert read_refusal(400, raw).message == text
 
 
-def test_headers_within_a_body_are_looked_up_in_lower_case():
-    headers = refusal(429, message="x", metadata={"headers": {"X-RateLimit-Reset": 17}}).headers
-    assert headers == {"x-ratelimit-reset": "17"}
-
-
 def test_an_error_status_behind_a_success_is_recognised():
     assert hidden_status({"error": {"code": "429"}}) == 429
     assert hidden_status({"error": {"code": 429}, "choices": [{}]}) is None

@@ -214,28 +214,6 @@ def test_without_the_package_the_error_has_the_line_to_type(settings, monkeypatc
         listed_tools(settings({"s": {"command": "true"}}))
 
 
-def test_a_killed_run_leaves_no_server(server, tmp_path):
-    needs_mcp()
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"s": server}}), encoding="utf-8")
-    program = f"""
-import asyncio, json
-from tfgrpo.pipelines.settings.actor import ActorSettings
-from tests.tasks.tools.test_mcp_servers import Called
-async def main():
-    async with Called(ActorSettings(kind="tools", mcp={str(tmp_path / "mcp.json")!r})) as call:
-        print((await call("process_id")).text, flush=True)
-        await asyncio.sleep(600)
-asyncio.run(main())
-"""
-    run = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert run.stdout.readline().strip().isdigit()
-    assert processes(server["args"][0])
-    run.kill()
-    run.wait()
-    run.stdout.close()
-    assert gone(server["args"][0])
-
-
 def tfgrpo(*words, env, code=0):
     done = subprocess.run(
         [sys.executable, "-m", "tfgrpo", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False
