@@ -13,6 +13,7 @@ needs a second file. Readers need no lock. A killed process loses no appended gr
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -403,6 +404,37 @@ class LineFile:
             self.cut(self._size - len(rest))
             self._end, self._last = self._size, Line(0, self._size - len(data), data[:-1], length)
         return self._last if self._last.length else None
+
+    def keep_newest(self) -> None:
+        """Replace the file by one with its last line alone. Under the lock; a disk that refuses leaves it as it is.
+
+        For files without keys whose every line is a whole state. Writers that wait for the old file notice that it was moved
+        away. The new file is synced before it takes the name: a rename that reaches the disk first leaves zeros.
+        """
+        line, fresh = self.newest(), self.path.with_name(f"{self.path.name}.new")
+        if line is None:
+            return
+        fd, data = -1, _summed(line.body, 0)
+        try:
+            fd = os.open(fresh, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+            fresh.replace(self.path)
+        except OSError:
+            with suppress(OSError):
+                fresh.unlink()
+            if fd >= 0:
+                os.close(fd)
+            return
+        old, self._fd, opened = self._fd, fd, os.fstat(fd)
+        self._identity = (opened.st_dev, opened.st_ino)
+        self._size = self._end = len(data)
+        self._last = Line(1, 0, data[:-1], len(line.body) - 1)
+        with disk(self.path):
+            fcntl.flock(old, fcntl.LOCK_UN)  # a forked child has the old file open, too
+            os.close(old)
 
     def cut_incomplete(self) -> None:
         """Move an incomplete last line to ``<name>.torn``. Under the lock."""

@@ -1,8 +1,8 @@
 """State of a ledger, in this process or in a file shared by several processes.
 
-Each line of the shared file is the whole state after one step, so that only the last is read. Each process has an entry for
-its calls in flight, and keeps a lock on a small owner file, so that the others notice when it was killed and count its calls
-in flight as lost.
+Each line of the shared file is the whole state after one step, so that only the last is read, and a long file is replaced by
+its last line. Each process has an entry for its calls in flight, and keeps a lock on a small owner file, so that the others
+notice when it was killed and count its calls in flight as lost.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tfgrpo.stores.files.lines import Line, LineFile
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
 SCHEMA_VERSION: Final = 1
+_LONGEST: Final = 1 << 18
+"""Bytes after which the file begins anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class SharedStore(MemoryStore):
         if state != self._state:
             flights = {token: amount.figures() for token, amount in state.flights.items()}
             self._file.append([{"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights}])
+            if self._file.size() > _LONGEST:
+                self._file.keep_newest()
             self._read, self._state = self._file.newest(), state
 
     def _without_killed(self, state: _State) -> _State:

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,56 @@ def test_calls_in_flight_of_a_killed_process_are_lost(path: Path) -> None:
     ledger.close()
     Ledger(Budget(), shared=path).close()
     assert [file.name for file in path.parent.iterdir()] == ["ledger.jsonl"], "owner files are removed"
+
+
+SPEND = f"""{HOLD}
+    for number in range(int(sys.argv[2])):
+        reservation = ledger.try_reserve(tokens=1)
+        reservation.settle(1, None)
+        os.write(1, b".")
+"""
+
+
+def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(path: Path) -> None:
+    Ledger(Budget(), shared=path).close()
+    path.with_name("ledger.jsonl.new").write_bytes(b"left by a process that was killed before it replaced the file")
+    script = SPEND.replace("max_tokens=100", "").replace("held = ledger.try_reserve(tokens=60)", "")
+    workers = [
+        subprocess.Popen([sys.executable, "-c", script, str(path), calls], stdout=subprocess.PIPE, cwd=ROOT)
+        for calls in ("500", "500", "1000000")
+    ]
+    longest, before = 0, 0
+    *ending, endless = workers
+    while any(worker.poll() is None for worker in ending):
+        calls = totals_in(path).calls
+        assert calls >= before
+        longest, before = max(longest, path.stat().st_size), calls
+        time.sleep(0.01)
+    endless.kill()
+    acknowledged = [len(worker.communicate()[0]) for worker in workers]
+    assert acknowledged[:2] == [500, 500]
+    totals = totals_in(path)
+    assert sum(acknowledged) <= totals.calls <= sum(acknowledged) + 1
+    assert longest < 300_000 < totals.calls * 2 * 160, "so many steps do not fit into one file"
+
+
+def test_a_disk_that_refuses_the_short_file_keeps_the_long_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    ledger = Ledger(Budget(), shared=path)
+    for _ in range(1_000):
+        reservation = ledger.try_reserve()
+        assert reservation is not None
+        reservation.settle(0, 0)
+    assert path.stat().st_size > 300_000
+    assert not path.with_name("ledger.jsonl.new").exists()
+    monkeypatch.undo()
+    assert ledger.try_reserve() is not None
+    assert path.stat().st_size < 1_000
+    ledger.close()
+    assert totals_in(path).calls == 1_001
 
 
 def test_a_forked_child_is_a_separate_owner(path: Path) -> None:
