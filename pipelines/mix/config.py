@@ -199,14 +199,14 @@ def _grader(value: object, info: Info) -> str:
 
 
 Key = Annotated[str, Field(min_length=1)]
-Text = Annotated[str, BeforeValidator(_text)]
+_Text = Annotated[str, BeforeValidator(_text)]
 Weight = Annotated[float, Field(ge=0, le=1e100), accepts("a number from 0 to 1e100")]  # the sum stays finite
 GraderName = Annotated[str, BeforeValidator(_grader)]
 NoneIsEmpty = BeforeValidator(lambda value: () if value is None else value)
 
 
 class _Paths(Form):
-    data_root: Text
+    data_root: _Text
 
 
 class _External(Form):
@@ -248,7 +248,7 @@ class _Dataset(Form):
 class MixEntry(Form):
     """One dataset of a stage."""
 
-    id: Text
+    id: _Text
     weight: Weight
     """As written: relative to the other weights of the stage."""
 
