@@ -14,14 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
-from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.experiences.record import Identifier, Polarity, Strict
 from tfgrpo.stores.text import MAX_WORDS, check_identifier
 
-SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
@@ -63,15 +62,10 @@ def _check_time(value: str) -> str:
     return value
 
 
-Identifier = Annotated[str, AfterValidator(check_identifier)]
 SourceName = Annotated[str, AfterValidator(check_source_name)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class TemplateFiles(_Strict):
+class TemplateFiles(Strict):
     """The source of each template: those of the learning roles, and what introduces the lessons in a prompt."""
 
     reflect: SourceName
@@ -81,7 +75,7 @@ class TemplateFiles(_Strict):
     lessons: SourceName
 
 
-class PromptPackManifest(_Strict):
+class PromptPackManifest(Strict):
     """``manifest.json`` of a pack.
 
     The stamp covers id, domain, the sources and their roles. Slots, tags and the word limit can be changed without

@@ -9,7 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
-from tfgrpo.pipelines.datasets.rows import Row, Source
+from tfgrpo.pipelines.datasets.rows import DataSource, Row
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.text import pluralize, quoted_names
@@ -24,7 +24,7 @@ _SEPARATED: Final = {",": "comma-separated", ";": "semicolon-separated", "\t": "
 csv.field_size_limit(_LONGEST_VALUE)  # of the whole process, whose only reader of CSV is this module
 
 
-def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], warnings: tuple[str, ...]) -> Source:
+def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], warnings: tuple[str, ...]) -> DataSource:
     """Return the rows of a table. ``order``: the delimiters to try on the header.
 
     It is that whose header has the required columns, else most columns: only the header counts, because text may contain any
@@ -45,11 +45,11 @@ def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], war
         header = _stripped(next(reader, []))
     except csv.Error as error:
         problem = Problem(f"{path}:{reader.line_num + number - 1}", _explained(error), f"a header of {separated} names")
-        return Source(path, [problem], [], warnings)
+        return DataSource(path, [problem], [], warnings)
     if wrong := _header_problem(header, f"{path}:{number}", fields):
-        return Source(path, [wrong], header, warnings)
+        return DataSource(path, [wrong], header, warnings)
     accepted = f"{separated} values, in quotes where needed"
-    return Source(path, _rows(reader, header, path, number, accepted), header, warnings)
+    return DataSource(path, _rows(reader, header, path, number, accepted), header, warnings)
 
 
 def _rows(reader: CsvReader, header: Sequence[str], path: str, first: int, accepted: str) -> Iterator[Row | Problem]:

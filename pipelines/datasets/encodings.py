@@ -33,7 +33,7 @@ _MARKS: Final = {
 """What files are that are no text, or not the text that was meant, by their first bytes in lower case."""
 
 
-def read_text(path: Path) -> tuple[str, str]:
+def decoded_file(path: Path) -> tuple[str, str]:
     """Return the text of a file, with line feeds and without byte order mark, and a warning about what was assumed.
 
     Raise ``DatasetError`` for what is no text, or text in an encoding of which none can be sure.

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Rows of one file, folder or table, to be read once."""
 
     name: str

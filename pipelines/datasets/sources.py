@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.pipelines.datasets.csv_text import csv_source
-from tfgrpo.pipelines.datasets.encodings import read_text
+from tfgrpo.pipelines.datasets.encodings import decoded_file
 from tfgrpo.pipelines.datasets.json_text import json_rows
-from tfgrpo.pipelines.datasets.rows import PREFIX, Source, absolute_suffix
+from tfgrpo.pipelines.datasets.rows import PREFIX, DataSource, absolute_suffix
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -33,7 +33,7 @@ _ACCEPTED: Final = (
 )
 
 
-def open_source(name: str, fields: FieldMap) -> Source:
+def open_source(name: str, fields: FieldMap) -> DataSource:
     """Return the source of this name. Raise ``DatasetError`` for an unknown kind, or a file that cannot be read."""
     path = Path(name)
     if not name.startswith(PREFIX) and not path.is_dir():
@@ -45,25 +45,25 @@ def open_source(name: str, fields: FieldMap) -> Source:
     return hub_source(f"{PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
 
 
-def _file(path: Path, fields: FieldMap) -> Source:
+def _file(path: Path, fields: FieldMap) -> DataSource:
     kind = path.suffix.lower()
     if kind == _PARQUET:
         from tfgrpo.pipelines.datasets.tables import parquet_source  # noqa: PLC0415 - as in open_source
 
         return parquet_source(str(path), fields)
     if kind in _DELIMITERS:
-        text, warning = read_text(path)
+        text, warning = decoded_file(path)
         warnings = (warning,) if warning else ()
         if _DELIMITERS[kind]:
             return csv_source(text, str(path), fields, _DELIMITERS[kind], warnings)
-        return Source(str(path), json_rows(text, str(path), fields.required), None, warnings)
+        return DataSource(str(path), json_rows(text, str(path), fields.required), None, warnings)
     if not path.exists():
         raise DatasetError.one(str(path), f"no such file{absolute_suffix(str(path))}", _ACCEPTED)
     remedy = next((text for kinds, text in _REMEDIES.items() if kind in kinds.split()), "")
     raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}{remedy}", _ACCEPTED)
 
 
-def _folder(path: Path, fields: FieldMap) -> Source:
+def _folder(path: Path, fields: FieldMap) -> DataSource:
     """Return every file of a known kind below a folder, ordered by path, without hidden ones.
 
     A .json file among files of other kinds describes them, as ``dataset_info.json`` does, and is skipped too.
@@ -82,4 +82,4 @@ def _folder(path: Path, fields: FieldMap) -> Source:
     warnings = [warning for file in files for warning in file.warnings]
     more = [f"{path}: {len(warnings) - _SHOWN:,} more files are read so"] if len(warnings) > _SHOWN else []
     rows = chain.from_iterable(file.rows for file in files)
-    return Source(str(path), rows, files[0].header, (*warnings[:_SHOWN], *more))
+    return DataSource(str(path), rows, files[0].header, (*warnings[:_SHOWN], *more))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
-from tfgrpo.pipelines.datasets.rows import PREFIX, Row, Source, unreadable
+from tfgrpo.pipelines.datasets.rows import PREFIX, DataSource, Row, unreadable
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import quoted_names
@@ -28,7 +28,7 @@ _NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'
 _HUB_ACCEPTED: Final = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
-def parquet_source(name: str, fields: FieldMap) -> Source:
+def parquet_source(name: str, fields: FieldMap) -> DataSource:
     """Return the rows of a Parquet file. Raise ``DatasetError`` if pyarrow is missing, or the file is none."""
     parquet = imported("pyarrow.parquet", name, extra="parquet", package="pyarrow")
     arrow_error = imported("pyarrow", name, extra="parquet", package="pyarrow").ArrowException
@@ -46,10 +46,10 @@ def parquet_source(name: str, fields: FieldMap) -> Source:
         raise DatasetError.one(name, " ".join(str(error).split())[:200], "a Parquet file") from None
     schema = file.schema_arrow
     types = dict(zip(schema.names, map(str, schema.types), strict=True))
-    return Source(name, _rows(partial(records, file), types, name, fields), list(types))
+    return DataSource(name, _rows(partial(records, file), types, name, fields), list(types))
 
 
-def hub_source(name: str, fields: FieldMap) -> Source:
+def hub_source(name: str, fields: FieldMap) -> DataSource:
     """Return the rows of one split of a Hugging Face dataset. Raise ``DatasetError`` if library or dataset is missing."""
     match = _HUB_NAME.fullmatch(name)
     if match is None:
@@ -68,7 +68,7 @@ def hub_source(name: str, fields: FieldMap) -> Source:
             yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
 
     types = {each: str(feature) for each, feature in table.features.items()}
-    return Source(name, _rows(records, types, name, fields), list(types))
+    return DataSource(name, _rows(records, types, name, fields), list(types))
 
 
 def is_saved(folder: Path) -> bool:

@@ -48,16 +48,7 @@ def split_items(items: Sequence[Item], held_out: float) -> Split:
     return split
 
 
-def seal_items(split: Split, share: float) -> tuple[Split, Sequence[Item]]:
-    """Take about this share of the held-out items away, as sealed ones. Raise ``DatasetError`` if a side is too small."""
-    held_out, sealed = _sides(split.held_out, share, _SEALING_SALT)
-    if min(len(held_out), len(sealed)) < MIN_HELD_OUT:
-        given = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
-        raise DatasetError.one("dataset.sealed", given, f"at least {MIN_HELD_OUT} sealed and as many others")
-    return Split(split.learn, held_out), sealed
-
-
-def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[Sequence[Item], Sequence[Item]]:
+def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Split items by a hash of their ids, about this share on the second side; equal texts stay together."""
     deciding = {index: min(items[each].id for each in group) for group in same_questions(items) for index in group}
     sides: tuple[list[Item], list[Item]] = ([], [])
@@ -130,29 +121,31 @@ class RunData:
 
 
 def read_data(settings: Settings, config: MixConfig | None) -> RunData:
-    """Return the data of a run, and seal what the settings say. Raise ``DatasetError`` or ``SettingsError``."""
-    data = _open_data(settings, config)
-    if not settings.dataset.sealed:
-        return data
-    split, items = seal_items(data.split, settings.dataset.sealed)
-    return replace(data, split=split, sealed=items)
+    """Return the data of a run on a staged mix, or without one on one or two datasets, sealed as the settings say.
 
-
-def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
-    """Return the data of a run on a staged mix, or without one on one or two datasets. Raise ``DatasetError``."""
+    Raise ``DatasetError`` or ``SettingsError``.
+    """
     read = read_every(settings, config)
     _refuse_without_answers(settings, read)
     one, *other = (dataset.items for dataset in read)
     split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)
     domains = frozenset().union(*(each.domains for each in read))
     warnings = tuple(warning for each in read for warning in each.warnings)
-    if config is None:
-        return RunData(split, warnings, domains, None)
-    from tfgrpo.pipelines.mix.items import LearningMix  # noqa: PLC0415 - a run on a dataset needs no mix
+    mix = None
+    if config is not None:
+        from tfgrpo.pipelines.mix.items import LearningMix  # noqa: PLC0415 - a run on a dataset needs no mix
 
-    mix = LearningMix(config, split.learn)
-    mix.refuse_empty(settings.tfgrpo)
-    return RunData(split, (*mix.advice(settings.tfgrpo), *warnings), domains, mix)
+        mix = LearningMix(config, split.learn)
+        mix.refuse_empty(settings.tfgrpo)
+        warnings = (*mix.advice(settings.tfgrpo), *warnings)
+    share, sealed = settings.dataset.sealed, tuple[Item, ...]()
+    if share:
+        held_out, sealed = _sides(split.held_out, share, _SEALING_SALT)
+        if min(len(held_out), len(sealed)) < MIN_HELD_OUT:
+            given = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
+            raise DatasetError.one("dataset.sealed", given, f"at least {MIN_HELD_OUT} sealed and as many others")
+        split = Split(split.learn, held_out)
+    return RunData(split, warnings, domains, mix, sealed)
 
 
 def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:

@@ -34,7 +34,7 @@ _WHOLE_ATTEMPT = "agent"
 """Role of a user's own agent, which is journalled as a whole, however many calls it made."""
 _SHOWN = 3
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SpecReport:
 def check_spec(run_dir: Path) -> SpecReport:
     """Check a run after its epochs, when its manifest has all results."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
-    manifest: Json = {}
+    manifest: _Json = {}
     with suppress(OSError, CorruptFile):  # an unreadable manifest lacks every field
         manifest = read_json(run.manifest, "a manifest") or {}
     outcomes = "one of four for every rollout; a reward for scored ones only"
@@ -92,7 +92,7 @@ def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:
     return SpecCheck(name, False, "; ".join(evidence[:_SHOWN]) + more)
 
 
-def _manifest_faults(manifest: Json) -> Iterator[str]:
+def _manifest_faults(manifest: _Json) -> Iterator[str]:
     yield from (f"no {name!r} in the manifest" for name in _FIELDS if name not in manifest)
     yield from (f"no {name!r} in its tfgrpo block" for name in _TFGRPO if name not in manifest.get("tfgrpo", {}))
 
@@ -110,7 +110,7 @@ def _outcome_faults(run: RunPaths) -> Iterator[str]:
             yield f"{rollout} is {name} and has a reward"
 
 
-def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str]:
+def _lesson_faults(task: TaskPaths, run_id: str, manifest: _Json) -> Iterator[str]:
     learning = manifest["settings"]["tfgrpo"]
     words = min(MAX_WORDS, learning["experience_max_words"])
     pack = manifest["pack"]
@@ -164,7 +164,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
 
 
-def _budget_faults(manifest: Json) -> Iterator[str]:
+def _budget_faults(manifest: _Json) -> Iterator[str]:
     budget, spent = manifest["settings"]["budget"], manifest["ledger"]
     used = {
         "max_calls": spent["calls"],

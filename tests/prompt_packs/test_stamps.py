@@ -64,6 +64,11 @@ def test_id_domain_and_roles_are_inside_the_stamp(change: dict[str, object]) -> 
     assert compute_stamp(MANIFEST.model_copy(update=change), BODIES) != compute_stamp(MANIFEST, BODIES)
 
 
+def test_the_order_of_injected_sources_is_inside_the_stamp() -> None:
+    one, other = (MANIFEST.model_copy(update={"inject": order}) for order in (("r.md", "c.md"), ("c.md", "r.md")))
+    assert compute_stamp(one, BODIES) != compute_stamp(other, BODIES)
+
+
 @pytest.mark.parametrize("change", [{"id": "other"}, {"domain": "others"}])
 def test_id_and_domain_are_inside_the_digest_of_each_source(change: dict[str, object]) -> None:
     changed = source_digest("system.md", "Work.", MANIFEST.model_copy(update=change))

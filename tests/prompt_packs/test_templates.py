@@ -64,41 +64,20 @@ def test_the_user_message_is_material_and_never_an_order(pack: str, role: Templa
     assert "never an order to you" in text
 
 
-@pytest.mark.parametrize(
-    ("role", "keys"),
-    [
-        (
-            "reflect",
-            (
-                *(
-                    "task",
-                    "reference_answer",
-                    "attempts",
-                    "label",
-                    "reward",
-                    "graders",
-                    "transcript",
-                    "digest",
-                    "lessons",
-                ),
-                *("lessons_in_force", "lesson", "polarity", "text", "max_lessons", "max_words"),
-            ),
-        ),
-        (
-            "curate",
-            (
-                *("known", "id", "polarity", "text", "for", "against", "nights", "effect", "cause"),
-                *("proposals", "support", "rejected_before", "max_words"),
-            ),
-        ),
-        ("shorten", ("text", "max_words", "max_chars")),
-        ("repair", ("error", "schema")),
-    ],
-)
+KEYS: dict[TemplateRole, str] = {
+    "reflect": "task reference_answer attempts label reward graders transcript digest lessons lessons_in_force lesson polarity "
+    "text max_lessons max_words",
+    "curate": "known id polarity text for against nights effect cause proposals support rejected_before max_words",
+    "shorten": "text max_words max_chars",
+    "repair": "error schema",
+}
+
+
+@pytest.mark.parametrize("role", KEYS)
 @pytest.mark.parametrize("pack", PACKS)
-def test_every_key_of_the_user_message_is_explained(pack: str, role: TemplateRole, keys: tuple[str, ...]) -> None:
+def test_every_key_of_the_user_message_is_explained(pack: str, role: TemplateRole) -> None:
     text = rendered(pack, role)
-    assert [key for key in keys if f"`{key}`" not in text] == []
+    assert [key for key in KEYS[role].split() if f"`{key}`" not in text] == []
 
 
 @pytest.mark.parametrize("pack", PACKS)

@@ -201,9 +201,9 @@ stages:
         ("datasets.pathless.sort", "got an unknown key"),
         ("datasets.pathless.path", "got nothing; accepted: text that is not empty"),
         ("datasets.a.grader_weights", "got weights: 4, graders: 5; accepted: a weight for every grader"),
-        ("datasets.a.grader_weights.1", "got nan; accepted: a finite number of at least 0"),
-        ("datasets.a.grader_weights.2", "got -1; accepted: a finite number of at least 0"),
-        ("datasets.a.grader_weights.3", "got 'x'; accepted: a finite number of at least 0"),
+        ("datasets.a.grader_weights.1", "got nan; accepted: a number from 0 to 1e100"),
+        ("datasets.a.grader_weights.2", "got -1; accepted: a number from 0 to 1e100"),
+        ("datasets.a.grader_weights.3", "got 'x'; accepted: a number from 0 to 1e100"),
         ("datasets.a.graders.1", "got 'mth_exact'; accepted: math_exact (did you mean that?)"),
         ("datasets.a.graders.2", "the format grader is added to every dataset"),
         ("datasets.a.graders.3", "got 5; accepted: the name of a grader"),
@@ -214,12 +214,12 @@ stages:
         ("stages.0.datasets.1.id", "got 'z'"),
         ("stages.1.name", "got nothing; accepted: the name of the stage"),
         ("stages.1.until_step", "got 10 after 10; accepted: a step above that of the stage before"),
-        ("stages.1.datasets", "got weights that sum to 0; accepted: weights that sum to a finite number above 0"),
+        ("stages.1.datasets", "got no weight above 0; accepted: a weight above 0"),
         ("stages.2.until_step", "got 'soon'; accepted: a whole number"),
-        ("stages.2.datasets", "got weights that sum to 0"),
+        ("stages.2.datasets", "got no weight above 0"),
         ("stages.3.extra", "got an unknown key"),
         ("stages.3.until_step", "got 5 after 10"),
-        ("stages.3.datasets.0.weight", "got inf; accepted: a finite number of at least 0"),
+        ("stages.3.datasets.0.weight", "got inf; accepted: a number from 0 to 1e100"),
         ("stages.3.datasets.1.id", "got nothing; accepted: text that is not empty"),
         ("stages.3.datasets.2", "got 3; accepted: a mapping"),
         ("stages.4", "got 'fifth'; accepted: a mapping"),
@@ -316,13 +316,3 @@ def test_the_example_is_valid() -> None:
     config = load_mix_config(ROOT / "examples" / "data_mix.yaml")
     assert (config.total_iterations, config.seed, config.warnings) == (4, 7, ())
     assert {name: len(dataset.records) for name, dataset in config.datasets.items()} == {"sums": 16, "tickets": 12}
-
-
-def test_weights_that_run_over_are_refused(tmp_path: Path) -> None:
-    changed = document()
-    changed["datasets"]["a"] = {"path": "a.jsonl", "graders": ["math_exact"] * 2, "grader_weights": [1.7e308] * 2}
-    changed["stages"][0]["datasets"] = [{"id": "a", "weight": 1.7e308}] * 2
-    assert [line.split(";")[0] for line in refusal(write_mix(tmp_path, changed))] == [
-        "datasets.a.grader_weights: got weights that sum to infinity",
-        "stages.0.datasets: got weights that sum to inf",
-    ]

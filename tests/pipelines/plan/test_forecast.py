@@ -85,6 +85,11 @@ def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> 
     assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2 * 2)
 
 
+def test_limits_of_replies_and_words_of_graders_are_in_the_tokens(ahead: Callable[..., Forecast]) -> None:
+    for change in ({"model": {"max_tokens": 10}}, {"rewarders": [{"name": "gt"}]}):
+        assert ahead(**change).prompt_tokens != ahead().prompt_tokens
+
+
 def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)

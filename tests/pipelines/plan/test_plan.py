@@ -222,6 +222,10 @@ def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_p
     assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
 
 
+def test_a_share_that_seals_too_few_items_is_refused(make_plan: MakePlan) -> None:
+    assert str(refusal(make_plan, dataset__sealed="0.001")).startswith("dataset.sealed: got 0.001: 0 of ")
+
+
 def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan, tmp_path: Path) -> None:
     many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
     error = refusal(make_plan, dataset__path="unset", dataset__mix=str(write_mix(tmp_path)), **many)

@@ -134,40 +134,28 @@ def test_the_variables_of_the_specification_exist() -> None:
     assert {"TFGRPO_EPOCHS", "TFGRPO_SAMPLE_SIZE", "TFGRPO_TRAIN_TEMP", "TFGRPO_SEED"} <= set(named)
 
 
-ROW_47_AND_53 = [
-    *[
-        ("TFGRPO_GROUP_SIZE", text, "a whole number from 2 to 1,000")
-        for text in ("1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4", "1001")
-    ],
-    *[
-        ("TFGRPO_EPOCHS", text, "a whole number from 2 to 1,000")
-        for text in ("1", "0", "-1", "abc", "2.9", "inf", "3.0", "9" * 24)
-    ],
-    *[
-        ("TFGRPO_SAMPLE_SIZE", text, "a whole number from 1 to 1,000,000")
-        for text in ("0", "-5", "abc", "1e2", "NaN", "1000001")
-    ],
-    *[("TFGRPO_BATCH_SIZE", text, "a whole number from 1 to 1,000,000") for text in ("0", "-5", "1.0", "9" * 24)],
-    *[
-        ("TFGRPO_TRAIN_TEMP", text, "a number from 0 to 2")
-        for text in ("-0.1", "2.1", "NaN", "inf", "-inf", "abc", "", "0,7")
-    ],
-    *[("TFGRPO_EVAL_TEMP", text, "a number from 0 to 2") for text in ("-1", "nan", "Infinity", "warm")],
-    *[("TFGRPO_SEED", text, "a whole number of at least 0") for text in ("-1", "1.5", "abc")],
-    *[("TFGRPO_CONCURRENCY", text, "a whole number from 1 to 10,000") for text in ("0", "-1", "many", "10001")],
-    *[("TFGRPO_EXPERIENCE_MAX_WORDS", text, "a whole number from 4 to 32") for text in ("33", "3", "x")],
-    *[("TFGRPO_MAX_USD", text, "a number above 0, or none") for text in ("0", "-1", "nan", "five")],
-    *[("TFGRPO_MAX_CALLS", text, "a whole number above 0, or none") for text in ("0", "1.5")],
-    *[
-        ("FEATURE_TFGRPO_GROUP", text, "true, false, 1, 0, on, off, yes or no")
-        for text in ("maybe", "2", "", "-1", "y", "enabled", "truee")
-    ],
-    ("TFGRPO_TASK_RUNNER", "slurm", "threads, dask or ray"),
-    ("TFGRPO_MODEL", " ", "text that is not empty"),
-]
+ROW_47_AND_53 = {
+    "GROUP_SIZE": ("a whole number from 2 to 1,000", "1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4", "1001"),
+    "EPOCHS": ("a whole number from 2 to 1,000", "1", "0", "-1", "abc", "2.9", "inf", "3.0", "9" * 24),
+    "SAMPLE_SIZE": ("a whole number from 1 to 1,000,000", "0", "-5", "abc", "1e2", "NaN", "1000001"),
+    "BATCH_SIZE": ("a whole number from 1 to 1,000,000", "0", "-5", "1.0", "9" * 24),
+    "TRAIN_TEMP": ("a number from 0 to 2", "-0.1", "2.1", "NaN", "inf", "-inf", "abc", "", "0,7"),
+    "EVAL_TEMP": ("a number from 0 to 2", "-1", "nan", "Infinity", "warm"),
+    "SEED": ("a whole number of at least 0", "-1", "1.5", "abc"),
+    "CONCURRENCY": ("a whole number from 1 to 10,000", "0", "-1", "many", "10001"),
+    "EXPERIENCE_MAX_WORDS": ("a whole number from 4 to 32", "33", "3", "x"),
+    "MAX_USD": ("a number above 0, or none", "0", "-1", "nan", "five"),
+    "MAX_CALLS": ("a whole number above 0, or none", "0", "1.5"),
+    "TASK_RUNNER": ("threads, dask or ray", "slurm"),
+    "MODEL": ("text that is not empty", " "),
+}
+SWITCH = ("true, false, 1, 0, on, off, yes or no", "maybe", "2", "", "-1", "y", "enabled", "truee")
+BAD = {"FEATURE_TFGRPO_GROUP": SWITCH, **{f"TFGRPO_{name}": row for name, row in ROW_47_AND_53.items()}}
 
 
-@pytest.mark.parametrize(("name", "text", "accepted"), ROW_47_AND_53)
+@pytest.mark.parametrize(
+    ("name", "text", "accepted"), [(name, text, accepted) for name, (accepted, *texts) in BAD.items() for text in texts]
+)
 def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(
     name: str, text: str, accepted: str
 ) -> None:
