@@ -154,8 +154,9 @@ class Call:
         unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
-            if IDEMPOTENCY_KEY in reply.request.headers and read_refusal(reply.status_code, content).refuses_key:
-                client.sends_key = False
+            refused = read_refusal(reply.status_code, content).refused
+            if IDEMPOTENCY_KEY in reply.request.headers and refused == "idempotency_key":
+                client.omitted.add(refused)
                 return None
             named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
             if named is not None:

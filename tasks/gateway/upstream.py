@@ -78,7 +78,7 @@ class Upstream:
             if name not in dropped and (name in self._passed_keys or _is_forwarded(name))
         ]
         headers += own.headers
-        if call is not None and self.client.sends_key:
+        if call is not None and "idempotency_key" not in self.client.omitted:
             headers.append((IDEMPOTENCY_KEY.encode(), call.encode()))
         url = self._url(path)
         if request.query_string:

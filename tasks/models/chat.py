@@ -190,8 +190,8 @@ class ChatClient:
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
         self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
-        self.sends_key = True
-        """Whether calls have an ``Idempotency-Key``: until the endpoint refuses one."""
+        self.omitted: set[str] = set()
+        """What calls do without since the endpoint refused it, of ``OMITTABLE``."""
 
     def sharing(self, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
         """Return a client for other requests to the same address, with these connections and this limiter."""
@@ -205,16 +205,17 @@ class ChatClient:
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer one request. Raises ``ModelCallError`` or ``BudgetRefused``."""
+        number, waited, omitted = 1, 0.0, frozenset(self.omitted)
         body, bound = self._prepare(request)
-        call = idempotency_key(self.run, key.text(sha256_hex(body)))
-        number, waited = 1, 0.0
         while True:
-            sent = call if self.sends_key else None
-            result = await self._attempt(body, bound, sent)
+            call = None if "idempotency_key" in omitted else idempotency_key(self.run, key.text(sha256_hex(body)))
+            result = await self._attempt(body, bound, call)
             if isinstance(result, ChatReply):
                 return result if number == 1 else replace(result, attempts=number)
-            if sent is not None and result.refuses_key:
-                self.sends_key = False
+            if result.refused and result.refused not in omitted:
+                self.omitted.add(result.refused)
+                omitted = frozenset(self.omitted)
+                body, bound = self._prepare(request)
                 continue
             wait = self.retry.wait(number, result, waited, self.rng)
             if wait is None:
@@ -224,7 +225,7 @@ class ChatClient:
             await self.sleep(wait)
 
     def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
-        body = encode_request(request, self.endpoint.wire)
+        body = encode_request(request, self.endpoint.wire, reasoning="reasoning" not in self.omitted)
         bound = self.bound(request.model, len(body), 0 if request.embeds else request.max_tokens)
         return body, replace(bound, texts=len(request.messages)) if request.embeds else bound
 

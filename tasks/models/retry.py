@@ -40,6 +40,11 @@ def _vendors() -> dict[str, Any]:
     return known
 
 
+OMITTABLE: Final = ("idempotency_key", "reasoning")
+"""What calls do without once an endpoint has refused it: the header ``Idempotency-Key``, and a model's own reasoning with the
+tool calls that it made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An error body, read."""
@@ -70,9 +75,9 @@ class Refusal:
         return self.status == 400 and self.says("unreadable")
 
     @property
-    def refuses_key(self) -> bool:
-        """The endpoint takes no header ``Idempotency-Key``."""
-        return self.status in {400, 422} and self.says("idempotency_key")
+    def refused(self) -> str:
+        """What of a request the endpoint takes none of, by its name in ``OMITTABLE``; empty for anything else."""
+        return next((each for each in OMITTABLE if self.status in {400, 422} and self.says(each)), "")
 
     def says(self, kind: str) -> bool:
         """Whether it has words of vendors of one kind in ``refusals.yaml``."""
@@ -131,8 +136,8 @@ class FailedAttempt:
     """Seconds that the server asked to wait."""
     unavailable: bool = False
     """Whether the endpoint could not be reached, or is overloaded or starting. A rate limit concerns this account alone."""
-    refuses_key: bool = False
-    """Whether it may succeed without the header ``Idempotency-Key``."""
+    refused: str = ""
+    """What it may succeed without, one of ``OMITTABLE``; empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +231,4 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
         return FailedAttempt(ModelAuthRefused(text), retryable=False)
     if refusal.unreadable:
         return FailedAttempt(ModelReplyMalformed(text), retryable=True)
-    return FailedAttempt(ModelRequestRejected(text), retryable=False, refuses_key=refusal.refuses_key)
+    return FailedAttempt(ModelRequestRejected(text), retryable=False, refused=refusal.refused)

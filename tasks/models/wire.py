@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -46,8 +47,13 @@ _FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insuffic
 """Finish reasons of OpenRouter, Mistral, vLLM and DeepSeek for a partial answer after a failure."""
 
 
-def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
-    """Return the body of ``POST /chat/completions``, or ``/embeddings``, as the endpoint wants it: compact UTF-8 JSON."""
+def encode_request(request: ChatRequest, options: ModelSettings, *, reasoning: bool = True) -> bytes:
+    """Return the body of ``POST /chat/completions``, or ``/embeddings``, as the endpoint wants it: compact UTF-8 JSON.
+
+    With ``reasoning`` a model gets its own back with the tool calls that it made, as DeepSeek and Gemini require.
+    """
+    if not reasoning:
+        request = replace(request, messages=tuple(map(_without_reasoning, request.messages)))
     if request.embeds:
         return _COMPACT.encode(_embedded_fields(request) | {"encoding_format": "float"}).encode("utf-8", "replace")
     body = _fields(request, options.max_tokens_field)
@@ -116,6 +122,11 @@ def _encode_message(message: Message) -> dict[str, Any]:
 def _echoed_fields(text: str) -> dict[str, Any]:
     """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
     return json.loads(text) if text else {}
+
+
+def _without_reasoning(message: Message) -> Message:
+    calls = tuple(replace(call, extra="") for call in message.tool_calls)
+    return replace(message, tool_calls=calls, extra="")
 
 
 def _echoed(call: ToolCall) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.tasks.models.base import ChatReply, Message, TokenUsage
+from tfgrpo.tasks.models.base import ChatReply, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.preflight import check_endpoint
@@ -88,6 +88,22 @@ async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(
     await use.ask()
     assert ["idempotency-key" in seen.headers for seen in server.seen] == [True, False, False]
     assert use.ledger.totals().tokens == 30
+
+
+async def test_an_endpoint_that_takes_no_reasoning_back_gets_none_from_then_on(server, bench):
+    use = bench(retry=RetryPolicy(max_retries=0))
+    thought = Message("assistant", None, tool_calls=(ToolCall("c1", "add", "{}"),), extra='{"reasoning":"Carry one."}')
+    request = dataclasses.replace(
+        REQUEST, messages=(*REQUEST.messages, thought, Message("tool", "4", tool_call_id="c1"))
+    )
+    server.otherwise = lambda seen: (  # Groq's words
+        Act(400, refused("'messages.2' : for 'role:assistant' property 'reasoning' is not supported"))
+        if "Carry one." in str(seen.json)
+        else Act()
+    )
+    assert (await use.ask(request)).attempts == 1
+    await use.ask(request)
+    assert ["Carry one." in str(seen.json) for seen in server.seen] == [True, False, False]
 
 
 async def test_connections_are_reused_across_calls(server, bench):
