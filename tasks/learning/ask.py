@@ -264,6 +264,11 @@ class Spend:
     budget_refused: str | None = None
     fatal: str | None = None
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no further call can be answered."""
+        return self.budget_refused is not None or self.fatal is not None
+
     def note(self, error: TfgrpoError, call_key: str | None = None) -> None:
         """Note what stopped the step, or what ended a call, with its key if that is to be recorded."""
         if isinstance(error, BudgetRefused):
