@@ -2,7 +2,7 @@
 
 Months of the proving ground, of which ``python -m benchmarks.worlds safety`` makes whole tables, and first nights of dry runs.
 The runs of the unlearnable world are small; the same number of items mostly brings lessons into force in the arithmetic world.
-Each run is a task of its own, and its simulated model has the seed of the run. ``python -m benchmarks.learning.safety``
+Each run is a task of its own, and its simulated model has the seed of the run. ``python -m benchmarks safety``
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 import tfgrpo
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from benchmarks.worlds.figures import area, figure
 from benchmarks.worlds.safety import nothing_to_gain
 
@@ -79,12 +79,3 @@ def _run(job: _Job) -> tuple[bool, float]:
     with tempfile.TemporaryDirectory() as out:
         run = tfgrpo.learn(pipeline=pipeline, dry_run=True, seed=seed, settings=settings, out=out)
     return run.decision == "in force", time.process_time() - began
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

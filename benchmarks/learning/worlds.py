@@ -1,4 +1,4 @@
-"""Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks.learning.worlds``.
+"""Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks worlds``.
 
 The product itself learns on the simulated service, in fewer seeds still. The whole tables, with intervals, are made by
 ``python -m benchmarks.worlds credit`` and ``python -m benchmarks.worlds service``.
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from benchmarks.worlds.figures import Table, area
 from benchmarks.worlds.figures import measure as measure_policies
 from benchmarks.worlds.service import DRIFT, Served, measure_service
@@ -47,12 +47,3 @@ def _rows(courses: Table) -> Iterator[Row]:
         yield Row(f"worlds: {world}, lost to the best", lost, "points", note=f"{other}: {WORLDS[world].description}")
     lost = 0.0 - statistics.mean(map(area, courses["unlearnable"][CREDIT]))
     yield Row("worlds: below no lessons where nothing is learned", lost, "points", 0.1, "mean of all nights and seeds")
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

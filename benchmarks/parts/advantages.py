@@ -1,4 +1,4 @@
-"""Speed of advantages computed as arrays, against a plain loop: ``python -m benchmarks.parts.advantages``.
+"""Speed of advantages computed as arrays, against a plain loop: ``python -m benchmarks advantages``.
 
 100,000 groups of 8 under every estimator, against the shortest loop that computes the same, without any check, in the
 same run; and one group alone, by ``rewarders.group_advantage``. All of it is CPU time: nothing here waits, and what else
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.rewarders.advantages.batch import ESTIMATORS, Estimator, Kind, batch_advantages
 from tfgrpo.rewarders.advantages.group import group_advantage
 
@@ -170,12 +170,3 @@ def alone() -> Row:
 def measure() -> list[Row]:
     """Measure one group alone, then every estimator over the batch."""
     return [alone(), *compared(batch())]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 The files of a finished run are written by hand, eight attempts to a group, and exported by ``tfgrpo export`` in a process
 of its own, which is measured from outside.
 
-``python -m benchmarks.parts.export``
+``python -m benchmarks export``
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import ROOT
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import LineFile
 
@@ -163,12 +163,3 @@ def measure(small: int = SMALL, large: int = LARGE, targets: tuple[str, ...] = (
                 Row(f"export {target}: speed", large / seconds, "attempts/s"),
             ]
     return rows
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

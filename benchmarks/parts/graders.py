@@ -1,4 +1,4 @@
-"""CPU of each built-in grader for 100,000 completions: ``python -m benchmarks.parts.graders``."""
+"""CPU of each built-in grader for 100,000 completions: ``python -m benchmarks graders``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.rewarders.registry import GRADERS, build_scorer
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Scorer
 
@@ -91,12 +91,3 @@ def _row(name: str, seconds: float, count: int, limit_us: float | None) -> Row:
     each = seconds / count * 1e6
     note = f"{count:,} completions: {count / seconds:,.0f} a second"
     return Row(name, each, "us each", limit_us, note)
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Speed of footprints of process models, against plain nested loops: ``python -m benchmarks.parts.powl``.
+"""Speed of footprints of process models, against plain nested loops: ``python -m benchmarks powl``.
 
 The bars are ratios to the nested loops, measured in the same run: 300 µs to 277 µs at 50 activities and 1.3 ms to 1.18 ms
 at 100, the times that the loops took on the machine of the specification.
@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.rewarders.powl import Activity, Model, Operator, footprint, footprint_similarity, parse_text, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind
 
@@ -132,12 +132,3 @@ def _round(work: Callable[[], object]) -> float:
         took = time.perf_counter() - begin
         best, spent, count = min(best, took), spent + took, count + 1
     return best
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

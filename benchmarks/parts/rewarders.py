@@ -1,4 +1,4 @@
-"""Seconds of built-in scorers for 500 rollouts, and what isolation costs: ``python -m benchmarks.parts.rewarders``."""
+"""Seconds of built-in scorers for 500 rollouts, and what isolation costs: ``python -m benchmarks rewarders``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 import time
 
 from benchmarks.machine import Machine
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Attempt, RewardContext, Weighted
@@ -85,12 +85,3 @@ def measure() -> list[Row]:
             Row(f"rewarders: isolation, calls of {count}", asyncio.run(isolated_ms(count, calls)), "ms", bar, note)
         )
     return [*rows, *machine.rows("rewarders")]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Time of a selection of 16 besides its model: ``python -m benchmarks.parts.selection``.
+"""Time of a selection of 16 besides its model: ``python -m benchmarks selection``.
 
 The model answers at once, without a network. Measured is the whole of it, attempts included: tasks, seeds, spans,
 reading, grading, choosing. For process models most of it is reading, whose cost is that of the text.
@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.selection import SelectionSettings
@@ -116,12 +116,3 @@ def measure() -> list[Row]:
         Row(f"selection: {K} text answers, all but the model", whole, "ms", LIMIT_MS),
         Row(f"selection: {K} process models, reading too", models, "ms", None, note),
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

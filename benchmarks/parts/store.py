@@ -4,7 +4,7 @@ Both stores are open before the clock runs. Each turn stores one batch in a new 
 and one in the large store; the ratio is that of the medians. What opening the large store costs is a row of its own.
 The first fetch is by a new object, which reads the file and checks every stamp.
 
-``python -m benchmarks.parts.store``
+``python -m benchmarks store``
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.lines import LineFile
@@ -109,12 +109,3 @@ def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
         Row(f"store: first fetch of ten of {stored:,}", first, "s", 4.0, "reads the file, checks every stamp"),
         Row("store: fetch of ten, again", 1e3 * again, "ms", 1.0),
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Time to summarize an attempt that printed 10 MB: ``python -m benchmarks.parts.summaries``.
+"""Time to summarize an attempt that printed 10 MB: ``python -m benchmarks summaries``.
 
 Every shape of output that could be slow is measured: lines, one line without an end, words without spaces, blank lines,
 control characters, combining marks.
@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.tasks.learning.summarize import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 
@@ -57,12 +57,3 @@ def measure() -> list[Row]:
     slowest = max(medians, key=lambda name: medians[name])
     note = f"of {len(medians)} shapes of output the slowest: {slowest}"
     return [Row(f"summary of {MEGABYTES} MB of output", medians[slowest], "ms", BAR_MS, note)]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

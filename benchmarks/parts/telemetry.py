@@ -3,7 +3,7 @@
 The receiver is a process of its own, so that only the sender's CPU is counted: that of the thread that records, and
 that of all threads, the exporter's included. The cases alternate, so that a busy machine disturbs all of them alike.
 
-``python -m benchmarks.parts.telemetry``
+``python -m benchmarks telemetry``
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import Literal, TypedDict
 
 from benchmarks.processes import otlp_receiver
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
 ROLLOUTS, REPEATS, BAR_MS = 1000, 7, 1.5
@@ -89,12 +89,3 @@ def measure(rollouts: int = ROLLOUTS, repeats: int = REPEATS) -> list[Row]:
         note = f"CPU of all threads; {recording:.2f} ms of it where it is recorded"
         rows.append(Row(f"telemetry: {name}", total, "ms", bar, note))
     return rows
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

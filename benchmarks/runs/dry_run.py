@@ -3,7 +3,7 @@
 The first run on a machine creates Prefect's database; it is repeated on an empty ``PREFECT_HOME`` each time. Later runs
 find the database. First and later ones alternate.
 
-``python -m benchmarks.runs.dry_run``
+``python -m benchmarks dry_run``
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.machine import Machine
 from benchmarks.processes import Measured, clean_environment, measured_run
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 
 BAR_S = 25.0
 REPEATS = 3
@@ -45,12 +45,3 @@ def _row(name: str, runs: list[Measured]) -> Row:
     cpu = statistics.median(run.cpu_s for run in runs)
     note = f"{opened:.1f} s of it before the run is open and after it is closed; {cpu:.1f} s CPU"
     return Row(name, statistics.median(run.wall_s for run in runs), "s", BAR_S, note)
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

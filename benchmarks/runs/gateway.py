@@ -4,7 +4,7 @@ Endpoint, gateway and agents run in a process each. The endpoint answers a fixed
 of evenly spaced events. Added latency is the difference of a percentile through the gateway and straight to the endpoint.
 A relay that copies bytes, in the same process with the same HTTP library, says what this machine needs for that at the time.
 
-``python -m benchmarks.runs.gateway``
+``python -m benchmarks gateway``
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -271,12 +271,3 @@ def _rows(url: str, agents: Connection, load: Load, rounds: int, stream: bool) -
 
 def _p99(values: list[float]) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[98] * 1e3
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 The same run but for its size, against the simulated model in another process without latency and a Prefect server of
 its own. Two thirds of the attempts learn and one third measures.
 
-``python -m benchmarks.runs.memory``
+``python -m benchmarks memory``
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.processes import clean_environment, datasets, measured_run, prefect_server, simulated_server
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 
 GROUP_SIZE, CONCURRENCY = 5, 64
 SMALL, LARGE = 100, 1000
@@ -55,12 +55,3 @@ def _arguments(folder: Path, base_url: str, items: int) -> tuple[str, ...]:
         *("--group-size", str(GROUP_SIZE), "--set", f"gate.group_size={GROUP_SIZE}", "--concurrency", str(CONCURRENCY)),
         *datasets(folder, items, items // 2),
     )
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

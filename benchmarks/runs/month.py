@@ -5,7 +5,7 @@ nights are processes that get SIGKILL; the others run here. One is a command on 
 starts again; the others do without Prefect, which would take half a minute each, and a cancel is Prefect's own signal, raised
 between two groups. A real server with a real worker is in ``tests/flows/orchestration/test_left_alone.py``.
 
-``python -m benchmarks.runs.month``
+``python -m benchmarks month``
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from uuid import uuid4
 from prefect.exceptions import TerminationSignal
 
 from benchmarks.processes import ROOT, clean_environment, free_port, prefect_server
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tests.support.runs.running import TASK, Server, finish, lines, paths, request, run, start
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.console.observer import Observer
@@ -201,12 +201,3 @@ def measure() -> list[Row]:
     note = f"{found.nights} nights of {found.calls // found.nights} calls"
     bars = [Row(f"month: {name}", wrong, "", 0.0, said) for name, wrong, said in rows]
     return [*bars, Row("month: a night", found.seconds / found.nights, "s", note=note)]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

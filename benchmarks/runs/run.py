@@ -7,7 +7,7 @@ second row holds the CPU of the whole process, imports and start-up included. CP
 of work takes 40 ms: its ratio to that work, measured before each run, times 40 ms. The ideal is that of ``ideal``, at 200 ms
 and at 1 s. What the simulated server itself spent on a call is a row, too: it does the same each time.
 
-``python -m benchmarks.runs.run``
+``python -m benchmarks run``
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.processes import (
     prefect_server,
     simulated_server,
 )
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 
 ITEMS, GROUP_SIZE, EPOCHS, CONCURRENCY, LATENCY_S = 100, 5, 3, 64, 0.2
 SLOW_S, SLOW_REPEATS = 1.0, 2
@@ -146,12 +146,3 @@ def _rows(runs: list[RunFigures], slow: list[RunFigures], slowness: float) -> li
         ),
         Row("run: peak memory", max(run.peak_mb for run in runs), "MB", 200.0, "worst of all"),
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 The server is a process of its own, as ``tfgrpo serve-data`` starts it; the client opens a connection per request. Beside it
 somebody asks for samples every few milliseconds, who must not be kept waiting.
 
-``python -m benchmarks.runs.server``
+``python -m benchmarks server``
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 import yaml
 
 from benchmarks.processes import ROOT, clean_environment
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 
 REQUESTS, ITEMS, ROUNDS, WARM = 500, 64, 8, 4
 RECORDS = 100
@@ -169,12 +169,3 @@ def measure(requests: int = REQUESTS, rounds: int = ROUNDS) -> list[Row]:
         Row("server: memory", done[-1].memory_mb, "MB"),
         Row("server: growth from round 4 to the last", done[-1].memory_mb - done[WARM - 1].memory_mb, "MB", 20.0),
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 The fastest of several, since a busy machine only adds to it, as it would be where a fixed piece of work takes 40 ms of CPU.
 
-``python -m benchmarks.runs.start``
+``python -m benchmarks start``
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.machine import WORK_MS, Machine
 from benchmarks.processes import ROOT, clean_environment, prefect_server
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 from tests.support.runs.running import Server
 
 REPEATS = 5
@@ -56,12 +56,3 @@ def _cpu_of(environment: Mapping[str, str], *arguments: str) -> float:
     subprocess.run(command, env=dict(environment), cwd=ROOT, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 The attempts are those that the bar is stated for: a model with tools, some four calls of 200 ms and three tool calls
 each, 60 in flight. Server, Prefect's server and the receiver are processes of their own.
 
-``python -m benchmarks.runs.telemetry_run``
+``python -m benchmarks telemetry_run``
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.processes import (
     prefect_server,
     simulated_server,
 )
-from benchmarks.table import Row, table
+from benchmarks.table import Row
 
 ITEMS, HELD_OUT, GROUP_SIZE, CONCURRENCY, LATENCY_S, BAR = 36, 12, 5, 60, 0.2, 1.05
 REPEATS = 5
@@ -58,12 +58,3 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     seconds = statistics.median(without for without, _ in pairs)
     row = Row("telemetry: wall with it / without", ratio, "x", BAR, f"{seconds:.1f} s without; {CONCURRENCY} in flight")
     return [row, *machine.rows("telemetry")]
-
-
-def main() -> None:
-    """Print the table."""
-    print(table(measure()))
-
-
-if __name__ == "__main__":
-    main()

@@ -120,10 +120,6 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         format=answer,
         hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
     )
-    # The digest of all that the answers depend on ends the id: by it the same request goes on with a killed selection.
-    began_with = [spec.system.digest, item_texts(item), lasting_settings(settings)]
-    digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
-    spec = replace(spec, selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}")
     unread = RecordCounts(entry.scorer for entry in rewarders[0])
     unread.add(item.id, item.as_record())
     return SelectionPlan(
@@ -132,12 +128,19 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         pack=pack,
         rewarders=rewarders[0],
         warnings=(*skipped, *_warnings(request, settings, env, models), *unread.warnings),
-        spec=spec,
+        spec=replace(spec, selection_id=_new_id(spec, settings, clock)),
         task=task,
         stage=stage,
         memory=memory,
         measure=measure,
     )
+
+
+def _new_id(spec: SelectionSpec, settings: Settings, clock: Clock) -> str:
+    """Return an id that ends with the digest of all that the answers depend on: by it a killed selection goes on."""
+    began_with = [spec.system.digest, item_texts(spec.item), lasting_settings(settings)]
+    digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
+    return f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}"
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
 from tfgrpo.stores.canonical import canonical_json, derive_seed
-from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.record import MAX_CAUSE_WORDS, Polarity
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import Failed
@@ -265,6 +265,21 @@ class Spend:
     fatal: str | None = None
 
     @property
+    def stopped(self) -> bool:
+        """Whether no further call can be answered."""
+        return self.budget_refused is not None or self.fatal is not None
+
+    def note(self, error: TfgrpoError, call_key: str | None = None) -> None:
+        """Note what stopped the step, or what ended a call, with its key if that is to be recorded."""
+        if isinstance(error, BudgetRefused):
+            self.budget_refused = str(error)
+        elif isinstance(error, FATAL):
+            self.fatal = f"{type(error).__name__}: {error}"
+        else:
+            self.failure = Failed(type(error).__name__, str(error), call_key)
+            self.broken += [self.failure] if call_key else []
+
+    @property
     def usage(self) -> Usage:
         """Return the sum over all answered calls."""
         return Usage.total(self.calls)
@@ -309,15 +324,10 @@ async def ask(
     opening = (Message("system", instruction), Message("user", canonical_json(payload)))
     try:
         return await repair(read, once, opening, question, runtime.context.settings.tfgrpo.MAX_REPAIRS + 1)
-    except BudgetRefused as error:
-        spend.budget_refused = str(error)
-    except FATAL as error:
-        spend.fatal = f"{type(error).__name__}: {error}"
-    except ModelCallError as error:
-        spend.failure = Failed(type(error).__name__, str(error), call_keys[-1])
-        spend.broken.append(spend.failure)
     except RepairExhausted as error:
-        spend.failure = Failed(type(error).__name__, str(error))
+        spend.note(error)
+    except (BudgetRefused, *FATAL, ModelCallError) as error:
+        spend.note(error, call_keys[-1])
     return None
 
 

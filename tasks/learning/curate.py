@@ -125,11 +125,6 @@ class _Curation:
         self._said: set[tuple[object, ...]] = set()
         self._asked = self._lost = self._shortened = 0
 
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing can be decided any more."""
-        return self.spend.budget_refused is not None or self.spend.fatal is not None
-
     async def decide(self) -> None:
         """Find what recurs, settle what the words tell, and ask the model about the rest."""
         proposals = [proposal for group in self._groups for proposal in group.proposals] + await self._recurring()
@@ -141,12 +136,12 @@ class _Curation:
         asked = [label for label in labels[:MAX_PROPOSALS] if not await self._settle(label)]
         size = self.runtime.context.settings.model.curation_size
         for number, first in enumerate(range(0, len(asked), size)):
-            if not self.stopped:
+            if not self.spend.stopped:
                 await self._ask_about(asked[first : first + size], number)
         for label in asked:
             if label not in self._outcome and not await self._settle(label):  # a lesson of this batch may say it by now
                 self._turn_down(label, _UNUSED)
-        if not self.stopped:
+        if not self.spend.stopped:
             await self._read_again()
         for each in (judgement for group in self._groups for judgement in group.judgements):
             if each.experience_id in self.batch.known and each.judgement != "unused":
@@ -155,7 +150,7 @@ class _Curation:
 
     def result(self) -> CurationResult:
         """Return what was decided: nothing, if something stopped it."""
-        if self.stopped:
+        if self.spend.stopped:
             return CurationResult((), (), (), self.batch.rejected_before, {}, self._asked, self._lost, self.spend)
         counts: Counter[str] = Counter()
         for label, outcome in self._outcome.items():
@@ -170,6 +165,11 @@ class _Curation:
         turned_down = [text for text, reason in self._rejected.items() if reason in {_USELESS, _UNUSED}]
         memory |= {text: before.get(text, 0) + 1 for text in turned_down}
         return dict(list(memory.items())[-_MAX_REMEMBERED:])
+
+    def _count(self, answer: object) -> None:
+        if not self.spend.stopped:
+            self._asked += 1
+            self._lost += answer is None
 
     async def _recurring(self) -> list[Proposal]:
         """Ask what recurs in the causes of at least two groups; each lesson is proposed by every group that it names."""
@@ -186,10 +186,7 @@ class _Curation:
             "max_words": self.runtime.max_words,
         }
         answer = await ask(RECURRING, self._key("reflect", 0), payload, self.runtime, self.spend)
-        if self.stopped:
-            return []
-        self._asked += 1
-        self._lost += answer is None
+        self._count(answer)
         proposals: list[Proposal] = []
         for lesson in answer.lessons[:most] if answer is not None else ():
             named = {each.group_id: each for each in reversed(contrasts) if labels[each.group_id] in lesson.groups}
@@ -210,10 +207,7 @@ class _Curation:
         lessons = [{"id": name, "polarity": each.polarity, "text": each.summary32} for name, each in labels.items()]
         payload = {"work": self.runtime.pack.manifest.domain, "lessons": lessons}
         answer = await ask(SECOND, self._key("second", 0), payload, self.runtime, self.spend)
-        if self.stopped:
-            return
-        self._asked += 1
-        self._lost += answer is None
+        self._count(answer)
         dropped = {labels[name].experience_id for name in answer.refused if name in labels} if answer else set()
         for each in (each for each in self._records if each.experience_id in dropped):
             self._rejected.setdefault(each.summary32, _NO_ADVICE)
@@ -247,11 +241,10 @@ class _Curation:
             "max_words": self.runtime.max_words,
         }
         answer = await ask(CURATION, self._key("curate", number), payload, self.runtime, self.spend)
-        if self.stopped:
+        self._count(answer)
+        if self.spend.stopped:
             return
-        self._asked += 1
         if answer is None:
-            self._lost += 1
             for label in labels[: self.runtime.pack.manifest.experience_slots]:
                 await self._say([label])
             for label in labels:

@@ -69,7 +69,7 @@ async def reflect_on_group(
     answered: list[Reflection] = []
     failures: list[Failed | None] = []
     for number, shown in enumerate(pairs):
-        if spend.budget_refused or spend.fatal:
+        if spend.stopped:
             break
         spend.failure = None
         contrast = Contrast(
@@ -146,7 +146,7 @@ async def _ask(
 ) -> ReflectionAnswer | None:
     """Ask what separated the attempts, with the lessons in force at the end of the system message, which groups share."""
     texts = await transcripts(spec, key.turn, [attempt.rollout for attempt in shown], runtime, spend)
-    if spend.budget_refused or spend.fatal:
+    if spend.stopped:
         return None
     item, known = spec.item, lessons_in_force(spec)
     attempts = [

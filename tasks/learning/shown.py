@@ -48,7 +48,7 @@ async def transcripts(
     last = len(attempts) - 1
     around = dict(zip((0, last), first_difference(steps[0], steps[last]), strict=True))
     for number, at in around.items():
-        if len("\n".join(texts[number])) <= share or spend.budget_refused or spend.fatal:
+        if len("\n".join(texts[number])) <= share or spend.stopped:
             continue
         failure, payload = spend.failure, {"task": spec.item.prompt, "transcript": fitted(texts[number], budget)}
         answer = await ask(

@@ -9,7 +9,6 @@ from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
-from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message
@@ -51,19 +50,13 @@ class GroupJudge:
                 reply = await self._runtime.model.complete(request, key)
         except TimeoutError:
             late = ModelTimeout(f"no judgement within the time limit of the group ({timeout_s:.3g} s were left)")
-            self._broken(late, request, key)
+            self.spend.note(late, model_key(key, request))
             raise late from None
         except asyncio.CancelledError:
-            self._broken(ModelTimeout("the judge was given up on"), request, key)
+            self.spend.note(ModelTimeout("the judge was given up on"), model_key(key, request))
             raise
-        except BudgetRefused as error:
-            self.spend.budget_refused = str(error)
-            raise
-        except FATAL as error:
-            self.spend.fatal = f"{type(error).__name__}: {error}"
-            raise
-        except ModelCallError as error:
-            self._broken(error, request, key)
+        except (BudgetRefused, *FATAL, ModelCallError) as error:
+            self.spend.note(error, model_key(key, request))
             raise
         self.spend.calls.append(reply.used)
         return JudgeReply(
@@ -90,6 +83,3 @@ class GroupJudge:
             embeds=question.embeds,
         )
         return request, key
-
-    def _broken(self, error: ModelCallError, request: ChatRequest, key: CallKey) -> None:
-        self.spend.broken.append(Failed(type(error).__name__, str(error), model_key(key, request)))

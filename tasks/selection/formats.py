@@ -92,10 +92,11 @@ class JsonFormat:
             value = parse_answer(text, {})
         except ValueError as error:
             return CandidateOutcome("parse_error", str(error))
-        try:
-            parse_answer(text, {} if self.schema is None else self.schema)
-        except ValueError as error:
-            return CandidateOutcome("validation_error", str(error), value, self.repair == "all")
+        if self.schema is not None:
+            try:
+                parse_answer(text, self.schema)
+            except ValueError as error:
+                return CandidateOutcome("validation_error", str(error), value, self.repair == "all")
         return CandidateOutcome(value=value)
 
 

@@ -38,7 +38,6 @@ def groups(count: int, size: int, *, batch: int = 0) -> list[str]:
 def test_every_benchmark_can_be_measured_and_printed(name):
     module = importlib.import_module(known()[name])
     assert callable(module.measure)
-    assert callable(module.main)
     assert module.__doc__
 
 

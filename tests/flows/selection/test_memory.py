@@ -187,6 +187,15 @@ def test_after_its_end_the_same_request_is_a_new_selection_and_another_request_a
     assert len(list(recorded_rounds(task / "selections.jsonl", simulated=False))) == 4
 
 
+def test_a_selection_whose_judge_was_down_goes_on_with_its_grades(tmp_path):
+    asked = {"prompt": "Which?", "task_id": "t", "out": str(tmp_path), "k": 2, "rewarders": ["judge"]}
+    verdict = json.dumps({"reason": "so", "score": 0.5})
+    with ChatServer(lambda number, body: "7" if number < 2 else 503 if number == 2 else verdict) as server:
+        assert ask(server, **asked).status == "failed"
+        again = ask(server, **asked)
+    assert (again.status, again.selection.mean_reward, len(server.bodies)) == ("finished", 0.5, 4)
+
+
 def test_a_selection_that_another_process_has_open_is_left_to_it(stopped):
     server, asked, task = stopped
     (directory,) = task.iterdir()

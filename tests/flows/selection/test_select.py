@@ -163,7 +163,7 @@ def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(t
         ({"prompt": "x", "k": 1, "rewarders": ["relative"]}, "rewarders", "relative"),
         ({"prompt": "x", "k": 2, "min_success": 3}, "--min-success", "at most 2"),
         ({"prompt": "x", "k": 4, "max_calls": 3}, "--max-calls", "at least 4"),
-        ({"prompt": "x", "memory": "exploit", "task_id": "t"}, "--memory", "--format powl"),
+        ({"prompt": "x", "memory": "exploit", "task_id": "t", "format": "json"}, "--memory", "--format powl"),
         ({"prompt": "x", "memory": "exploit", "format": "powl"}, "--memory", "--task-id"),
         ({"prompt": "x", "stage": "BEHAVIORAL_CONSOLIDATION"}, "--stage", "without a reference"),
         ({"prompt": "x", "actor": "nobody"}, "actor.kind", "nobody"),

@@ -316,6 +316,12 @@ def test_rows_of_a_lesson_under_which_more_attempts_are_lost_are_left_out_with_a
     assert (tomorrow.left_out, tomorrow.known["a"].attempts) == ((), 240)
 
 
+def test_the_sentence_on_losses_is_about_the_lesson_that_loses_most():
+    losing = [row(["d"], ["a"], rewards=((1.0,), (0.5, 0.5)), lost_one=1) for _ in range(20)]
+    [sentence] = credit_of(memory(*losing)).left_out
+    assert "20 of 40 attempts were lost with such a lesson, 0 of 40 without" in sentence
+
+
 def test_equal_losses_and_losses_of_other_nights_leave_nothing_out_tonight():
     lost_alike = [row(["a"], ["b"], rewards=((1.0,), (0.5,)), lost_one=1, lost_other=1) for _ in range(20)]
     assert credit_of(memory(*lost_alike)).left_out == ()
