@@ -134,12 +134,6 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
 
 
-def opening(plan):
-    console = screen(terminal=False)
-    Progress(console).run_started(plan, "night", ())
-    return console.file.getvalue()
-
-
 def plan_of(small_run):
     return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
 

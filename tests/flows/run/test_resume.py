@@ -18,12 +18,6 @@ def resumed(run, env=None, **asked):
     return earlier_run(RunRequest(out=str(run.out), resume="small", **asked), env or {}).resolved
 
 
-def edit(run, change):
-    manifest = json.loads(run.paths.manifest.read_text())
-    change(manifest)
-    run.paths.manifest.write_text(json.dumps(manifest))
-
-
 def test_settings_and_their_sources_are_those_of_the_start(small_run):
     resolved = resumed(small_run)
     assert resolved.settings.tfgrpo.sample_size == 24
