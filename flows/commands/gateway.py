@@ -1,4 +1,4 @@
-"""``tfgrpo gateway``: serve the endpoint with the lessons in force of a task to live traffic."""
+"""``tfgrpo gateway`` serves the endpoint with the lessons in force to live traffic; ``tfgrpo mcp`` serves the lessons alone."""
 
 from __future__ import annotations
 

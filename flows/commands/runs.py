@@ -1,4 +1,8 @@
-"""``tfgrpo runs`` lists runs, newest first; ``tfgrpo report`` writes the page of one again; ``tfgrpo verify`` checks files."""
+"""``tfgrpo runs``, ``history``, ``report``, ``verify`` and ``prune``: look after the runs of a task and their files.
+
+Of a pruned run remain the manifest, the page, the sums by epoch, the last line of the ledger, the ids of its items, and the
+attempts that a lesson in the store cites. One that can be resumed is not touched, whatever its age.
+"""
 
 from __future__ import annotations
 

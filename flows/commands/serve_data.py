@@ -1,4 +1,4 @@
-"""``tfgrpo serve-data``: serve samples of a staged data mix over HTTP, and grade completions of them."""
+"""``tfgrpo serve-data`` serves samples of a staged data mix and grades them; ``serve-simulated`` the SIMULATED model."""
 
 from __future__ import annotations
 

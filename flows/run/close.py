@@ -1,6 +1,7 @@
 """Close a run: write state, spec checks, manifest and report, and return the summary.
 
-All of it is computed from the files, so that a resumed run writes it again after a failure.
+All of it is computed from the files, so that a resumed run writes it again after a failure. A replay is compared with its
+run, clocks aside.
 """
 
 from __future__ import annotations

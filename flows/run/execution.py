@@ -28,7 +28,7 @@ from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import close_killed, killed_nights
 from tfgrpo.flows.run.loop.learn import learn, measure
-from tfgrpo.flows.run.loop.measuring import measure_on_demand
+from tfgrpo.flows.run.loop.measuring import measure_on_demand, open_sealed
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.notify import list_unbegun, notify, report_unbegun
 from tfgrpo.flows.run.open import open_session
@@ -272,8 +272,6 @@ def _whole_run(session: Session) -> str:
     if session.waits:
         _await_endpoints(session)
     if session.plan.opens_sealed:
-        from tfgrpo.flows.run.loop.measuring import open_sealed  # noqa: PLC0415 - for tests on sealed items only
-
         return open_sealed(session)
     if not session.settings.tfgrpo.enabled and session.measures is None:
         measure(session)

@@ -1,4 +1,4 @@
-"""The library in force, from the store and the decisions, and the prompt with its lessons."""
+"""The library in force, from the store and the decisions, the prompt with its lessons, and what serves them to others."""
 
 from __future__ import annotations
 

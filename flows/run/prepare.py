@@ -1,6 +1,7 @@
 """Check a request before any spending, and describe it to the processes that work on it.
 
-Run, doctor and estimate call the same function.
+Run, doctor and estimate call the same function. A resumed or replayed run has the settings it started with: only what cannot
+change its results may differ, and any other setting is refused, never ignored.
 """
 
 from __future__ import annotations

@@ -21,10 +21,9 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.pipelines.settings.fields import fields_by_key
-from tfgrpo.rewarders.advantages.group import EPSILON, group_advantage, relative_ranks
+from tfgrpo.rewarders.advantages.group import EPSILON
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.telemetry import names
-from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.simulated import engine
 
 EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
@@ -119,10 +118,6 @@ def test_prefect_reads_its_settings_on_the_page_about_scale_as_the_page_says(mon
     assert server.events.retention_period == timedelta(days=7)
 
 
-def test_the_longest_waiting_of_a_call_is_as_the_settings_say():
-    assert f"together are at most {RetryPolicy().max_wait_s:g} s" in page("docs/settings.md")
-
-
 def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
     words = {"Forty": 40, "Thirteen": 13, "eight": 8}
     said = re.search(
@@ -151,12 +146,6 @@ def test_the_formulas_on_the_pages_are_those_of_the_code():
     assert margin is not None
     constants = set(re.findall(r"[A-Z_]{4,}", margin[1]))
     assert constants == {name for name, value in vars(engine).items() if name.isupper() and isinstance(value, float)}
-
-
-def test_ranks_and_advantages_are_as_the_page_says():
-    assert relative_ranks([0.0, 1.0, 1.0]) == (0.0, 0.75, 0.75)
-    assert relative_ranks([1.0, 1.0]) == (0.5, 0.5)
-    assert group_advantage([0.0, 1.0]).advantages == pytest.approx((-1.0, 1.0), rel=1e-6)
 
 
 def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path):

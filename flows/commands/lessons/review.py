@@ -1,7 +1,8 @@
-"""``tfgrpo experiences review``, ``retire``, ``approve`` and ``rollback``: what is known of lessons, and a person's word.
+"""``tfgrpo experiences review``, ``retire``, ``approve``, ``rollback`` and ``import``: a person's word about lessons.
 
 Each correction is a line of ``promotions.jsonl``, written under its lock. A run that is under way keeps what it began
-with, and puts nothing into force over the change.
+with, and puts nothing into force over the change. An import without ``--reviewed-by`` writes nothing; with it, a file is
+refused whole if any of its lessons breaks a rule.
 """
 
 from __future__ import annotations

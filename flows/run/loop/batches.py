@@ -1,4 +1,4 @@
-"""Run batches of groups and record them.
+"""Open epochs, run batches of groups, and record them.
 
 A batch is the unit of acceptance: it is recorded once all its groups are back and none was refused or broke the run.
 """

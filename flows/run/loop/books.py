@@ -1,7 +1,7 @@
-"""Books of a run: its manifest, its line files (rollouts, groups, items, prompts, metrics) and their totals.
+"""Books of a run: manifest, line files and their totals, and what the run knows while it learns.
 
-Every line file is keyed, so that a resumed run, which repeats its batches, adds only missing lines. Totals are sums: memory
-does not grow with the number of rollouts.
+Every line file (rollouts, groups, items, prompts, metrics) is keyed, so that a resumed run, which repeats its batches, adds
+only missing lines. Totals are sums: memory does not grow with the number of rollouts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure lessons on demand: groups on two sides, as in learning, of which nothing is reflected on."""
+"""Measure lessons on demand, on two sides as in learning, or test those in force on the sealed items: each library once."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from filelock import FileLock
 from tests.support.records.line_files import sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands import prune as command
+from tfgrpo.flows.commands import runs as command
 from tfgrpo.flows.run import open as opening
 from tfgrpo.flows.run.prepare import prepare
 

@@ -135,14 +135,6 @@ def test_a_retired_lesson_comes_back_with_a_library_that_has_it(task):
     assert name not in task.ids
 
 
-def test_a_lesson_that_does_not_verify_is_not_dropped_with_another(task):
-    first, second, third = task.ids
-    task.paths.experiences.write_text(task.paths.experiences.read_text().replace(CENTS, "Keeping the cents."))
-    seal(task.paths.experiences)
-    task.tell("experiences", "retire", first, "--why", "harms")
-    assert list(read_decisions(task.paths.promotions))[-1].experience_ids == (second, third)
-
-
 def test_a_lesson_on_trial_is_retired_without_a_change_of_the_library(task):
     before = task.ids
     task.learn(("do", CURRENCY), in_force=False)

@@ -102,13 +102,6 @@ def test_json_is_one_ascii_line_without_nan():
         console.result({"nan": float("nan")})
 
 
-def test_a_failure_prints_to_stdout_only_with_json():
-    console, out, err = voices()
-    console.failure("it broke")
-    assert out.getvalue() == ""
-    assert err.getvalue() == "tfgrpo: it broke\n"
-
-
 def test_a_run_continues_when_its_reader_goes_away(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
 from tfgrpo.pipelines.settings.tree import BudgetSettings
@@ -136,20 +134,6 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
 
 
-def opening(plan):
-    console = screen(terminal=False)
-    Progress(console).run_started(plan, "night", ())
-    return console.file.getvalue()
-
-
-def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
-    plan = plan_of(small_run)
-    measured = "289 items to learn on; 24 of 111 held out are measured"
-    assert f"{measured}; groups of 4 (2 with lessons and 2 without in the sweep), 3 epochs" in opening(plan)
-    every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
-    assert "289 items to learn on; 111 held out; groups of 4" in opening(every)
-
-
 def plan_of(small_run):
     return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
 
@@ -178,11 +162,6 @@ def test_the_two_halves_of_a_group_are_one_mean():
     tally.add([group(0.0, 0.5, arm="one"), group(1.0, 0.5, arm="other"), group(1.0)])
     assert tally.reward == "reward 0.600"
     assert tally.end([None, None]).lessons == 2
-
-
-def test_the_risk_of_lost_calls_is_shown_with_the_cost():
-    assert spending(Totals(nano_usd=144_500_000)) == "$0.1445"
-    assert spending(Totals(nano_usd=144_500_000, at_risk_nano=41_500_000)) == "$0.1445, and up to $0.0415 of lost calls"
 
 
 def test_the_groups_of_a_run_are_those_of_its_epochs_and_both_sides_of_its_sweep(small_run):

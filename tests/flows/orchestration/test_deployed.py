@@ -91,13 +91,6 @@ def test_a_run_may_ask_for_less_and_keeps_the_rest_of_its_deployment(of_deployme
     assert (settings.budget.max_calls, settings.budget.max_usd, settings.tfgrpo.epochs) == (calls, usd, 4)
 
 
-def test_a_cap_in_the_pipeline_file_of_the_deployment_holds_under_another_file(of_deployment):
-    own = {"pipeline": "general"}
-    assert of_deployment({"pipeline": "tfgrpo-learning"}, own).settings == {"budget.max_calls": 10_000}
-    with pytest.raises(SettingsError, match=r"parameter max_calls: got 20000; .* the deployment's cap is 10000"):
-        of_deployment({"max_calls": 20_000}, own)
-
-
 @pytest.mark.parametrize(
     ("flow", "source", "accepted", "said"),
     [

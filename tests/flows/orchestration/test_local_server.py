@@ -121,28 +121,6 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     assert server._process.returncode == -signal.SIGTERM
 
 
-@pytest.mark.untraced
-def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
-    # All of Prefect's server: seconds of CPU, which only one worker of the tests is to spend.
-    from prefect.server.api.server import SubprocessASGIServer  # noqa: PLC0415
-
-    asked = []
-
-    def popen(command=None, args=None, env=None, **_):
-        asked.append({name: env[name] for name in env if env[name] != os.environ.get(name)})
-        return SimpleNamespace(terminate=lambda: None, communicate=lambda timeout: None)
-
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    LocalServer(os.environ).stop()
-    prefects_own = SubprocessASGIServer(port=1)
-    prefects_own._run_uvicorn_command()
-    prefects_own.stop()
-    ours, prefects = asked
-    spared = ours.pop("PREFECT_SERVER_REGISTER_BLOCKS_ON_START")
-    assert (ours, spared) == ({name: prefects[name] for name in ours}, "false")
-    assert set(prefects) - set(ours) <= set(get_current_settings().to_environment_variables(exclude_unset=True))
-
-
 @pytest.mark.xdist_group("prefect")
 def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_process_that_started_it(
     unnamed, monkeypatch, tmp_path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import threading
 import weakref
@@ -144,22 +143,6 @@ def test_what_still_runs_is_cancelled(how):
     assert all(future.wrapped_future.done() for future in futures)
 
 
-def test_a_loop_that_cannot_start_says_why(monkeypatch):
-    @contextlib.asynccontextmanager
-    async def refuses():
-        raise ConnectionError("no API")
-        yield
-
-    async def one():
-        return 1
-
-    monkeypatch.setattr("tfgrpo.flows.orchestration.task_runner.AsyncClientContext.get_or_create", refuses)
-    with EventLoopTaskRunner() as runner:
-        with pytest.raises(ConnectionError, match="no API"):
-            runner.submit(quiet_task(one), {})
-        runner.cancel_all()
-
-
 def groups_of(tmp_path, monkeypatch, run_group, per_task=1):
     """Map three groups whose work is ``run_group``, inside a flow run."""
     context = RunContext(
@@ -221,25 +204,6 @@ def test_a_group_that_came_back_is_not_kept_until_the_garbage_collector_looks(tm
         assert [each() for each in made] == [None] * 3
     finally:
         gc.enable()
-
-
-def test_a_future_tells_its_callbacks_which_it_is_and_waits_no_longer_than_asked():
-    async def slow():
-        await asyncio.sleep(0.3)
-        return "done"
-
-    def body(runner):
-        told = []
-        future = runner.submit(quiet_task(slow), {})
-        future.add_done_callback(told.append)
-        future.wait(0.01)
-        assert not told
-        with pytest.raises(TimeoutError):
-            future.result(0.01)
-        future.wait()
-        assert (future.result(), future.state.is_completed(), told) == ("done", True, [future])
-
-    in_flow(body)
 
 
 @pytest.mark.parametrize("per_task", [1, 2, 3])

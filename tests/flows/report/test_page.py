@@ -132,16 +132,6 @@ def test_what_is_unknown_is_no_zero_and_every_share_names_its_base(own_run, chan
     assert cells(own_run, heading) == expected
 
 
-@pytest.mark.parametrize("decision", ["not yet", "taken back"])
-def test_each_decision_has_its_own_colour_and_wide_parts_scroll_on_a_phone(own_run, decision):
-    manifest(decision={"decision": decision})(own_run)
-    text = write_report(Night.of(own_run.task, own_run.paths)).read_text()
-    assert f'class="verdict {decision.replace(" ", "-")}"' in text
-    assert text.count("<table") == text.count('<div class="wide"><table') > 0
-    assert ".wide { overflow-x:auto;" in text
-    assert re.search(r"td\.text \{[^}]*min-width:", text)
-
-
 def test_the_decision_comes_first_and_figures_are_those_of_the_files(own_run):
     text, known = page_of(own_run).text, json.loads(own_run.paths.manifest.read_text())
     assert "SIMULATED model" in text

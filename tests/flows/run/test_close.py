@@ -47,15 +47,6 @@ def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):
     assert "spec guard: outcomes legal: r1 ended as 'odd'" in manifest(tmp_path)["warnings"]
 
 
-def test_spec_checks_that_cannot_read_the_run_report_the_reason(tmp_path, monkeypatch):
-    def unreadable(_root):
-        raise CorruptFile("rollouts.jsonl: line 3 is no JSON")
-
-    monkeypatch.setattr(closing, "check_spec", unreadable)
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
-    assert manifest(tmp_path)["stages"][1]["problems"] == ["rollouts.jsonl: line 3 is no JSON"]
-
-
 def test_an_unreadable_line_of_the_store_loses_only_its_lesson(tmp_path):
     task = TaskPaths.of(tmp_path, TASK)
     run(tmp_path, run_id="before", **SMALL)

@@ -16,7 +16,6 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import record_unbegun
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
 
@@ -156,11 +155,6 @@ def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
     assert "/latest/report.html" in ask("report", "latest").out
 
 
-def test_no_new_run_is_called_latest(own_run):
-    with pytest.raises(SettingsError, match="the newest run"):
-        prepare(RunRequest(run_id="latest", out=str(own_run.out)), {})
-
-
 @pytest.mark.parametrize(
     ("changes", "since", "code", "why"),
     [
@@ -189,17 +183,6 @@ def test_runs_since_says_by_its_exit_code_whether_all_is_well(tmp_path, own_run,
     assert why is None or why in answer["why"]
     assert cli.main(asked) == code
     assert why is None or why in capsys.readouterr().err
-
-
-def test_a_run_in_progress_neither_failed_nor_ended(tmp_path, own_run, capsys):
-    root = TaskPaths.of(tmp_path, "t").run("a").root
-    shutil.copytree(own_run.paths.root, root)
-    written = json.loads((root / "manifest.json").read_text()) | {"started_at": utc_now().isoformat()}
-    (root / "manifest.json").write_text(json.dumps(written | {"status": "running", "ended_at": None}))
-    with FileLock(root / ".lock"):
-        assert cli.main(["runs", "--out", str(tmp_path), "--since", "1d", "--json"]) == 1
-    answer = json.loads(capsys.readouterr().out)
-    assert (len(answer["runs"]), answer["why"].partition(" since")[0]) == (1, "no run has ended")
 
 
 @pytest.mark.parametrize("since", ["yesterday", "", "1", "-1d", "1.5h", "2999-01-01", "9999999d", "999999w"])

@@ -121,11 +121,6 @@ def test_what_happened_is_said_in_the_words_of_the_setting(details, status, even
     assert events_of(RunSummary(status, RUN, "", details)) == events
 
 
-def test_an_end_that_nobody_asked_for_is_not_posted(tmp_path, hook):
-    run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["taken back", "saturated"]', **SMALL)
-    assert hook.bodies == []
-
-
 def test_a_text_that_slack_would_read_as_an_order_is_escaped(hook, tmp_path):
     error = RunAborted("<!channel> & more")
     run(tmp_path, run_id=RUN, observer=Ends(error), notify__url="env:NIGHT_HOOK", **SMALL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -65,13 +64,6 @@ def test_a_name_that_is_taken_is_refused_with_the_way_to_go_on(small_run):
         prepare(RunRequest(out=str(small_run.out), run_id="small"), {})
 
 
-@pytest.mark.parametrize("how", ["resume", "replay"])
-def test_an_empty_name_never_starts_a_new_run(how, at_home):
-    with pytest.raises(SettingsError, match=f"--{how}: got ''"):
-        prepare(RunRequest.model_validate({how: ""}), {})
-    assert list(at_home.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("asked", "source"),
     [
@@ -121,13 +113,6 @@ def test_a_run_started_on_the_items_of_a_world_resumes_with_them(own_run, how):
     own_run.paths.manifest.write_text(json.dumps(manifest))
     request = RunRequest.model_validate({"out": str(own_run.out), how: "small"})
     assert prepare(request, {}, preflight=False).plan.models.name == "m"
-
-
-@pytest.mark.parametrize("name", ["dask", "ray"])
-def test_a_task_runner_without_its_extra_is_refused_before_anything_starts(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, f"prefect_{name}", None)
-    with pytest.raises(SettingsError, match=rf"--task-runner: got {name}; .*pip install 'tfgrpo\[{name}\]'"):
-        prepare(RunRequest(task_runner=name), {})
 
 
 def test_the_endpoint_is_checked_unless_preflight_is_off():

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
-from tests.support.records.line_files import seal
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
@@ -137,17 +136,6 @@ def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnin
     place.write_text(json.dumps(json.loads(place.read_text()) | damage))
     summary = run(own_nights, run_id="next", sample_size=4, batch_size=4)
     assert (summary.status, paths(own_nights, "next").report.is_file()) == ("finished", True), summary.message
-
-
-def test_a_lesson_in_force_without_its_record_is_a_warning_of_every_run(own_run):
-    task, small = own_run.task, {"sample_size": 4, "dry_run": True}
-    [first] = read_decisions(task.promotions)
-    gone, records = first.experience_ids[0], task.experiences.read_text().splitlines(keepends=True)
-    task.experiences.write_text("".join(line for line in records if gone not in line))
-    seal(task.experiences)
-    warnings = run(own_run.out, run_id="b", **small).details["warnings"]
-    assert f"1 lesson in force left out, not among the task's records as decided: {gone}" in warnings
-    assert sorted(run(own_run.out, resume="b").details["warnings"]) == sorted(warnings)
 
 
 @pytest.mark.untraced

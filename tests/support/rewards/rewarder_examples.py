@@ -36,17 +36,8 @@ def everything_right(output: str, answer: str) -> float:
     return 1.0
 
 
-def cannot_tell(output: str, answer: str) -> None:
-    """Abstain honestly."""
-
-
 def breaks(output: str, answer: str) -> float:
     raise ValueError("no idea")
-
-
-def a_little(output: str, answer: str) -> float:
-    """Give part of the credit for anything that is long."""
-    return 0.25 if len(output) > 40 else 0.0
 
 
 def raises(output: str, answer: str) -> float:

@@ -219,12 +219,6 @@ def test_epoch_sums_average_scored_rollouts_only():
     assert tally.solve_rate == 0.5
 
 
-def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
-    sums = EpochSums(EpochStart(1, 3, "train", 1, 0.7), (0.0, 10.0))
-    sums.add([group((record(0, outcome=Scored(10.0, ())), record(1, outcome=Scored(1.0, ()))))])
-    assert sums.solve_rate == 0.5
-
-
 def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
     tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     assert tally.end(()).lost_mostly == ""
