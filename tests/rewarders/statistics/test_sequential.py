@@ -85,14 +85,6 @@ def test_swapping_the_arms_mirrors_the_interval(data):
     assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low), abs=1e-9)
 
 
-@settings(max_examples=40)
-@given(differences, st.sampled_from([0.5, 2.0, 10.0]))
-def test_the_bound_only_sets_the_unit(data, bound):
-    interval = paired_confidence_sequence(data)
-    scaled = paired_confidence_sequence([value * bound for value in data], bound=bound)
-    assert (scaled.low, scaled.high) == pytest.approx((interval.low * bound, interval.high * bound), abs=1e-8)
-
-
 def test_impossible_input_is_refused():
     for call in (
         lambda: paired_confidence_sequence([]),
