@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rewards.judges import FakeJudge, by_order, by_output
+from tests.support.rewards.judges import FakeJudge, by_order
 from tests.support.rewards.scoring import group, numbers
 from tfgrpo.rewarders.composite import ByDataset, Composite, check_scorers, judge_loads
 from tfgrpo.rewarders.registry import build_scorer
@@ -104,15 +104,6 @@ async def test_a_part_that_hangs_makes_the_composite_late_and_is_named():
 async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
     (verdict,) = await scored(Composite((part("a", 1.0),), (scripted("gate", 1.5),)))
     assert verdict == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
-
-
-async def test_judges_functions_and_composites_work_together():
-    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
-    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
-    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
-    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
-    assert composite.asks_model
-    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model
 
 
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():

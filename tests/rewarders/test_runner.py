@@ -272,12 +272,6 @@ async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch
     assert [numbers(each) for (each,) in found] == [[1.0]] * 12
 
 
-async def test_scorers_wait_for_each_other_at_the_same_time():
-    meeting = threading.Barrier(3, timeout=30)
-    parts = [Weighted(Scorer(name, lambda _: meeting.wait() * 0.0, place="thread")) for name in "abc"]
-    assert (await totalled(group("x"), *parts)).totals == {"r0": 0.0}
-
-
 async def test_what_is_written_into_a_record_no_other_call_sees():
     def spoils(item):
         whole = item.record["metadata"] == {"deep": [1]}
