@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rewards.judges import FakeJudge, by_order
+from tests.support.rewards.judges import FakeJudge, by_order, by_output
 from tests.support.rewards.scoring import group, numbers
 from tfgrpo.rewarders.composite import ByDataset, Composite, check_scorers, judge_loads
 from tfgrpo.rewarders.registry import build_scorer
@@ -323,3 +323,12 @@ async def test_a_reward_of_a_mix_that_is_beyond_those_of_scorers_and_an_item_of_
     with ScoreRunner() as runner:
         ((verdict,),) = await runner.score(ByDataset("mix", route, ()), [group("A")])
     assert (verdict.rewarder_id, verdict.reason) == ("mix", "ValueError: no such dataset")
+
+
+async def test_judges_functions_and_composites_work_together():
+    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
+    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
+    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
+    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
+    assert composite.asks_model
+    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model
