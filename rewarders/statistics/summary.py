@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+_RESAMPLES: Final = 2_000
 _COUNTS_AT_ONCE: Final = 50_000
 """Counts of draws that a bootstrap keeps in memory."""
 _TIE: Final = 1e-7
@@ -61,28 +62,23 @@ def mean_and_error(values: Sequence[float], clusters: Sequence[Hashable] | None 
     return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(values), len(values))
 
 
-def bootstrap_interval(
-    groups: Sequence[Sequence[float]], *, seed: int, confidence: float = 0.95, resamples: int = 2000
-) -> Interval:
-    """Return the percentile bootstrap interval of the mean of the items' means (Efron & Tibshirani 1993, chapter 13).
+def bootstrap_interval(groups: Sequence[Sequence[float]], *, seed: int) -> Interval:
+    """Return the percentile bootstrap interval (95 %) of the mean of the items' means (Efron & Tibshirani 1993, chapter 13).
 
     Whole items are drawn with replacement, so that attempts at one item stay together. ``groups``: the scored rewards of
     each item. Raises ``ValueError`` for no item, and for one without a score.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
     means = np.asarray([_mean(group) for group in groups])
-    if not means.size or resamples < 1:
-        raise ValueError("a bootstrap needs at least one item and one resample")
+    if not means.size:
+        raise ValueError("a bootstrap needs at least one item")
     generator = np.random.default_rng(seed)
     chances = np.full(means.size, 1 / means.size)
     # In chunks: all counts of all resamples would take megabytes. The generator's numbers are the same.
     rows = max(1, _COUNTS_AT_ONCE // means.size)
-    chunks = (min(rows, resamples - done) for done in range(0, resamples, rows))
+    chunks = (min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows))
     resampled = np.concatenate([generator.multinomial(means.size, chances, size=size) @ means for size in chunks])
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled / means.size, [tail, 1 - tail])
-    return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
+    low, high = np.quantile(resampled / means.size, [0.025, 0.975])
+    return Interval(float(means.mean()), float(low), float(high), int(means.size), 0.95)
 
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
