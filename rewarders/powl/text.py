@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count, pairwise
 from reprlib import repr as brief_repr
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import (
     MAX_DEPTH,
@@ -39,7 +39,7 @@ from tfgrpo.rewarders.powl.model import (
     fold,
     sites,
 )
-from tfgrpo.rewarders.text.json_values import fenced_blocks
+from tfgrpo.rewarders.text.json_values import fenced_blocks, load_json
 from tfgrpo.stores.errors import PowlError
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")
@@ -444,7 +444,13 @@ def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) 
     value: Any = source
     if source is None or isinstance(source, str):
         text = checked_text(source)
-        value = _loaded(without_wrapping(text) if fenced else text)
+        text = without_wrapping(text) if fenced else text
+        try:
+            value = load_json(text)
+        except json.JSONDecodeError as error:
+            raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
+        except ValueError as error:
+            raise PowlError(f"this JSON cannot be read: {error}") from None
     return _child(value, "", ROOT_ID, count(1))
 
 
@@ -453,21 +459,6 @@ def model_in(answer: str, *, aliases: bool = False) -> Model:
     if without_wrapping(answer).lstrip().startswith("{"):
         return parse_json(answer, fenced=True)
     return parse_text(answer, aliases=aliases)
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
-    except RecursionError:
-        raise PowlError(f"the model has more than {MAX_DEPTH} levels") from None
-    except ValueError as error:
-        raise PowlError(f"this JSON cannot be read: {error}") from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise PowlError(f"{name} is no JSON")
 
 
 def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:

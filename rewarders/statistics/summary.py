@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+_RESAMPLES: Final = 2_000
 _COUNTS_AT_ONCE: Final = 50_000
 """Counts of draws that a bootstrap keeps in memory."""
 _TIE: Final = 1e-7
@@ -61,28 +62,23 @@ def mean_and_error(values: Sequence[float], clusters: Sequence[Hashable] | None 
     return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(values), len(values))
 
 
-def bootstrap_interval(
-    groups: Sequence[Sequence[float]], *, seed: int, confidence: float = 0.95, resamples: int = 2000
-) -> Interval:
-    """Return the percentile bootstrap interval of the mean of the items' means (Efron & Tibshirani 1993, chapter 13).
+def bootstrap_interval(groups: Sequence[Sequence[float]], *, seed: int) -> Interval:
+    """Return the percentile bootstrap interval (95 %) of the mean of the items' means (Efron & Tibshirani 1993, chapter 13).
 
     Whole items are drawn with replacement, so that attempts at one item stay together. ``groups``: the scored rewards of
     each item. Raises ``ValueError`` for no item, and for one without a score.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
     means = np.asarray([_mean(group) for group in groups])
-    if not means.size or resamples < 1:
-        raise ValueError("a bootstrap needs at least one item and one resample")
+    if not means.size:
+        raise ValueError("a bootstrap needs at least one item")
     generator = np.random.default_rng(seed)
     chances = np.full(means.size, 1 / means.size)
     # In chunks: all counts of all resamples would take megabytes. The generator's numbers are the same.
     rows = max(1, _COUNTS_AT_ONCE // means.size)
-    chunks = (min(rows, resamples - done) for done in range(0, resamples, rows))
+    chunks = (min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows))
     resampled = np.concatenate([generator.multinomial(means.size, chances, size=size) @ means for size in chunks])
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled / means.size, [tail, 1 - tail])
-    return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
+    low, high = np.quantile(resampled / means.size, [0.025, 0.975])
+    return Interval(float(means.mean()), float(low), float(high), int(means.size), 0.95)
 
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
@@ -154,12 +150,10 @@ _HALVINGS: Final = 45
 _EDGE: Final = 1e-12
 
 
-def paired_confidence_sequence(
-    differences: Sequence[float], confidence: float = 0.95, *, bound: float = 1.0
-) -> Interval:
+def paired_confidence_sequence(differences: Sequence[float], confidence: float = 0.95) -> Interval:
     """Return the interval of the mean difference, valid simultaneously at the end of every sweep.
 
-    ``differences`` lie in ``[-bound, bound]``, in any order. Raises ``ValueError`` for none, for one outside, and for a
+    ``differences`` lie in ``[-1, 1]``, in any order. Raises ``ValueError`` for none, for one outside, and for a
     ``confidence`` that is not between 0 and 1.
 
     The method is the hedged capital process with constant bets on a grid of Waudby-Smith & Ramdas (2024), "Estimating
@@ -176,27 +170,21 @@ def paired_confidence_sequence(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
-    unit = _unit_scale(differences, bound)
+    unit = _unit_scale(differences)
     values, counts = np.unique(unit, return_counts=True)
     centre = min(1 - _EDGE, max(_EDGE, float(unit.mean())))
     threshold = -math.log1p(-confidence)
     low = _end(values, counts, centre, 0.0, threshold)
     high = _end(values, counts, centre, 1.0, threshold)
     estimate = math.fsum(differences) / len(differences)
-    return Interval(
-        estimate,
-        min(estimate, (2 * low - 1) * bound),
-        max(estimate, (2 * high - 1) * bound),
-        len(differences),
-        confidence,
-    )
+    return Interval(estimate, min(estimate, 2 * low - 1), max(estimate, 2 * high - 1), len(differences), confidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Capital:
     """Evidence that the libraries of a task are better than no lessons: betting at constant stakes on that side.
 
-    Each gambler starts with 1 and multiplies it by ``1 + stake * d / bound`` with every paired difference d; the value is
+    Each gambler starts with 1 and multiplies it by ``1 + stake * d`` with every paired difference d; the value is
     the mean over the gamblers, an e-value: 1 is no evidence, 20 is evidence at 5 %. It is never started anew.
 
     Assumption: each library depends on the past only, and was not learned from the pairs it is measured with. Under "on
@@ -211,11 +199,11 @@ class Capital:
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS
     """Log capital of each gambler, in the order of the stakes."""
 
-    def after(self, differences: Sequence[float], *, bound: float = 1.0) -> Capital:
-        """Return the capital after these differences, in any order. They lie in ``[-bound, bound]``, else ``ValueError``."""
+    def after(self, differences: Sequence[float]) -> Capital:
+        """Return the capital after these differences, in any order. They lie in ``[-1, 1]``, else ``ValueError``."""
         if not len(differences):
             return self
-        unit = 2 * np.sort(_unit_scale(differences, bound)) - 1
+        unit = 2 * np.sort(_unit_scale(differences)) - 1
         growth = np.log1p(STAKES[:, None] * unit).sum(axis=1)
         return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
 
@@ -229,15 +217,13 @@ class Capital:
         return self.log_value >= -math.log1p(-confidence)
 
 
-def _unit_scale(differences: Sequence[float], bound: float) -> Floats:
-    if not (math.isfinite(bound) and bound > 0):
-        raise ValueError(f"bound is {bound}; accepted: a finite number above 0")
+def _unit_scale(differences: Sequence[float]) -> Floats:
     if not len(differences):
         raise ValueError("no pairs to compare")
     data = np.asarray(differences, dtype=np.float64)
-    if not bool(np.all(np.abs(data) <= bound)):
-        raise ValueError(f"every difference must lie between {-bound} and {bound}")
-    return (data / bound + 1) / 2
+    if not bool(np.all(np.abs(data) <= 1)):
+        raise ValueError("every difference must lie between -1 and 1")
+    return (data + 1) / 2
 
 
 def _log_returns(values: Floats, mean: float) -> Floats:

@@ -115,12 +115,9 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     if rest is None or not rest.strip():
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
-    return (
-        _in_an_object(tail)
-        or _marked(tail)
-        or _in_a_sentence(tail, denied)
-        or Stated(_last_line(tail), "last line", tail)
-    )
+    lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
+    last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
+    return _in_an_object(tail) or _marked(tail) or _in_a_sentence(tail, denied) or last
 
 
 def _in_an_object(text: str) -> Stated | None:
@@ -190,11 +187,6 @@ def _abbreviates(text: str, end: re.Match[str]) -> bool:
     """Return whether a full stop is that of an abbreviation within a sentence: ``St. Louis``, ``J. R. R. Tolkien``."""
     behind = text[end.end() :].partition("\n")[0].strip()
     return bool(behind) and _ABBREVIATION.search(text[: end.start() + 1][-_LONGEST_ABBREVIATION:]) is not None
-
-
-def _last_line(text: str) -> str:
-    lines = [each for each in text.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
-    return lines[-1].strip() if lines else text
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -511,18 +511,13 @@ def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
         divisor = Fraction(match["divisor"].replace(",", ""))
         return value / divisor if divisor else None
     if match["power"]:
-        return _power(value, int(match["power"]))
+        exponent = int(match["power"])
+        size = len(str(max(value.numerator, value.denominator))) * abs(exponent)
+        return None if size > _MAX_DIGITS or (value == 0 and exponent < 0) else value**exponent
     shift = int(match["exponent"] or match["ten"] or 0)
     if shift == 0:
         return value
     return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
-
-
-def _power(base: Fraction, exponent: int) -> Fraction | None:
-    size = len(str(max(base.numerator, base.denominator))) * abs(exponent)
-    if size > _MAX_DIGITS or (base == 0 and exponent < 0):
-        return None
-    return base**exponent
 
 
 def _ascii(text: str, decimal: DecimalMark) -> str:

@@ -106,15 +106,6 @@ async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
     assert verdict == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
 
 
-async def test_judges_functions_and_composites_work_together():
-    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
-    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
-    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
-    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
-    assert composite.asks_model
-    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model
-
-
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():
     pairs = Weighted(build_scorer("relative", {"judge": {}}))
     composite = Composite((pairs,), (scripted("gate", {"A": 1.0, "B": 0.0}),))
@@ -332,3 +323,12 @@ async def test_a_reward_of_a_mix_that_is_beyond_those_of_scorers_and_an_item_of_
     with ScoreRunner() as runner:
         ((verdict,),) = await runner.score(ByDataset("mix", route, ()), [group("A")])
     assert (verdict.rewarder_id, verdict.reason) == ("mix", "ValueError: no such dataset")
+
+
+async def test_judges_functions_and_composites_work_together():
+    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
+    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
+    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
+    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
+    assert composite.asks_model
+    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model

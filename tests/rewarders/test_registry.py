@@ -436,25 +436,12 @@ def test_a_file_that_needs_more_of_the_existing_system_is_answered_with_what_the
 
 
 def test_a_file_for_the_existing_system_works_where_that_is_installed(tmp_path):
-    package = tmp_path / "site" / "kolibrify"
+    package = tmp_path / "site" / "kolibrify" / "rl_dataserver"
+    write(package.parent / "__init__.py", "")
     write(package / "__init__.py", "")
-    write(package / "rl_dataserver" / "__init__.py", "")
-    write(
-        package / "rl_dataserver" / "graders.py",
-        """
-        from dataclasses import dataclass
-        class Grader: pass
-        class GraderInput: pass
-        @dataclass
-        class GradeResult:
-            sample_id: str
-            reward: float
-            completion_index: int | None = None
-        """,
-    )
-    imports = "from kolibrify.rl_dataserver.graders import Grader, GradeResult"
-    text = THEIRS.format(imports=imports, module="").replace("assert all", "all").replace("GraderInput", "Grader")
-    write(tmp_path / "theirs.py", text)
+    write(package / "graders.py", "class Grader:\n    worth = 0.5\n")
+    theirs = "from kolibrify.rl_dataserver.graders import Grader\nclass Mine(Grader):\n"
+    write(tmp_path / "theirs.py", theirs + "    def score_one(self, item):\n        return self.worth\n")
     sys.path.append(str(tmp_path / "site"))
     try:
         assert called(build_scorer("theirs.py:Mine", folder=tmp_path)) == [0.5]

@@ -19,7 +19,6 @@ from tests.support.rewards.rewarder_examples import freeze
 from tests.support.rewards.scoring import built, group, numbers, totalled, verdicts
 from tfgrpo.rewarders import workers
 from tfgrpo.rewarders.composite import check_scorers
-from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.rewarders.runner import INLINE_CHARS, MODEL_TIMEOUT_S, TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Scorer, Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
@@ -273,12 +272,6 @@ async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch
     assert [numbers(each) for (each,) in found] == [[1.0]] * 12
 
 
-async def test_scorers_wait_for_each_other_at_the_same_time():
-    meeting = threading.Barrier(3, timeout=30)
-    parts = [Weighted(Scorer(name, lambda _: meeting.wait() * 0.0, place="thread")) for name in "abc"]
-    assert (await totalled(group("x"), *parts)).totals == {"r0": 0.0}
-
-
 async def test_what_is_written_into_a_record_no_other_call_sees():
     def spoils(item):
         whole = item.record["metadata"] == {"deep": [1]}
@@ -306,22 +299,6 @@ async def test_a_second_scorer_is_asked_about_what_the_first_leaves_undecided():
     found = await totalled(group("a", "b", "c"), Weighted(first))
     assert found.totals == {"r0": 1.0, "r1": 0.5}
     assert [item.completion for item, _ in second.seen] == ["b"]
-
-
-def test_threads_and_event_loops_share_a_runner():
-    with handed_over() as name_of, ScoreRunner() as runner:
-        scorer = built(name_of(lambda output: 1.0 * float(output)))
-        found: list[Any] = []
-
-        def ask(number):
-            found.append(asyncio.run(runner.score(scorer, [group(str(number), "1")])))
-
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(numbers(pair) for (pair,) in found) == [[float(number), 1.0] for number in range(16)]
 
 
 async def test_a_closed_runner_takes_no_calls_and_ends_those_that_wait(release, monkeypatch):

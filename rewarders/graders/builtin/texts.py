@@ -9,7 +9,7 @@ import string
 import unicodedata
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from operator import mul
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
@@ -211,20 +211,6 @@ class Regex(Options, ItemScorer):
         return RewardScore("", float(sign == "="), f"matched {shown(captured)} {sign} reference {shown(reference)}")
 
 
-async def embeddings(texts: Iterable[str], model: str | None, context: RewardContext) -> dict[str, list[float]]:
-    """Return the vector of each text, of length 1, by one call to the run's models. Raises ``RewardError`` if that is lost."""
-    if context.judge is None:
-        raise RewardError("there is no model to ask here")
-    sent = {text: text[:_LONGEST_EMBEDDED] for text in texts}
-    question = JudgeQuestion(tuple(("user", text) for text in sent.values()), embeds=True, model=model)
-    try:
-        reply = await context.judge.ask(question, context.time_limit_s)
-    except ModelCallError as error:
-        raise RewardError(f"{type(error).__name__}: {error}") from error
-    lengths = [(vector, math.hypot(*vector) or 1.0) for vector in json.loads(reply.text)]
-    return dict(zip(sent, ([each / length for each in vector] for vector, length in lengths), strict=True))
-
-
 @dataclass(frozen=True, slots=True)
 class Similarity(TextScorer):
     """How alike the answer and the reference are, from 0 to 1. Raises ``PipelineError`` without the library, or the model.
@@ -271,7 +257,17 @@ class Similarity(TextScorer):
         items = context.inputs()
         wanted, stated = self.wanted(items[0]), [stated_answer(item.completion) for item in items]
         answers = [[part for part in each.candidates if part.strip()] if each else [] for each in stated]
-        vectors = await embeddings([*wanted, *chain.from_iterable(answers)], self.model, context)
+        if context.judge is None:
+            raise RewardError("there is no model to ask here")
+        sent = {text: text[:_LONGEST_EMBEDDED] for text in chain(wanted, *answers)}
+        question = JudgeQuestion(tuple(("user", text) for text in sent.values()), embeds=True, model=self.model)
+        try:
+            reply = await context.judge.ask(question, context.time_limit_s)
+        except ModelCallError as error:
+            raise RewardError(f"{type(error).__name__}: {error}") from error
+        lengths = [(vector, math.hypot(*vector) or 1.0) for vector in json.loads(reply.text)]
+        units = ([each / length for each in vector] for vector, length in lengths)
+        vectors = dict(zip(sent, units, strict=True))
         found: list[Verdict] = []
         for parts in answers:
             pairs = [(part, each) for part in parts for each in wanted]

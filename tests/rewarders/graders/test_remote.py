@@ -356,3 +356,23 @@ def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repea
     sources = [problem.source.removeprefix("rewarders: remote: options.") for problem in caught.value.problems]
     assert sources == named.split()
     assert not re.search("s3cret|4711", str(caught.value))
+
+
+async def test_when_nothing_can_be_sent_nobody_is_asked():
+    found, service = await asked(lambda samples: [], [item(0, "x", {"answer": float("inf")})])
+    assert numbers(found) == [None]
+    assert service.bodies == []
+
+
+async def test_one_name_for_all_results_is_believed():
+    found, _ = await asked(lambda samples: [{"sample_id": "d:0", "reward": reward} for reward in (0.5, 0.25, 1.0)])
+    assert numbers(found) == [None] * 3
+    assert [each.reason for each in found] == [
+        "returned two different results for it",
+        *["returned no result for it"] * 2,
+    ]
+
+
+async def test_an_answer_without_results_leaves_the_items_ungraded():
+    found, _ = await asked(lambda samples: web.json_response({}))
+    assert reasons(found) == {"returned no result for it"}

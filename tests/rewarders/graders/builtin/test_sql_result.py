@@ -9,8 +9,7 @@ import pytest
 from tfgrpo.rewarders.graders.builtin import sql_result
 from tfgrpo.rewarders.graders.builtin.sql_result import SqlResult
 from tfgrpo.rewarders.registry import build_scorer
-from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Attempt, GraderInput, RewardContext
+from tfgrpo.rewarders.scorer import GraderInput
 from tfgrpo.stores.errors import PipelineError, RewardError
 
 SCHEMA = "CREATE TABLE pets (name TEXT, kind TEXT, weight REAL);"
@@ -126,13 +125,3 @@ def test_records_that_no_query_can_be_compared_with_are_counted_beforehand(recor
     assert SqlResult().unusable(sound) is None
     with pytest.raises(RewardError):
         SqlResult().score_one(GraderInput.of("s:0", record, "SELECT 1"))
-
-
-async def test_in_a_run_it_scores_in_a_worker_process_and_an_item_without_reference_is_ungraded():
-    attempts = (Attempt("r0", 0, "SELECT 1", None), Attempt("r1", 1, "SELECT 2", None))
-    context = RewardContext("f#q", "q", "p", "SELECT 1", attempts, metadata={"schema": SCHEMA})
-    unanswered = RewardContext("f#q", "q", "p", "", attempts, metadata={"schema": SCHEMA})
-    with ScoreRunner() as runner:
-        verdicts, silent = await runner.score(build_scorer("sql_result"), [context, unanswered])
-    assert [each.score for each in verdicts] == [1.0, 0.0]
-    assert {each.reason for each in silent} == {"the item has no reference answer"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import importlib.util
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -15,7 +13,7 @@ from tests.support.rewards.scoring import built, group, numbers
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardContext, Weighted
+from tfgrpo.rewarders.scorer import Abstained, GraderInput
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
 
@@ -127,24 +125,6 @@ def test_scorers_without_an_extra_need_no_library(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", guarded)
     for name in ("choice", "em", "exact", "f1", "includes"):
         assert scored(name, "B", "(B)" if name == "choice" else "B")[0] == 1.0
-
-
-def test_in_a_run_they_score_groups_with_evidence_and_abstain():
-    outputs = tuple(Attempt(f"r{at}", at, text, tokens=1) for at, text in enumerate(("Paris", "Rome", "Paaris")))
-    context = RewardContext("f#1", "q", "Capital?", "Rome", outputs, alternatives=("Roma",))
-    names = ("choice", "em", "exact", "f1", "includes", "similarity")
-    scorers = [Weighted(build_scorer(name)) for name in names]
-
-    async def run(asked):
-        with ScoreRunner() as runner:
-            return (await runner.score_group(scorers, asked)).verdicts
-
-    verdicts = asyncio.run(run(context))
-    assert [verdict.rewarder_id for verdict in verdicts[1]] == list(names)
-    assert [verdict.score for verdict in verdicts[1][1:]] == [1.0] * 5
-    assert all(verdict.evidence for row in verdicts for verdict in row if not isinstance(verdict, Abstained))
-    bare = asyncio.run(run(replace(context, answer="", alternatives=())))
-    assert {verdict.reason for row in bare for verdict in row} == {"the item has no reference answer"}
 
 
 def embedder(vectors):
