@@ -79,7 +79,7 @@ class NumberReference(Reference):
         number = number_of(stated, self.decimal)
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
-        if same_text(stated.text, self.text):
+        if same_text(stated.text, self.text) or same_text(stated.whole, self.text):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.rewards.graders import verdict
@@ -71,6 +71,7 @@ def test_any_text_is_judged_the_same_twice_and_never_raises(output, answer, matc
 
 
 @given(st.text(alphabet="0123456789+-*/^.,%= \\{}$eE()x\u2212\u00bd\n", max_size=60))
+@example("0\n=1")
 def test_any_mixture_of_signs_and_digits_agrees_with_itself(text):
     verdict = judge(text, text, match="numeric")
     assert isinstance(verdict, Abstained) or verdict.score == 1.0
