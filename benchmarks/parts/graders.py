@@ -33,6 +33,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "completion_length_cap": {"max_completion_tokens": 200},
     "regex": {"pattern": r"\d+"},
 }
+OF_ATTEMPTS: Final = frozenset({"cost", "latency", "tokens", "tool_calls"})
+"""Scorers of how an attempt was made, of which a completion says nothing."""
 LETTER: Final = "choice"
 """The grader whose references are letters."""
 
@@ -79,7 +81,8 @@ def measure() -> list[Row]:
         GraderInput.of(f"bench:{number}", record, completion, completion_index=number)
     rows = [_row("graders: cutting into reasoning and answer", time.perf_counter() - began, len(raw), LIMIT_US)]
     items = inputs(COMPLETIONS)
-    quick = (name for name in GRADERS if getattr(build_scorer(name, OPTIONS.get(name)), "place", "") == "inline")
+    texts = (name for name in GRADERS if name not in OF_ATTEMPTS)
+    quick = (name for name in texts if getattr(build_scorer(name, OPTIONS.get(name)), "place", "") == "inline")
     letters = [replace(item, record={**item.record, "answer": "ABCD"[at % 4]}) for at, item in enumerate(items)]
     rows += [grading(name, letters if name == LETTER else items) for name in quick]
     if importlib.util.find_spec("math_verify") is not None:
