@@ -26,7 +26,7 @@ MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
 ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
 LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
-"""What each lesson's line in a prompt begins with."""
+"""What each lesson's line in a prompt starts with."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 _STRAY = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")

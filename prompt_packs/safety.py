@@ -389,7 +389,7 @@ def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[
 
 
 def _is_name(text: str, match: re.Match[str], others: Sequence[str]) -> bool:
-    """Return whether a word is capitalised where no sentence begins, in its text or another, and is nowhere in lower case."""
+    """Return whether a word is capitalised where no sentence starts, in its text or another, and is nowhere in lower case."""
     word = match.group()
     if not (any(map(str.isupper, word)) and any(map(str.islower, word))) or word.casefold() in _ORDINARY_NAMES:
         return False

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def caught(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
-    """Return the result of user code, or whatever it raised. Ctrl-C passes through."""
+    """Return the result of user code, or what it raised. Ctrl-C passes through."""
     try:
         return call(*args, **kwargs)
     except BaseException as error:  # user code may raise what is no ``Exception``
@@ -41,7 +41,7 @@ def unless_it_raises(default: L, call: Callable[..., T], *arguments: object) -> 
 
 
 def described(error: BaseException, *, whole: bool = False) -> str:
-    """Return class and text of an exception, whatever its ``__str__`` does; of a group, those of its first one too.
+    """Return class and text of an exception, no matter what its ``__str__`` does; of a group, those of its first one too.
 
     The text is folded into one line of at most 300 characters, and a ``RewardError`` goes without its class; ``whole``
     leaves both as they are, up to 10,000 characters.

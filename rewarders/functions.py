@@ -40,7 +40,7 @@ NAMES: Final[Mapping[Role, str]] = MappingProxyType(
 )
 """Names of parameters by what they are bound to; case and underscores do not matter."""
 EITHER: Final = ("answer", "solution")
-"""The reference beside the output, the output beside another reference."""
+"""The reference next to the output, the output next to another reference."""
 _ROLES: Final[Mapping[str, Role]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
 """Names under which DSPy passes objects with attributes."""
@@ -82,7 +82,7 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a column, or what the name stands for."""
+        """Return a column, or what the name means."""
         columns = vars(self)
         if name in columns or name.startswith("_"):
             return columns.get(name, default)

@@ -74,7 +74,7 @@ class Comparing(ItemScorer):
     def reference(
         self, text: str, options: Mapping[str, str] = ..., equal: Callable[[str, str], bool] | None = None, /
     ) -> Reference:
-        """Return a reference as it is read, beside the options of a multiple-choice question.
+        """Return a reference as it is read, next to the options of a multiple-choice question.
 
         ``equal`` compares formulas. Raise ``RewardError`` for one that cannot be compared.
         """
@@ -100,7 +100,7 @@ class Comparing(ItemScorer):
     def compared(
         self, item: GraderInput, output: str, how: str, equal: Callable[[str, str], bool] | None = None
     ) -> Verdict:
-        """Return the verdict on an output; ``how`` is shown. The same text is right, whatever the reference is."""
+        """Return the verdict on an output; ``how`` is shown. The same text is right, no matter what the reference is."""
         try:
             wanted = self.wanted(item, equal)
         except RewardError as error:

@@ -37,7 +37,7 @@ _RUNNING: Final = threading.RLock()
 
 
 def load_object(name: str, where: str, *, folder: Path | None = None, entry: str = "") -> object:
-    """Return the object that a name stands for; dots in ``attr`` reach into it.
+    """Return the object that a name means; dots in ``attr`` reach into it.
 
     Loading runs the module or file; a file is relative to ``folder``, the working directory by default, and may import its
     siblings. It is run once until it is changed, and once more for each ``entry``. Raises ``PipelineError`` for what cannot
@@ -82,7 +82,7 @@ def _of_file(name: str, where: str, folder: Path, entry: str) -> object:
 
 
 def load_callable(name: str) -> Callable[..., Any]:
-    """Return the callable that a name stands for. Raise ``ValueError`` with the reason why there is none."""
+    """Return the callable that a name means. Raise ``ValueError`` with the reason why there is none."""
     if not is_name(name):
         raise ValueError("not of the form module:attr or path/to/file.py:attr")
     try:

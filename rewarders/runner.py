@@ -1,4 +1,4 @@
-"""Run scorers: each in its place, within its limit, whatever its code does; and total the scores of a group.
+"""Run scorers: each in its place, within its limit, no matter what its code does; and total the scores of a group.
 
 One runner serves a learning run, a selection, the data server and offline grading. It may be used from several threads and
 event loops at once.

@@ -238,7 +238,7 @@ class ItemScorer(ABC):
         """Return what of a record outputs are compared with. Raise ``RewardError`` where there is nothing of use."""
 
     def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be scored beside a record; None if one can."""
+        """Return why no output can be scored with a record; None if one can."""
         try:
             self.wanted(GraderInput.of("", record, ""))
         except RewardError as error:
@@ -306,7 +306,7 @@ class Scorer:
     second: Scorer | None = None
     """Asked about attempts that this one leaves undecided."""
     unusable: Callable[[Mapping[str, Any]], str | None] | None = None
-    """Returns why no output can be scored beside a record; None for a scorer that can use any record."""
+    """Returns why no output can be scored with a record; None for a scorer that can use any record."""
     overlooked: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """Returns what a record asks for and the scorer does not look at; None for a scorer that overlooks nothing."""
     judge_loads: Callable[[int], Sequence[JudgeLoad]] | None = None

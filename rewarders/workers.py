@@ -280,7 +280,7 @@ class WorkerPool:
             worker.release()
 
     async def score(self, work: Work, limit_s: float) -> Verdicts:
-        """Return the verdict on each attempt; no further call begins for a caller that leaves."""
+        """Return the verdict on each attempt; no further call starts for a caller that leaves."""
         parts: list[Work] = [work]
         if self.isolated and self.scorer.scope == "item" and not isinstance(work, RewardContext):
             parts = [work[at : at + _TOGETHER] for at in range(0, len(work), _TOGETHER)]

@@ -60,7 +60,7 @@ class GroupKey:
 
     @property
     def draw_id(self) -> str:
-        """Name of this draw of the item, for journal keys and seeds: each draw has replies of its own."""
+        """Name of this draw of the item, for journal keys and seeds: each draw has its own replies."""
         return self.item if self.draw == 0 else f"{self.item}~{self.draw}"
 
 

@@ -1,4 +1,4 @@
-"""Read the YAML files that are packaged beside modules."""
+"""Read the YAML files that are packaged next to modules."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def packaged_yaml(module: str, name: str) -> Any:
-    """Return the content of the file ``name`` beside a module, which passes its ``__file__``."""
+    """Return the content of the file ``name`` next to a module, which passes its ``__file__``."""
     return yaml.load(Path(module).with_name(name).read_text("utf-8"), Loader=_LOADER)  # noqa: S506 - a safe one

@@ -91,7 +91,7 @@ def quoted_names(names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:
-    """Return the accepted names as a phrase that begins with the one that ``name`` stands for, if there is one.
+    """Return the accepted names as a phrase that starts with the one that ``name`` means, if there is one.
 
     Of many names the phrase names the command that lists them, ``listed_by``, or else the first ones.
     """
@@ -104,9 +104,9 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str
 
 
 def suggested(name: str, known: Iterable[str], accepted: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
-    """Return ``accepted`` after what ``name`` stands for, if there is one.
+    """Return ``accepted`` after what ``name`` means, if there is one.
 
-    That is the known name with the same letters and digits, else the phrase that ``aliases`` has for it (if that begins
+    That is the known name with the same letters and digits, else the phrase that ``aliases`` has for it (if that starts
     with a known name), else the closest of both, else the only one of which it is a word.
     """
     names = list(known)

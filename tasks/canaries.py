@@ -1,4 +1,4 @@
-"""Canaries of the sweep: what replies do with the lessons and without, whatever their rewards are.
+"""Canaries of the sweep: what replies do with the lessons and without, no matter what their rewards are.
 
 A lesson that makes an agent give its instructions away, or carry text of the task elsewhere, may well raise the reward. A
 share of replies that moves beyond chance keeps the library out. It costs no call.

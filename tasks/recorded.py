@@ -123,7 +123,7 @@ def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
     """Return what the attempt ``name`` did; ``tools`` are the names it could call.
 
     Of an agent of the user's own, what was seen of it; of one that was killed, its answered model calls. Damaged lines are
-    left out. Raise ``CorruptFile`` for an entry of another shape.
+    omitted. Raise ``CorruptFile`` for an entry of another shape.
     """
     calls = calls_of((line for line in lines if json_of(line) is not None), name)
     for role in ("agent", UNFINISHED):

@@ -185,7 +185,7 @@ class Contrast:
     group_id: str
     item_id: str
     number: int
-    """Among those of the group, from 0: each is evidence by itself."""
+    """Among those of the group, from 0: each is evidence on its own."""
     evidence: tuple[str, ...]
     """Rollout ids of the attempts, better ones first."""
     best_reward: float

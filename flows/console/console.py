@@ -26,7 +26,7 @@ _MAX_ROWS = 10_000
 """Rows of a table that are kept in memory."""
 _UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
-"""What stands before each line of a quoted text, and its least and greatest width."""
+"""What precedes each line of a quoted text, and its least and greatest width."""
 _MAX_WIDTH = 40
 """Width up to which columns of a plain table are padded."""
 
@@ -119,7 +119,7 @@ class Console:
         self._stdout.out(visible(text), highlight=False)
 
     def line(self, text: str) -> None:
-        """Print one line of the result, after an empty one if it begins with a line end; others in it become spaces."""
+        """Print one line of the result, after an empty one if it starts with a line end; others in it become spaces."""
         self.text("\n" * text.startswith("\n") + " ".join(text.strip("\n").splitlines()))
 
     def quote(self, text: str) -> None:

@@ -194,7 +194,7 @@ class EpochSums:
 
 @dataclass(frozen=True, slots=True)
 class AttemptExcerpt:
-    """One attempt beside the reference answer of its item, shortened."""
+    """One attempt next to the reference answer of its item, shortened."""
 
     rollout_id: str
     item_id: str

@@ -132,7 +132,7 @@ class Command(click.Command):
     """A command; the function ``where`` gets its values as keywords, and ``console``.
 
     With ``settings``, a request, it has the options of the request's settings, or of ``only`` some. A function that takes
-    ``checks`` goes on with the problems of the options, to report them with those that it finds.
+    ``checks`` continues with the problems of the options, to report them with those that it finds.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call the function. Raise ``ConfigError`` with every refused value, unless it goes on with the checks itself."""
+        """Call the function. Raise ``ConfigError`` with every refused value, unless it continues the checks itself."""
         values = named("flows.commands.options:grouped")(ctx.params, self.setting_options)
         checks: ProblemCollector = ctx.meta[_CHECKS]
         if "checks" in inspect.signature(self.function).parameters:

@@ -66,7 +66,7 @@ Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
 
 
 class Unknown:
-    """Stands for the value of a parameter that the flow does not have."""
+    """Marks the value of a parameter that the flow does not have."""
 
     def __init__(self, value: object = None) -> None:
         """Keep nothing of it: it may be a misplaced secret."""

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 _GRACE_S = 2.0
-"""Seconds after the second signal for the process to end by itself."""
+"""Seconds after the second signal for the process to end on its own."""
 
 
 def kill_after_second_signal(*, hangup_ends: bool) -> None:

@@ -40,7 +40,7 @@ class ViewLimits(NamedTuple):
     """Of each text, from its beginning and its end."""
 
     def cut(self, text: str) -> str:
-        """Return a text within the limit, with a mark for what is left out."""
+        """Return a text within the limit, with a mark for what is omitted."""
         text = text.replace("\r\n", "\n")
         return text if self.chars is None else shorten_middle(text, self.chars)
 

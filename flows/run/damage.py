@@ -48,7 +48,7 @@ class Journalled(NamedTuple):
     attempts: int
     """Attempts with an answer."""
     warnings: Sequence[str] = ()
-    """What a run that goes on with it says of it."""
+    """What a run that continues it says of it."""
 
 
 def read_journal(path: Path) -> Journalled:
@@ -74,7 +74,7 @@ def read_journal(path: Path) -> Journalled:
 def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
     """Raise ``SettingsError`` for a run whose files do not allow what is asked; return what its journal accounts for.
 
-    A replay answers from the journal alone. A run whose answers are paid for goes on only with all of them, and under a cap
+    A replay answers from the journal alone. A run whose answers are paid for continues only with all of them, and under a cap
     only if it knows what its calls cost.
     """
     request, run, run_id = prepared.request, context.paths, context.run_id

@@ -1,6 +1,6 @@
 """Know the runs of a task by their manifests: list them, newest first, resolve ``latest``, and find those that were killed.
 
-A run that could not begin is recorded here, too, so that every night that was asked for is listed.
+A run that could not start is recorded here, too, so that every night that was asked for is listed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunEntry:
     message: str | None
     """The decision in words, or the reason of an early end."""
     ledger: Totals | None
-    """What was spent, as of now while the run has not ended. None for a run that did not begin, and for a damaged ledger."""
+    """What was spent, as of now while the run has not ended. None for a run that did not start, and for a damaged ledger."""
     lessons: int | None
     """Lessons on trial at the end. None for a run that ended no epoch."""
     simulated: bool | None
@@ -139,7 +139,7 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
     """Return the task of these names, else of those in the environment, else the one used last. It need not exist.
 
     Used last is that of the newest run, or change of a library by a person; before any it is that of the defaults.
-    Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen beside a bad one.
+    Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen next to a bad one.
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and os.fspath(out).strip()):
         raise SettingsError.one("--out", repr(out), "a directory for tasks")
@@ -190,9 +190,9 @@ def new_run_id(clock: Clock) -> str:
 
 
 def record_unbegun(run: RunPaths, status: RunStatus, message: str, *, clock: Clock, **fields: Any) -> None:
-    """Make the manifest of a run that could not begin, so that it is listed; a run of this name that began stays as it is.
+    """Make the manifest of a run that could not start, so that it is listed; a run of this name that began stays as it is.
 
-    What the disk refuses is left out: the caller reports the end of the run all the same.
+    What the disk refuses is omitted: the caller reports the end of the run all the same.
     """
     manifest = ManifestFile(run.manifest)
     with suppress(StoreError, OSError):

@@ -133,7 +133,7 @@ def report_unbegun(
 
 
 def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> None:
-    """Record a run that did not begin, where its task is known."""
+    """Record a run that did not start, where its task is known."""
     if request.earlier is None:
         with suppress(ValueError):
             run = task_of_request(request, env).run(request.run_id or new_run_id(clock))

@@ -1,6 +1,6 @@
 """Open a run: names, directories, the library it starts from and the manifest, in that order.
 
-A replay reads from the task of its run and writes to a task of its own. What must be unchanged in a resumed or replayed
+A replay reads from the task of its run and writes to its own task. What must be unchanged in a resumed or replayed
 run (pack, items) is compared with its manifest before any writing.
 """
 
@@ -112,7 +112,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
 
 
 def _began_with(prepared: Prepared) -> dict[str, Any]:
-    """Return what a resumed or replayed run needs of earlier nights to begin as it did; it reads no later lines."""
+    """Return what a resumed or replayed run needs of earlier nights to start as it did; it reads no later lines."""
     if prepared.earlier is not None:
         earlier: dict[str, Any] = prepared.earlier["began_with"]
         return earlier
@@ -166,7 +166,7 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
 
 
 def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> LearningState:
-    """Return what a run begins with: all that the task's nights have measured and said, up to its beginning."""
+    """Return what a run starts with: all that the task's nights have measured and said, up to its beginning."""
     night = plan.settings.tfgrpo.night or 0
     memory = memory_of(
         store_of(plan),

@@ -75,7 +75,7 @@ class Prepared:
     happened: tuple[str, ...] = ()
     """Warnings about what happened before it, which stay when it is resumed."""
     waits: bool = False
-    """Whether an endpoint is unavailable, so that the run begins with waiting for it."""
+    """Whether an endpoint is unavailable, so that the run starts with waiting for it."""
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True, starts: bool = False) -> Prepared:

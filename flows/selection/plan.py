@@ -137,7 +137,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
 
 
 def _new_id(spec: SelectionSpec, settings: Settings, clock: Clock) -> str:
-    """Return an id that ends with the digest of all that the answers depend on: by it a killed selection goes on."""
+    """Return an id that ends with the digest of all that the answers depend on: by it a killed selection continues."""
     began_with = [spec.system.digest, item_texts(spec.item), lasting_settings(settings)]
     digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
     return f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}"

@@ -5,7 +5,7 @@
 
     answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
 
-A selection of a task has a directory with journal and ledger until it is over: the same request again goes on with it, and
+A selection of a task has a directory with journal and ledger until it is over: the same request again continues it, and
 asks no answered call again. Its history and memory are written at its end. Without a task no file is written.
 """
 

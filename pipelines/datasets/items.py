@@ -137,7 +137,7 @@ def _as_text(value: object) -> str:
 def _as_part(value: object) -> str:
     """Return a value as a part of a template: options as lines with letters, ``A) …``.
 
-    Options are a list of 1 to 26 texts or numbers, which may begin with their letters, or an object with a key for each letter.
+    Options are a list of 1 to 26 texts or numbers, which may start with their letters, or an object with a key for each letter.
     """
     if isinstance(value, Mapping) and value and all(re.fullmatch("[A-Za-z]", key) for key in value):
         return "\n".join(f"{letter.upper()}) {_as_text(each)}" for letter, each in value.items() if each is not None)

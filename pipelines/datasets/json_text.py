@@ -41,7 +41,7 @@ def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Row | P
 
 
 def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
-    """Yield the rows of a text that begins with an object."""
+    """Yield the rows of a text that starts with an object."""
     try:
         value, end = _scanned(text, at)
     except ValueError:  # which the rows explain

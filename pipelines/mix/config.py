@@ -56,7 +56,7 @@ class Reading:
 
     def __init__(self, file: Path, content: Mapping[str, Any], *, try_graders: bool) -> None:
         self.problems: list[Problem] = []
-        """Problems with a place of their own, such as a line of a dataset."""
+        """Problems with their own place, such as a line of a dataset."""
         self.last_step: int | None = None
         """Boundary of the stage before."""
         self.dataset_ids = _names(content.get("datasets"))

@@ -240,7 +240,7 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
     """Correct the forecast by the task's last decided run, if it had the same model and its files are readable.
 
-    Raise ``SettingsError`` for credit that cannot be read: no night could begin with it.
+    Raise ``SettingsError`` for credit that cannot be read: no night could start with it.
     """
     try:
         lines = read_credit(task.credit)

@@ -41,7 +41,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "system_prompt": ("system_prompt", "system"),
     "domain": ("domain",),
 }  # fmt: skip
-"""Names of columns by the field that they probably are, likeliest first; a ``*`` stands for what only one column has."""
+"""Names of columns by the field that they probably are, likeliest first; a ``*`` means what only one column has."""
 _WEAK: Final = frozenset(_NAMES["answer"][_NAMES["answer"].index("chosen") :])
 """Names that are an answer only where there is no other: the category of a question is none."""
 _CONTEXT: Final = (
@@ -328,7 +328,7 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
 def proposed_rewards(items: Iterable[Item]) -> Rewards:
     """Return the rewarders for items: by their tests or references, and a judge where there is nothing to compare with.
 
-    Long texts are judged beside their reference, since nobody repeats them word for word; so is SQL without a database.
+    Long texts are judged against their reference, since nobody repeats them word for word; so is SQL without a database.
     """
     known = [*islice(items, _LOOKED_AT)]
     if by_record := _by_record(known):

@@ -77,10 +77,10 @@ class ActorSettings(Section):
     """``chat``, ``tools``, ``command``, ``http``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
     tools: ListOf[Text] = ()
     """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call, or
-    ``python``, which runs the model's own code in a process of its own."""
+    ``python``, which runs the model's own code in a separate process."""
     python_container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Command that runs the tool ``python`` on its standard input in a container, such as ``docker run --rm -i --init
-    --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: a process of its own, with a warning."""
+    --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: its own process, with a warning."""
     mcp: Text | None = None
     """File with MCP servers whose tools the ``tools`` actor may call, too, in the ``mcpServers`` form that editors have."""
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None

@@ -14,7 +14,7 @@ SECRET_NAME = re.compile(
 )
 """Names of options and query parameters whose values are secret."""
 ENV_VALUE = "env:"
-"""Begins the value of a header that is the name of an environment variable."""
+"""Starts the value of a header that is the name of an environment variable."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIALS = ("authorization", "cookie")
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\\?#]+))(?::[0-9]*)?")

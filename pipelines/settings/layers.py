@@ -93,7 +93,7 @@ def resolve_settings(
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
     """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret.
 
-    What a role has not of its own is left out.
+    What a role does not set is omitted.
     """
     rows = []
     for field in fields_by_key().values():

@@ -69,7 +69,7 @@ class LearningSettings(Section):
     share of an epoch's reflections and curations without a usable answer, once there are three of those."""
     allow_zero: bool = option(False, flag="--allow-zero")
     """Go on when no attempt of the first batch has a reward above the lowest. Off: the run stops there, and shows three of
-    them beside their references."""
+    them with their references."""
 
     def lessons_of(self, contrasts: int) -> int:
         """Return how many lessons each of so many contrasts of a group may propose."""

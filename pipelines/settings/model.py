@@ -125,14 +125,14 @@ class ModelSettings(EndpointSettings):
     judge: Annotated[EndpointSettings, PlainSerializer(_own)] = EndpointSettings()
 
     def own(self, role: ModelRole) -> dict[str, Any]:
-        """Return what a role has of its own."""
+        """Return what a role itself sets."""
         section: EndpointSettings = getattr(self, role)
         return {name: getattr(section, name) for name in sorted(section.model_fields_set)}
 
     def of(self, role: ModelRole) -> ModelSettings:
         """Return the settings of a role: its own, and those of this section for the rest.
 
-        Learning calls may be longer. A judge without a name of its own is the model of reflection where both
+        Learning calls may be longer. A judge without its own name is the model of reflection where both
         ask the same endpoint.
         """
         own = self.own(role)

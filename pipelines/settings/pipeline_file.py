@@ -26,7 +26,7 @@ _FLOAT = rf"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:{_EXPONENT})?|[0-9]+{_EXPONENT
 def read_yaml(path: Path, loader: type[yaml.SafeLoader], *, label: str, line: str, accepted: str) -> tuple[bytes, Any]:
     """Return the bytes of a UTF-8 file and its content. Raise ``PipelineError`` for an unreadable file or bad YAML.
 
-    ``label`` names the file in messages; ``line`` stands between it and a line number.
+    ``label`` names the file in messages; ``line`` is between it and a line number.
     """
     try:
         raw = path.read_bytes()

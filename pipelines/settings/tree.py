@@ -157,7 +157,7 @@ class RewarderSettings(Section):
     """Lowest and highest score; a point of gain is a hundredth of their distance. None: what the rewarder declares, else 0
     to 1."""
     isolate: bool = True
-    """Run code of your own in a process of its own, which is ended past its limit. False: in a thread."""
+    """Run code of your own in a separate process, which is ended past its limit. False: in a thread."""
     options: Annotated[dict[str, JsonValue], AfterValidator(refuse_secrets)] = Field(default_factory=dict)
     """Options of the rewarder, which refuses unknown ones. Values may be nested."""
 

@@ -199,7 +199,7 @@ class JudgeRewarder:
         )
 
     def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be judged beside a record; None if it can."""
+        """Return why no output can be judged with a record; None if it can."""
         shown = self._shown(str(record.get("answer") or ""), mapping_of(record.get("metadata")))
         return shown if isinstance(shown, str) else None
 

@@ -247,7 +247,7 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
-    """Return the object that begins here, and its end: of JSON, also with trailing commas, or of a Python literal."""
+    """Return the object that starts here, and its end: of JSON, also with trailing commas, or of a Python literal."""
     with suppress(json.JSONDecodeError):
         return _DECODER.raw_decode(text, begin)
     pieces: list[str] = []

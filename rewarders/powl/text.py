@@ -462,7 +462,7 @@ def model_in(answer: str, *, aliases: bool = False) -> Model:
 
 
 def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
-    """Return a node; pointers of errors begin with its place. A level of the model is two frames."""
+    """Return a node; pointers of errors start with its place. A level of the model is two frames."""
     try:
         return _model(value, path, numbers)
     except PowlError as error:

@@ -322,7 +322,7 @@ def gains_in_force(
     Both statistics of ``comes_into_force`` are then sums of normal noise and a multiple of the gain, so each of 4,000 tasks
     has a smallest gain with which it has entered by a night, and the answer is a quantile of these. A sweep of weight w
     informs the total by w. Rows of random halves inform it only through the single lessons, since each is one half minus
-    the other: by w over their number. Left out: lost attempts, gains that differ by item, the choice of the lessons by the
+    the other: by w over their number. Omitted: lost attempts, gains that differ by item, the choice of the lessons by the
     same rows, and that few divisions leave the lessons entangled. Within a tenth of simulations with the posterior itself
     (``tests``): what decides is the condition on held-out items, which these do not touch.
 

@@ -25,7 +25,7 @@ _REASONING: Final = re.compile(
     re.IGNORECASE,
 )
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
-"""Where the answer begins in the channels of gpt-oss, which come before it."""
+"""Where the answer starts in the channels of gpt-oss, which come before it."""
 _WORDS: Final = (
     "answer|ans|antwort|réponse|reponse|respuesta|risposta|resposta|antwoord|svar|odpowiedź|odpověď|ответ|відповідь|cevap"
     "|答案|答え|回答|정답|답"
@@ -82,7 +82,7 @@ class Stated:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """What may be the answer, likeliest first: a part with a mark alone, any other beside the whole text."""
+        """What may be the answer, likeliest first: a part with a mark alone, any other next to the whole text."""
         return (self.text,) if self.source not in ("sentence", "last line") else (self.text, self.whole)
 
 

@@ -211,7 +211,7 @@ class Number:
     scale: int = 1
     """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
     unit: str = ""
-    """The unit beside it if it is one of ``UNITS``; empty for any other and for none."""
+    """The unit next to it if it is one of ``UNITS``; empty for any other and for none."""
 
     @property
     def abbreviated(self) -> bool:
@@ -328,7 +328,7 @@ def _last_line_number(line: str) -> Number | None:
 
 
 def _values(text: str) -> list[Number | None]:
-    """Return the numbers of a text in order; None for one that is a part of a formula. Times, dates and ranges are left out."""
+    """Return the numbers of a text in order; None for one that is a part of a formula. Times, dates and ranges are omitted."""
     found: list[Number | None] = []
     for match in _NUMBER.finditer(text):
         if _PART_BEFORE.search(text[max(0, match.start() - 2) : match.start()]) or re.match(
@@ -426,7 +426,7 @@ def _spelled_value(words: list[str]) -> Fraction | None:
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
     """Return whether a number equals the reference ``right``, or is at most ``tolerance`` apart.
 
-    Two different units are two different things. A percent sign on one side only is a hundredth, and beside a reference
+    Two different units are two different things. A percent sign on one side only is a hundredth, and next to a reference
     above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with ``50``, but ``0.5 %`` not with ``0.5``.
     """
     units = {"%" if each.percent else each.unit for each in (left, right)} - {""}
@@ -451,7 +451,7 @@ def format_value(value: Fraction) -> str:
 
 
 def _single_number(text: str) -> Number | None:
-    """Return the number of a text without other digits, unless what is beside it makes it a part of something else."""
+    """Return the number of a text without other digits, unless what is next to it makes it a part of something else."""
     match = _NUMBER.search(text)
     if match is None:
         return None

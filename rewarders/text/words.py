@@ -177,7 +177,7 @@ class TextReference(Reference):
         return any(plain(form) == wanted or _DETERMINER.sub("", plain(form), count=1) == wanted for form in forms)
 
     def is_in(self, part: str) -> bool:
-        """Return whether a part is a sentence with the text, neither denied nor beside another. Raises as ``compare`` does."""
+        """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
         wanted, said = plain(self.text), plain(part)
         if not re.search(r"\w", wanted):
             return False
@@ -241,7 +241,7 @@ _NEGATED_BEHIND: Final = re.compile(
 
 
 def _has_alternative(said: str, place: re.Match[str]) -> bool:
-    """Return whether another answer is offered beside this one: ``Paris or London``, ``Paris/London``."""
+    """Return whether another answer is offered next to this one: ``Paris or London``, ``Paris/London``."""
     before, behind = said[max(0, place.start() - 20) : place.start()], said[place.end() : place.end() + 20]
     return bool(
         re.match(r"\W{0,2}\s*(?:or|/|vs\.?|and/or)\b\s*\S|\s*/", behind)
@@ -272,7 +272,7 @@ _NAME_BEFORE: Final = re.compile(
 
 
 def _refuse_longer_term(term: str, part: str) -> None:
-    """Raise ``RewardError`` where a few words without a verb are the term and others beside it: ``cell wall`` for ``cell``."""
+    """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
     head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
     rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalpha()]
     if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():

@@ -330,7 +330,7 @@ def _faults_of(error: ValidationError) -> Iterator[Fault]:
 
 
 def _inconsistencies(group: RolloutGroup) -> Iterator[Fault]:
-    """Yield the values that do not fit together, whatever their types are."""
+    """Yield the values that do not fit together, no matter what their types are."""
     size = len(group.rollouts)
     if is_number(group.target_size, allow_nan=False) and group.target_size < size:
         yield None, "target_size", f"at least its {size} rollouts", group.target_size

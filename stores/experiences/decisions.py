@@ -72,7 +72,7 @@ class Decision(Strict):
     attempts: int = Field(default=0, ge=0)
     """Scored attempts behind ``total``."""
     notes: tuple[str, ...] = ()
-    """What else the night found, such as evidence that was left out."""
+    """What else the night found, such as evidence that was omitted."""
     reasons: dict[str, str] = Field(default_factory=dict)
     """Of ``retire`` and ``approve``: why each lesson is kept out or let in, by id."""
     who: str = ""

@@ -3,7 +3,7 @@
     {"rollout_id":"r1/0","reward":1.0,"sum":"0123456789abcdef+2"}
 
 ``sum`` ends every line: BLAKE2b over the bytes before it, then how many lines of the same group follow, which the checksum
-covers too. One write appends a group, so whatever a killed writer leaves at the end is recognised as incomplete: it never
+covers too. One write appends a group, so what a killed writer leaves at the end is recognised as incomplete: it never
 counts, and the next writer moves it to ``<name>.torn``. A line whose checksum is wrong, zeros among them, is damage: readers
 refuse it by file and number; who appends to a file whose lines can be made anew moves it to ``<name>.torn`` and counts it.
 

@@ -112,7 +112,7 @@ class Ledger:
         self._store.journalled = journalled
 
     def start_at_least(self, known: Totals) -> None:
-        """Begin with no less than what the journal of a resumed run accounts for."""
+        """Start with no less than what the journal of a resumed run accounts for."""
         self.totals()  # counts what killed processes had in flight, which is no part of the journal
         self._store.update(lambda totals: totals.at_least(known), Amount())
 

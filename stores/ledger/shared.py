@@ -24,7 +24,7 @@ from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
 SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 1 << 18
-"""Bytes after which the file begins anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
+"""Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
 
 
 @dataclass(frozen=True, slots=True)

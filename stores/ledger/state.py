@@ -230,7 +230,7 @@ class Usage:
 
 
 UNKNOWN_USAGE: Final = Usage(None, None, None, None)
-"""Usage of an agent that calls models by itself."""
+"""Usage of an agent that calls models directly."""
 
 
 def add_costs(costs: Iterable[float | None]) -> float | None:

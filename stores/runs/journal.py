@@ -24,7 +24,7 @@ GATEWAY = "gateway"
 IDEMPOTENCY_KEY = "idempotency-key"
 """Header by which an endpoint may know a call that it has answered."""
 UNFINISHED = "unfinished"
-"""Role of the entry with what a failed attempt of an agent of the user's own did, beside its ``agent`` entry."""
+"""Role of the entry with what a failed attempt of an agent of the user's own did, next to its ``agent`` entry."""
 EntryKind: TypeAlias = Literal["reply", "failure"]
 
 

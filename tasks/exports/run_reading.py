@@ -82,7 +82,7 @@ def groups_of_run(
 ) -> Iterator[RolloutGroup]:
     """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent.
 
-    A side of a split group is a group, because its attempts have a prompt of their own. With ``bare`` prompts, which are
+    A side of a split group is a group, because its attempts have their own prompt. With ``bare`` prompts, which are
     equal, sides of a single attempt stay together. ``omitted`` counts the groups without a record.
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.

@@ -44,7 +44,7 @@ from tfgrpo.tasks.models.wire import usage_of
 
 
 class GatewayRefusal(Exception):
-    """A request that the gateway answers with an error of its own."""
+    """A request that the gateway answers with its own error."""
 
     def __init__(self, status: int, kind: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)

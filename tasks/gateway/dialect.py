@@ -135,7 +135,7 @@ def rows(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def texts_within(value: object) -> Iterator[tuple[str, str, object]]:
-    """Yield every text in a value, in no order, with the name of its field and the ``media_type`` beside it."""
+    """Yield every text in a value, in no order, with the name of its field and the ``media_type`` next to it."""
     left: list[tuple[str, object, object]] = [("", value, None)]
     while left:  # no recursion: what clients send may be nested as deeply as the parser allows
         name, each, media = left.pop()

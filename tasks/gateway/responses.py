@@ -38,7 +38,7 @@ class ResponsesDialect(Dialect):
     last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"response\.(?:completed|incomplete|failed|cancelled)"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool | None:
-        """Append to ``instructions``, or to the system messages that begin the input of an agent without any."""
+        """Append to ``instructions``, or to the system messages that start the input of an agent without any."""
         if (content := _opening(request)) is not None:
             return add_text(request, content, lessons, "input_text")
         listed = isinstance(request.value.get("instructions"), list)

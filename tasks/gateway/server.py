@@ -248,7 +248,7 @@ class Server(ABC):
 
 
 class RolloutServer(Server):
-    """Serves the rollouts of a run, each at an address of its own, on a free port of the loopback interface."""
+    """Serves the rollouts of a run, each at its own address, on a free port of the loopback interface."""
 
     def __init__(self, sessions: Mapping[str, RolloutSession], upstream: Upstream | None) -> None:
         """``sessions``: those that are open, by the token in their path."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 _SAYS_ERROR = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
-"""How a tool's result begins that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
+"""How a tool's result starts that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
 
 _VENDORS: Final = (
     "AI21|ALEPH_ALPHA|ANTHROPIC|ANYSCALE|AZURE|AZURE_AI|AZURE_OPENAI|BASETEN|CEREBRAS|CLAUDE|CLAUDE_CODE|CODEX|CODESTRAL|CO|"
@@ -250,7 +250,7 @@ class RolloutSession(Caller):
 
     @contextmanager
     def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
-        """Yield the idempotency key of a call; equal requests that are under way at once are calls of their own."""
+        """Yield the idempotency key of a call; equal requests that are under way at once are separate calls."""
         while key in self._asked:
             key = key._replace(number=key.number + 1)
         self._asked.add(key)
@@ -281,7 +281,7 @@ def _additions(attempt: AttemptContext) -> Additions:
 def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
     """Return ``base`` for an agent: with the gateway's addresses and key, without keys of vendors and settings of ours.
 
-    Variables that hold the run's own key are left out whatever they are called.
+    Variables that hold the run's own key are omitted under any name.
     """
     left_out = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
     kept = {

@@ -1,4 +1,4 @@
-"""Split a byte stream into server-sent events, whatever its chunks are. No byte is changed or dropped."""
+"""Split a byte stream into server-sent events, no matter what its chunks are. No byte is changed or dropped."""
 
 from __future__ import annotations
 

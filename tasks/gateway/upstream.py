@@ -22,7 +22,7 @@ _OF_THE_CONNECTION = re.compile(
 _NOT_FORWARDED = re.compile(
     "accept-encoding|cookie|expect|host|forwarded|via|x-forwarded-.*|x-real-ip|x-tfgrpo-.*|.*(?:^|-)auth(?:orization)?"
 )
-"""Beside those of the connection: what concerns this machine and its network, and credentials for others."""
+"""In addition to those of the connection: what concerns this machine and its network, and credentials for others."""
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
 """Content encodings of replies that are read."""
 _NOT_RETURNED = frozenset({"date", "server", "set-cookie"})

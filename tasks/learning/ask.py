@@ -332,7 +332,7 @@ async def ask(
 
 
 def _refuse_negated(lessons: Sequence[LessonAnswer | RecurringLesson]) -> None:
-    """Raise ``ValueError`` for an *avoid* text that begins with a negation: read after "Avoid:", it says the opposite.
+    """Raise ``ValueError`` for an *avoid* text that starts with a negation: read after "Avoid:", it says the opposite.
 
     Asked for once; of a repaired answer the other lessons count all the same.
     """
@@ -342,7 +342,7 @@ def _refuse_negated(lessons: Sequence[LessonAnswer | RecurringLesson]) -> None:
 
 
 def is_negated(polarity: str, text: str) -> bool:
-    """Return whether an *avoid* text begins with a negation."""
+    """Return whether an *avoid* text starts with a negation."""
     return polarity == "avoid" and _NEGATED.match(text) is not None
 
 

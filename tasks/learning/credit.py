@@ -41,7 +41,7 @@ HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo expe
 _FORGOTTEN: Final = 0.2
 """Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
 _UNEQUAL: Final = 0.05
-"""Probability by chance of such unequal losses below which the rows of a lesson are left out for a night."""
+"""Probability by chance of such unequal losses below which the rows of a lesson are omitted for a night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _divisions(rows: Iterable[Row], current: Mapping[str, str]) -> list[_Divisio
 
 
 def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division], tuple[str, ...]]:
-    """Return the divisions without those of lessons that lost an unequal share of attempts, and what is left out tonight.
+    """Return the divisions without those of lessons that lost an unequal share of attempts, and what is omitted tonight.
 
     A lesson under which wrong attempts are lost looks better than it is. Fisher's exact test, over the rows of one source
     in one run, by lesson; at a level for as many tests as there are lessons with different losses.

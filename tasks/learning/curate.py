@@ -317,7 +317,7 @@ class _Curation:
         """Note that proposals speak for a lesson, and against those opposed and the known opposites of that lesson.
 
         They speak for the strongest that agrees; else for one that is made of the text, in place of the targets; without a
-        text for the known opposite of those opposed, else for one that is made of their own words.
+        text for the known opposite of those opposed, else for one that is made of their words.
         """
         sources = [source for label in labels for source in self._candidates[label].sources]
         said: Said = "confirmed"

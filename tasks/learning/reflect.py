@@ -24,7 +24,7 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal
 
 _TAINTED: Final = "repeats what a tool returned"
-"""Begins the reason: text that an agent read is evidence, and never advice."""
+"""Starts the reason: text that an agent read is evidence, and never advice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ async def transcripts(
     """Return what is shown of each attempt, together within ``LearningSettings.REFLECTION_CHARS``.
 
     An attempt with more than its share is shortened step by step. Of the first and the last, which are contrasted, a
-    digest is asked for instead, one call each, and the steps around their first difference are shown beside it.
+    digest is asked for instead, one call each, and the steps around their first difference are shown next to it.
     """
     budget = runtime.context.settings.tfgrpo.REFLECTION_CHARS
     steps = [steps_of(attempt) for attempt in attempts]
@@ -95,7 +95,7 @@ def fair_share(lengths: Sequence[int], room: int) -> int:
 
 
 def fitted(texts: Sequence[str], room: int) -> str:
-    """Return texts below each other in at most ``room`` characters: each is cut to its share, and none is left out."""
+    """Return texts below each other in at most ``room`` characters: each is cut to its share, and none is omitted."""
     share = max(0, fair_share([len(text) + 1 for text in texts], room + 1) - 1)
     cut = (text[:share] if share < _LEAST_CHARS else shorten_middle(text, share) for text in texts)
     return "\n".join(cut)[:room]

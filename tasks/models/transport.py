@@ -231,7 +231,7 @@ async def _arriving(reply: aiohttp.ClientResponse, take: Take) -> bool:
 
 
 class _Tap(asyncio.Protocol):
-    """Stands before the HTTP library on a connection, and calls ``arrived`` after it has read what came."""
+    """Precedes the HTTP library on a connection, and calls ``arrived`` after it has read what came."""
 
     def __init__(self, library: asyncio.Protocol, transport: asyncio.Transport, arrived: Callable[[], None]) -> None:
         self._library, self._transport, self._arrived = library, transport, arrived

@@ -1,3 +1,3 @@
-"""Programs in processes of their own, limited and guarded: agents that are commands, and the Python tool."""
+"""Programs in separate processes, limited and guarded: agents that are commands, and the Python tool."""
 
 __all__ = ["guard", "process"]

@@ -1,4 +1,4 @@
-"""Run a program in a session of its own, limited in resources, time and output, so that nothing of it is left.
+"""Run a program in a separate session, limited in resources, time and output, so that nothing of it is left.
 
 Cancelling the run of a program ends its session: SIGTERM, then SIGKILL. A guard process does the same when this process is
 killed. What starts another session (``setsid``) leaves it, and only its limits still hold; on macOS, another group as well.
@@ -183,7 +183,7 @@ async def _vacated(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A program that ended by itself, or for one of two limits."""
+    """A program that ended alone, or for one of two limits."""
 
     code: int
     """Exit code; the number of a signal, negative, if that ended it."""

@@ -91,7 +91,7 @@ class RunContext:
 
     @property
     def unique_name(self) -> str:
-        """Name that no other run has, on whatever machine."""
+        """Name that no other run has, on any machine."""
         return f"{self.run_id} {self.began}"
 
     @property
@@ -271,7 +271,7 @@ class AttemptContext:
 
     @property
     def usage(self) -> Usage:
-        """Return the sum over all calls; unknown for an agent that may call models by itself and asked for none here."""
+        """Return the sum over all calls; unknown for an agent that may call models directly and asked for none here."""
         return UNKNOWN_USAGE if self.own_calls and not self._turns else Usage.total(self.calls)
 
     @property

@@ -155,7 +155,7 @@ async def _listed(server: McpServer) -> list[ListedTool] | Problem:
 
 
 class Connection:
-    """One server, started at the first use, by a task of its own: the SDK wants it closed by the task that opened it."""
+    """One server, started at the first use, by its own task: the SDK wants it closed by the task that opened it."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server

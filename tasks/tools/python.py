@@ -1,4 +1,4 @@
-"""Run the model's Python code in a process of its own: the tool ``python`` of the ``tools`` actor.
+"""Run the model's Python code in a separate process: the tool ``python`` of the ``tools`` actor.
 
 A call gets an empty folder, limits, and an environment without secrets. It reaches the network and what its user may read;
 ``actor.python_container`` puts walls around it, and without one every plan warns.

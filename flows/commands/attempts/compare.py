@@ -1,4 +1,4 @@
-"""``tfgrpo compare`` sets two runs beside each other, item by item: what got worse comes first."""
+"""``tfgrpo compare`` compares two runs item by item: what got worse comes first."""
 
 from __future__ import annotations
 

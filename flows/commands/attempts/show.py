@@ -60,7 +60,7 @@ def show(run: str, item: str | None, place: Place, console: Console, *, every: b
 
 
 def _item_named(name: str, known: Collection[str]) -> str:
-    """Return the item of this id, or the only one whose id begins so. Raise ``SettingsError``."""
+    """Return the item of this id, or the only one whose id starts so. Raise ``SettingsError``."""
     if name in known:
         return name
     found = sorted(each for each in known if each.startswith(name))

@@ -48,7 +48,7 @@ _EXCERPT_CHARS: Final = 100
 
 
 def prompts(session: Session, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[PackText]:
-    """Render the pack with each choice of lessons, record the texts and warn of lessons that are left out."""
+    """Render the pack with each choice of lessons, record the texts and warn of lessons that are omitted."""
     pack, warn = session.plan.pack, session.books.manifest.warn
     fitting = [short_enough(lessons, pack) for lessons in chosen]
     every = {entry.experience_id: entry for lessons in chosen for entry in lessons}

@@ -73,7 +73,7 @@ class LearningState:
 
     @classmethod
     def of(cls, memory: Memory, remembered: Mapping[str, int]) -> LearningState:
-        """Return the state of a run that begins with this memory."""
+        """Return the state of a run that starts with this memory."""
         return cls(memory, credit_of(memory), remembered)
 
     def add(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Scorer of Python code by the tests of its record, for worker processes: each test runs in a process of its own.
+"""Scorer of Python code by the tests of its record, for worker processes: each test runs in a separate process.
 
 No sandbox: limits, a working directory and an empty environment contain what code does by mistake. For code that may be
 hostile run the whole of it in a container.

@@ -1,4 +1,4 @@
-"""Scorer of SQL by the rows that it returns from a SQLite database, beside those of the reference query.
+"""Scorer of SQL by the rows that it returns from a SQLite database, compared with those of the reference query.
 
 Nothing is written: the database is opened read-only, and statements other than queries are refused.
 """

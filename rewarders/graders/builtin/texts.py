@@ -74,7 +74,7 @@ class TextScorer(Options, ItemScorer):
 
     @abstractmethod
     def _compare(self, answer: str, reference: str) -> RewardScore:
-        """Return the score of an answer beside one reference."""
+        """Return the score of an answer against one reference."""
 
 
 def _sides(answer: str, sign: str, reference: str) -> str:
@@ -97,7 +97,7 @@ class Exact(TextScorer):
 class Includes(TextScorer):
     """1.0 when the reference occurs in the answer: in its marked part, else anywhere behind the reasoning; else 0.0.
 
-    White space is folded. A denial of it or another answer beside it is not noticed; ``gt`` notices.
+    White space is folded. A denial of it or another answer next to it is not noticed; ``gt`` notices.
     """
 
     ignore_case: Flag = True

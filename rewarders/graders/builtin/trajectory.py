@@ -1,4 +1,4 @@
-"""Scorers of how an attempt was made: its tool calls beside those of a reference, its cost, its time and its tokens.
+"""Scorers of how an attempt was made: its tool calls compared with those of a reference, its cost, its time and its tokens.
 
 What is not known of an attempt leaves it without a score, and is never 0.
 """
@@ -85,7 +85,7 @@ class ToolCalls(Options, ItemScorer):
 
 
 def _calls(given: Any) -> list[_Call]:
-    """Return calls in the common spellings: arguments as text or object, within ``function`` or beside the name."""
+    """Return calls in the common spellings: arguments as text or object, within ``function`` or next to the name."""
     read = json_of(given) if isinstance(given, str) else given
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):

@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to, and how it began, whatever the protocol."""
+"""Which conversation a request belongs to, and how it began, for every protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMING: Final = [
 ]
 """Headers and members of ``metadata`` by which agents name their conversations, the best first."""
 _CONTEXT: Final = re.compile(r"\s*<([\w.-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
-"""A text that agents put beside the question: one element, such as ``<environment_context>``."""
+"""A text that agents put next to the question: one element, such as ``<environment_context>``."""
 
 
 class Opening(NamedTuple):
@@ -32,9 +32,9 @@ class Opening(NamedTuple):
     system: str
     """The agent's own system text."""
     prompt: str
-    """The last text of the user before the answer, without what the agent put beside it; empty when there is none."""
+    """The last text of the user before the answer, without what the agent put next to it; empty when there is none."""
     media: str = ""
-    """Digest of what the user shows beside text, an image for example; empty for nothing."""
+    """Digest of what the user shows next to text, an image for example; empty for nothing."""
     begun: tuple[str, ...] = ()
     """Digests of the first user message, of the first two and so on."""
 
@@ -67,7 +67,7 @@ def _question(content: object) -> str:
 
 
 def _shown(content: object) -> str:
-    """Return the digest of what a message shows beside its text: no results of tools, which come later."""
+    """Return the digest of what a message shows next to its text: no results of tools, which come later."""
     beside = [block for block in rows(content) if "text" not in block and block.get("type") != "tool_result"]
     # The longest is the image itself, not a mark beside it that comes and goes.
     media = max((text for _, text, _ in texts_within(beside)), key=len, default="")
@@ -104,7 +104,7 @@ class Conversations:
         self._agents: OrderedDict[str, None] = OrderedDict()
 
     def of(self, body: Mapping[str, Any], opening: Opening, named: str | None) -> Conversation:
-        """Return the conversation of a request that begins so.
+        """Return the conversation of a request that starts so.
 
         ``named``: its name, if the client gives it one.
         """

@@ -1,4 +1,4 @@
-"""HTTP server of the gateway in production: who may call, and the pages beside the protocols."""
+"""HTTP server of the gateway in production: who may call, and the pages next to the protocols."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LiveServer(Server):
         keys: Callable[[], Collection[str]] | None,
         now: Clock = utc_now,
     ) -> None:
-        """``served`` returns a task by name, the one without a path of its own for "", and None for one that there is not."""
+        """``served`` returns a task by name, the one without its own path for "", and None for one that there is not."""
         super().__init__(Upstream(client, callers_keys=keys is None), _CLOSING_S)
         client.limiter = _SteadyLimiter(client.concurrency)
         self._client, self._served, self._keys, self._now = client, served, keys, now

@@ -38,7 +38,7 @@ from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import count_call
 
 _UNDECIDED_S: Final = 30.0
-"""Seconds in which an agent that names its conversation begins its own work, after calls for a title for example."""
+"""Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
 _REMEMBERED: Final = 100_000
 _ID: Final = re.compile(r"([0-9a-f]{16})\.(lessons|held-out)\.([\w-]+)")
 _PROVIDER: Final = "openai"
@@ -52,7 +52,7 @@ class KeptItems:
     """The traffic of production as items of a dataset: JSON lines, 0600. A question that it holds is not kept again.
 
     Its lines have no checksums, because people add answers to them. It is opened for each item: one that was moved away or
-    emptied begins anew, and a full disk may have room again.
+    emptied starts anew, and a full disk may have room again.
     """
 
     def __init__(self, path: Path, max_bytes: int, say: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class KeptItems:
     def add(
         self, system: str, conversation: Conversation, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub
     ) -> None:
-        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is left out."""
+        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
         text, prompt = reply.message.content, conversation.prompt
         if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
             return

@@ -1,6 +1,6 @@
 """Anthropic's Messages and OpenAI's Responses as translations of chat, for agents that speak them in a dry run.
 
-What has no counterpart in chat is left out, unknown fields are ignored. What a request lacks is a ``LookupError`` or a
+What has no counterpart in chat is omitted, unknown fields are ignored. What a request lacks is a ``LookupError`` or a
 ``TypeError``.
 """
 
@@ -39,7 +39,7 @@ def _functions(tools: Iterable[Object], within: str = "") -> Iterator[dict[str, 
 
 
 def _chat(asked: Object, messages: Sequence[Object], tools: Iterable[Object], **more: Any) -> dict[str, Any]:
-    """Return the chat request. What is None in ``more`` is left out."""
+    """Return the chat request. What is None in ``more`` is omitted."""
     more |= {
         "temperature": asked.get("temperature"),
         "tools": [*_functions(tools)] or None,
