@@ -266,7 +266,7 @@ _IGNORED: Final = frozenset(
         *("credit_lines", "credit_sha256"),
     }
 )
-"""Times, and values computed from times or from all lines of the task."""
+"""Times, values computed from times or from all lines of the task, and fields that differ between versions."""
 _COMPARED: Final = (
     *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("line of credit", "line_id")),
     ("decision", "decision"),
@@ -312,14 +312,20 @@ def _in_rows(
     lost, more = 0, 0
     for number, (old, new) in enumerate(zip_longest(then, now), start=1):
         lost, more = lost + (new is None), more + (old is None)
-        if old and new and (before := _compared(old)) != (after := _compared(new)):
-            changed = [key for key in before if before[key] != after.get(key)]
+        if old and new and (changed := _changed(old, new)):
             yield f"{noun} {number} differs: {old.get(name)}: {', '.join(changed)}"
     if lost or more:
         yield f"{number - more} {noun}s then, {number - lost} now"
 
 
-def _compared(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _compared(each) for key, each in value.items() if key not in _IGNORED}
-    return [*map(_compared, value)] if isinstance(value, list) else value
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the fields whose values differ. Those that only one of them has do not count."""
+    return [key for key in old if key in new and key not in _IGNORED and _differ(old[key], new[key])]
+
+
+def _differ(old: Any, new: Any) -> bool:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return bool(_changed(old, new))
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return any(map(_differ, old, new))
+    return bool(old != new)

@@ -195,6 +195,13 @@ def test_a_replay_names_the_first_difference(copy, compared, edit):
     assert said.encode(), "the manifest can hold it"
 
 
+def test_a_field_that_only_one_of_them_has_is_no_difference(copy, compared):
+    session, message = compared
+    path = paths(copy).groups
+    write(path, [row | {"of_another_version": 1} for row in lines(path)])
+    assert compare_with_original(replace(session, replay_of=TaskPaths.of(copy, TASK)), message)[0] == "finished"
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A run that an endpoint answered."""
