@@ -243,7 +243,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     Args:
         pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: `tfgrpo-learning`.
         settings: Any other setting by its dotted key, such as `{"tfgrpo.min_spread": 0.1}`; those of the deployment
-            hold with it. `tfgrpo config` lists all.
+            hold as well. `tfgrpo config` lists all.
         resume: Run to go on with where it ended. A retry of a flow run continues without it.
         pay_again: With `resume`: also pay again for the answered calls that a damaged journal has lost.
         request: All of it as one value, from a command.

@@ -42,7 +42,7 @@ def tfgrpo_select(  # noqa: D417 - the options are described where they are decl
         rewarders: What grades, as NAME or NAME=WEIGHT. Empty: those of the pipeline file, or what the stage rewards.
         pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: the defaults.
         settings: Any other setting by its dotted key, such as `{"selection.temperatures": "[0.2, 0.8]"}`; those of the
-            deployment hold with it. `tfgrpo config` lists all.
+            deployment hold as well. `tfgrpo config` lists all.
     """
     own = {"prompt": prompt, "item": item, "answer": answer, "reference": reference, "rewarders": rewarders}
     fields = {**own, "pipeline": pipeline, "settings": settings, **options}

@@ -48,7 +48,7 @@ class Journalled(NamedTuple):
     attempts: int
     """Attempts with an answer."""
     warnings: Sequence[str] = ()
-    """What a run that continues it says of it."""
+    """What a run that goes on with this journal says of it."""
 
 
 def read_journal(path: Path) -> Journalled:
@@ -261,7 +261,7 @@ def task_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
 
 
 def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
-    """Yield what decisions, credit, records, batches and rollouts of a task say of each other."""
+    """Yield what decisions, records and rollouts of a task lack of each other."""
     if damage := decided_damage(task.promotions):
         yield damage.removeprefix(f"{task.root}/")
         return

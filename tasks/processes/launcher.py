@@ -3,7 +3,7 @@
     launcher.py GUARD TEMPLATE '{"DATA": bytes, …}' PROGRAM ARGUMENT …
 
 It tells the guard of itself on the descriptor ``GUARD``, copies the folder ``TEMPLATE``, unless it is empty, into the one
-that it is in, and sets the limits. As its own child it can be ended at any of that.
+that it is in, and sets the limits. As a separate child it can be ended at any of that.
 """
 
 from __future__ import annotations

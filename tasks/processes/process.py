@@ -183,7 +183,7 @@ async def _vacated(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A program that ended alone, or for one of two limits."""
+    """A program that ended on its own, or for one of two limits."""
 
     code: int
     """Exit code; the number of a signal, negative, if that ended it."""
