@@ -35,14 +35,14 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
     ``SettingsError`` without pyarrow.
     """
-    written = 0
+    written, stream = 0, iter(groups)
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal written
-        for group in groups:
-            check_groups([group])
-            written += len(group.rollouts)
-            yield _row(group)
+        while chunk := list(islice(stream, _AT_ONCE)):
+            check_groups(chunk)
+            written += sum(len(group.rollouts) for group in chunk)
+            yield from map(_row, chunk)
 
     write_rows(path, rows(), _schema, _EXTRA)
     return written

@@ -223,7 +223,8 @@ def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
     group of every collection alike. How long a rollout took is no part of it: the same replies give the same name.
     """
     content = _GROUP.dump_python(group, exclude=_NAMES, warnings=False)
-    digest = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
+    # By ``repr`` what is no JSON: the group is checked, and refused, after it is named.
+    digest = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":"), default=repr))
     name = f"g{position}-{digest[:_ID_DIGITS]}"
     rollouts = (replace(rollout, id=f"{name}/{rollout.index}", group_id=name) for rollout in group.rollouts)
     return replace(group, id=name, rollouts=tuple(rollouts))

@@ -152,6 +152,12 @@ def test_a_group_is_a_row_with_typed_columns(path):
     assert rollouts.field("completion").to_pylist()[-1] == '"answer 1"'
 
 
+def test_groups_of_one_name_are_refused_and_leave_no_file(path):
+    with pytest.raises(ShapeError, match=r"group id: expected one of its own, received 'q1'; indexes 1 and 2"):
+        write_parquet(path, [group("q0"), group("q1"), group("q1")])
+    assert not path.exists()
+
+
 def test_foreign_files_are_refused(path):
     path.parent.mkdir()
     path.write_text("text")

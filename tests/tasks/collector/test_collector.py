@@ -241,6 +241,7 @@ class Returns:
         (Policy(lambda *_: "xy"), "generations: expected a list of 2, received a text"),
         (Policy(lambda *_: None), "generations: expected a list of 2, received a NoneType"),
         (Policy(lambda *_: ["x", object()]), "received object is not a JSON value; group index 0, id 'g0', index 1"),
+        (Policy(lambda *_: [Generation("x", usage=object())] * 2), "usage: expected an instance of RolloutUsage"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs(total=math.nan))] * 2), "logprob.total: expected a finite"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs((-1.0,), (1, 2)))] * 2), "logprob: expected lists of one length"),
         (Returns([["x", "y"]]), "generations: expected 2 groups, one for each state, received 1 group"),
