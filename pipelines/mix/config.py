@@ -164,11 +164,12 @@ class Form(BaseModel):
         try:
             return build({**needed, **value} if isinstance(value, dict) else value)
         except ValidationError as error:
-            lines = [_line(each, cls.model_fields) for each in error.errors(include_url=False)]
+            keys = [each.alias or name for name, each in cls.model_fields.items()]
+            lines = [_line(each, keys) for each in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(cls.__name__, lines) from None
 
 
-def _line(error: ErrorDetails, keys: Mapping[str, object]) -> InitErrorDetails:
+def _line(error: ErrorDetails, keys: Iterable[str]) -> InitErrorDetails:
     """Return an error of a form with what is accepted; one of a form within it has that already."""
     refused = refusal(_ACCEPTED.get(error["type"], error["msg"]), error.get("ctx", {}).get("given"))
     if error["type"] == "extra_forbidden":

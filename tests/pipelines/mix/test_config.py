@@ -162,6 +162,7 @@ python_graders:
   absent: {path: "gone.py:Thing"}
   kwargs: {builtin: completion_length_cap, init_kwargs: {limit: 3}}
   text: math_exact
+  odd: {imprt: "graders:Broken"}
 stages:
   - {name: first, until_step: 10, datasets: [{id: a, weight: 1}, {id: z, weight: 1}]}
   - {until_step: 10, datasets: []}
@@ -193,6 +194,7 @@ stages:
         ("python_graders.kwargs.builtin", "init_kwargs.limit: got 3"),
         ("python_graders.kwargs.builtin", "init_kwargs.max_completion_tokens: got nothing"),
         ("python_graders.text", "got 'math_exact'; accepted: a mapping"),
+        ("python_graders.odd.imprt", "got an unknown key; accepted: import (did you mean that?)"),
         ("paths.root", "got an unknown key; accepted: data_root"),
         ("datasets.missing.path", f"got {str(data / 'none.jsonl')!r}: No such file or directory"),
         ("", f"{data / 'bad.jsonl'}:2: got no JSON"),
