@@ -55,7 +55,10 @@ def parse_completion(text: str) -> tuple[str | None, str | None]:
 
 
 def split_output(output: str, parse: Parse) -> tuple[str | None, str | None]:
-    """Return reasoning and answer of an output: as ``parse_completion``, or as a whole where it has no opening tag."""
+    """Return reasoning and answer of an output, as ``parse_completion`` does.
+
+    Under ``auto`` an output without an opening tag is cut at its first closing one, or is an answer as a whole.
+    """
     if parse == "think" or OPEN in output:
         return parse_completion(output)
     reasoning, close, answer = output.partition(CLOSE)

@@ -1,7 +1,7 @@
 """The ``relative`` rewarder: rank the attempts of a group by the totals of the other rewarders, or by a judge's comparisons.
 
 Each pair is judged in both orders, because models favour a position. Contradicting orders make a tie; an order without a
-usable answer makes no comparison. A tie is half a win for each side; an output without comparisons has no strength.
+usable answer makes no comparison. A tie is half a win for each side; an output without comparisons has no score.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Means, standard errors, intervals and k-attempt metrics; evidence that is valid at every look. Nothing scored is an error."""
+"""Means, standard errors, intervals and k-attempt metrics; evidence that is valid at every look.
+
+An empty input is an error, never a zero.
+"""
 
 from __future__ import annotations
 

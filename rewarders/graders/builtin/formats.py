@@ -2,7 +2,8 @@
 
 The content is not graded. Text of language models is untrusted: no external entity of XML is loaded, no tree is built, and
 expat limits the expansion of entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
-Nothing is fetched: a JSON schema that refers to another address is refused.
+Nothing is fetched: a JSON schema that refers to another address is refused. Its ``pattern`` may backtrack without end, so that
+``json_conforms`` runs in a worker process.
 """
 
 from __future__ import annotations
