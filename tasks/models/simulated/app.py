@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
@@ -132,8 +133,9 @@ class _Service:
         due = clock() + self._options.latency_s
         self._authorise(request)
         dialect, asked = _dialect_of(request.url.path), _json(await request.body())
-        body, digest = _read(asked, dialect)
-        completion = self._engine.answer(body, digest)
+        with _faults_refused():
+            body, digest = _read(asked, dialect)
+            completion = self._engine.answer(body, digest)
         # The time to compute the answer is part of the latency asked for, not added to it.
         if (left := due - clock()) > 0.0:
             await asyncio.sleep(left)
@@ -145,8 +147,11 @@ class _Service:
     async def counted(self, request: Request) -> Response:
         """Count the tokens of a request in Anthropic's dialect."""
         self._authorise(request)
-        body, _ = _read({"max_tokens": 1} | _json(await request.body()), _dialect_of(request.url.path))
-        return _answer({"input_tokens": prompt_tokens(body)})
+        asked = {"max_tokens": 1} | _json(await request.body())
+        with _faults_refused():
+            body, _ = _read(asked, _dialect_of(request.url.path))
+            tokens = prompt_tokens(body)
+        return _answer({"input_tokens": tokens})
 
     def _authorise(self, request: Request) -> None:
         key = self._options.api_key
@@ -177,6 +182,15 @@ def _json(raw: bytes) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def _faults_refused() -> Iterator[None]:
+    """Refuse what an object of a request lacks, whenever that is found: tools and schemas are read as an answer needs them."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _Refused(400, error_body(f"The request is none of this API: {error!r:.200}")) from None
+
+
 def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, str]:
     """Return a request as one of chat, with the digest of its content. Raise ``_Refused`` for an invalid one."""
     try:
@@ -184,8 +198,6 @@ def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, s
         body = ChatBody.model_validate(chat)
     except ValidationError as error:
         raise _Refused(400, refusal(error)) from None
-    except (LookupError, TypeError, AttributeError) as error:
-        raise _Refused(400, error_body(f"The request is none of this API: {error!r:.200}")) from None
     if body.model != MODEL_NAME:
         raise _unknown_model(body.model)
     return body, digest_of(chat)

@@ -236,7 +236,7 @@ def _output(completion: Object, status: str, asked: Object) -> Iterator[dict[str
     if text or not calls:
         part: dict[str, Any] = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
         yield {"id": f"msg_{digest}", "type": "message", "status": status, "role": "assistant", "content": [part]}
-    spaces = [tool["name"] for tool in _tools_of(asked) if tool["type"] == "namespace"]
+    spaces = [tool["name"] for tool in _tools_of(asked) if tool.get("type") == "namespace"]
     for index, call in enumerate(calls):
         named = {"id": f"fc_{digest}_{index}", "type": "function_call", "status": "completed", "call_id": call["id"]}
         whole = call["function"]["name"]

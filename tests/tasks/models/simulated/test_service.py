@@ -76,6 +76,10 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ({"tool_choice": "required"}, None),
     ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
     ({"tools": "add"}, "tools"), ({"tools": [{"type": "function"}]}, None),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}], "tool_choice": "required"}, None),
+    ({"messages": [{**CALLING, "tool_calls": [{"id": "c1", "function": {"name": "add", "arguments": {}}}]},
+                   {"role": "tool", "content": "x", "tool_call_id": "c1"}]}, None),
+    ({"response_format": {}}, None), ({"response_format": {"type": "json_schema", "json_schema": "x"}}, None),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     answer = await posted(CHAT, request(**changes))
