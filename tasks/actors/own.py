@@ -96,7 +96,7 @@ class OwnAgent(ABC):
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Run the agent to its end. ``session`` is None for an agent that is not proxied.
 
-        Its frames represent those that were seen; with a session, its notes are added to them.
+        Its frames are taken for those that were seen; with a session, its notes are added to them.
         """
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
