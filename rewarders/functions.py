@@ -40,7 +40,7 @@ NAMES: Final[Mapping[Role, str]] = MappingProxyType(
 )
 """Names of parameters by what they are bound to; case and underscores do not matter."""
 EITHER: Final = ("answer", "solution")
-"""The reference next to the output, the output next to another reference."""
+"""The reference where another parameter is the output, the output where another one is the reference."""
 _ROLES: Final[Mapping[str, Role]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
 """Names under which DSPy passes objects with attributes."""

@@ -74,7 +74,7 @@ class Comparing(ItemScorer):
     def reference(
         self, text: str, options: Mapping[str, str] = ..., equal: Callable[[str, str], bool] | None = None, /
     ) -> Reference:
-        """Return a reference as it is read, next to the options of a multiple-choice question.
+        """Return a reference as it is read, given the options of a multiple-choice question.
 
         ``equal`` compares formulas. Raise ``RewardError`` for one that cannot be compared.
         """

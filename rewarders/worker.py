@@ -1,6 +1,6 @@
 """A worker process: make one scorer, then score what arrives until the connection ends.
 
-What the scorer's code does to its process (exit, fork, print, allocate, never end) costs the attempt that it was asked
+Anything that the scorer's code does to its process (exit, fork, print, allocate, never end) costs the attempt it was asked
 about: a clock of processor time ends the process, and the owner starts another. The process ends with its owner.
 """
 

@@ -80,7 +80,7 @@ class ActorSettings(Section):
     ``python``, which runs the model's own code in a separate process."""
     python_container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Command that runs the tool ``python`` on its standard input in a container, such as ``docker run --rm -i --init
-    --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: its own process, with a warning."""
+    --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: a separate process, with a warning."""
     mcp: Text | None = None
     """File with MCP servers whose tools the ``tools`` actor may call, too, in the ``mcpServers`` form that editors have."""
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None

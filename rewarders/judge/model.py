@@ -155,7 +155,7 @@ class JudgeOptions(Options):
     all attempts of the group."""
 
     def __post_init__(self) -> None:
-        """Refuse each option that means nothing next to the others."""
+        """Refuse each option that means nothing together with the others."""
         checks = self.preset == "checklist"
         faults = {
             "checklist": checks != (self.checklist is not None) and "points together with preset: checklist",

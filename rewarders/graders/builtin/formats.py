@@ -323,7 +323,7 @@ class JsonConforms(Options, ItemScorer):
     """
 
     schema: Annotated[Any, BeforeValidator(_checked)] = None
-    """Schema for every item, next to that of the record."""
+    """Schema for every item, in addition to that of the record."""
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the reward of one item; the evidence is the first violation of a schema, with its JSON path."""
