@@ -25,7 +25,7 @@ def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
         return os.getpid() != here, "prefect" in sys.modules
 
     with dask_workers(2) as run_on_worker:
-        assert asyncio.run(run_on_worker(context, seen, object)) == (True, False)
+        assert asyncio.run(run_on_worker(context, seen)) == (True, False)
 
 
 @pytest.mark.xdist_group("prefect")

@@ -22,7 +22,7 @@ from tfgrpo.tasks.decision import ENTER
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
-from tfgrpo.tasks.shapes import GroupSpec, Trajectory
+from tfgrpo.tasks.shapes import GroupSpec
 
 pytestmark = pytest.mark.untraced
 
@@ -107,7 +107,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, right: Callable[[GroupSpec, int],
     async def answered(spec: GroupSpec, index: int, *rest: Any) -> FinishedRollout:
         answer = spec.item.answer if right(spec, index) else "-1"  # decided when the attempt begins
         rollout = await run_rollout(spec, index, *rest)
-        return replace(rollout, trajectory=Trajectory(f"Answer: {answer}", rollout.frames))
+        return replace(rollout, output=f"Answer: {answer}")
 
     monkeypatch.setattr("tfgrpo.tasks.group.run_rollout", answered)
 
