@@ -28,7 +28,7 @@ def everything(run):
 @pytest.mark.parametrize(
     "name",
     [
-        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl",
+        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl", "selections.jsonl",
     ],
 )  # fmt: skip
 def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
