@@ -267,9 +267,10 @@ class PipelineGrading:
         for at, item in enumerate(items):
             groups.setdefault(item.sample_id, []).append(at)
         graded: dict[int, Graded] = {}
+        at_once = max(1, BATCH // max(map(len, groups.values()), default=1))
         async with open_judges(self.plan, "grade", asked=self.judges) as (runtime, warnings):
             self.warnings += warnings
-            for some in batched([*groups.values()], BATCH):
+            for some in batched([*groups.values()], at_once):
                 asked = (self._group([items[at] for at in places], runtime) for places in some)
                 for places, found in zip(some, await asyncio.gather(*asked), strict=True):
                     graded |= zip(places, found, strict=True)
