@@ -50,19 +50,30 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
         return
     several, where = "\n" in text[at:end], f"{path}:{_line(text, at)}"
     single = isinstance(value, dict) and _past_space(text, end) == len(text) and not _is_item(value, required)
-    lists = [name for name, held in value.items() if _holds_objects(held)] if single else []
+    lists = [(name, start) for name, start, held in _members(text, at) if _holds_objects(held)] if single else []
     if len(lists) == 1:
-        starts = re.finditer(rf'"{re.escape(lists[0])}"\s*:\s*\[', text)  # the name may occur within other values, too
-        start = next((each.end() for each in starts if _scanned(text, each.end() - 1)[0] == value[lists[0]]), at)
-        yield from _values(text, start, path, array=True, whole=False)
+        yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
-        given = f"with several lists of objects: {quoted_names(lists)}" if lists else "over several lines"
+        names = quoted_names(name for name, _ in lists)
+        given = f"with several lists of objects: {names}" if lists else "over several lines"
         accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
         yield Problem(where, f"a JSON object {given}", accepted + (": a file for each of them" if lists else ""))
     elif several:
         yield from _values(text, at, path)
     else:
         yield from _lines(text, path)
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int, Any]]:
+    """Yield name, place and value of each member of the object at a place, which is known to be JSON."""
+    at = _past_space(text, at + 1)
+    while not text.startswith("}", at):
+        name, end = _scanned(text, at)
+        start = _past_space(text, _past_space(text, end) + 1)  # past the colon
+        value, end = _scanned(text, start)
+        yield name, start, value
+        at = _past_space(text, end)
+        at = _past_space(text, at + text.startswith(",", at))
 
 
 def _is_item(value: Mapping[str, object], required: Sequence[str]) -> bool:

@@ -169,6 +169,8 @@ FILES: dict[str, tuple[str, str | bytes, object]] = {
     "one object over several lines": ("a.json", json.dumps(OBJECTS[0], indent=1), READ[:1]),
     "one object": ("a.json", json.dumps(OBJECTS[0]), READ[:1]),
     "data in an object": ("a.json", json.dumps({"version": "1.1", "data": OBJECTS}), READ),
+    "data under a name with escapes": ("a.json", json.dumps({"s": '"é": [', "é": OBJECTS}), READ),
+    "two lists of one name": ("a.json", '{"data": [{"a": 1}], "data": [{"a": 2}]}', ["with several lists of objects"]),
     "rows in an object over several lines": ("a.json", json.dumps({"rows": OBJECTS, "n": 2, "f": ["x"]}, indent=1), READ),
     "examples in an object, among lines": ("a.jsonl", json.dumps({"examples": OBJECTS}) + "\n", READ),
     "data in an object of Windows-1252": ("a.json", json.dumps({"data": OBJECTS}, ensure_ascii=False).encode("cp1252"), READ),
