@@ -77,7 +77,7 @@ class Options:
 
 def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
     names = [each.name for each in fields(options) if each.init]
-    place, given = error["loc"][0], repr(error["input"])
+    place, given = error["loc"][0], f"{error['input']!r:.200}"
     name = names[place] if isinstance(place, int) else place
     if error["type"] == "missing":
         return Problem(name, "nothing", "a value: this option has no default")

@@ -163,7 +163,8 @@ class JudgeOptions(Options):
             "source": self.preset != "grounded" and self.source != "source" and "it together with preset: grounded",
             "model": bool(self.models and self.model) and "one of model and models",
         }
-        problems = [Problem(name, repr(getattr(self, name)), accepted) for name, accepted in faults.items() if accepted]
+        given = {name: "nothing" if (value := getattr(self, name)) is None else f"{value!r:.200}" for name in faults}
+        problems = [Problem(name, given[name], accepted) for name, accepted in faults.items() if accepted]
         if problems:
             raise PipelineError(problems)
 
