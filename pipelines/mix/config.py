@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
+import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -418,7 +419,8 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
 def is_mix(path: Path) -> bool:
     """Return whether a file has the form of a mix rather than of a pipeline: it has ``datasets``."""
     try:
-        _, content = read_yaml(path.expanduser(), UniqueKeysLoader, label=str(path), line=":", accepted="YAML")
+        # Keys are checked when it is loaded: a mix with a bad one is no pipeline.
+        _, content = read_yaml(path.expanduser(), yaml.SafeLoader, label=str(path), line=":", accepted="YAML")
     except PipelineError:
         return False
     return isinstance(content, dict) and "datasets" in content

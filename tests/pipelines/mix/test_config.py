@@ -12,7 +12,7 @@ import pytest
 from tests.support.pipelines.data_server import graded, in_process, item
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tests.support.runs.pages import ROOT
-from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.mix.config import is_mix, load_mix_config
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.stores.errors import PipelineError
@@ -248,6 +248,13 @@ def test_a_file_that_is_no_mapping_is_refused_by_line(tmp_path: Path, text: str,
     path = tmp_path / "mix.yaml"
     path.write_text(text, encoding="utf-8")
     assert any(told in line for line in refusal(path))
+
+
+def test_a_mix_with_a_bad_key_is_a_mix_and_no_pipeline(tmp_path: Path) -> None:
+    path = tmp_path / "rl_data_config.yaml"
+    for text in ("datasets: {7: x}\n", "datasets: {}\ndatasets: {}\n"):
+        path.write_text(text, encoding="utf-8")
+        assert is_mix(path)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
