@@ -19,7 +19,6 @@ CONFIDENCE: Final = 0.95
 """Of every interval that a person sees, and of the proof."""
 ENTER: Final = NormalDist().cdf(RULES.enter)
 """Probability to help that a library in force needs."""
-ENTER_HELD: Final = NormalDist().cdf(RULES.enter_held)
 
 
 def gain_of(effect: Effect) -> Gain:
