@@ -1,4 +1,4 @@
-"""Observers of a run: the events they receive. The terminal and Prefect's artifacts are two of them."""
+"""Observers of a run: the events they receive, and the sums that some report. The terminal and Prefect's page are two."""
 
 from __future__ import annotations
 
