@@ -5,6 +5,7 @@ A function of a script or notebook has no name that can be imported; ``handed_ov
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import os
@@ -197,8 +198,13 @@ def _foreign_sibling(file: Path) -> str | None:
     """Return an import that should be a sibling of the file, and is from the folder of another loaded file; None for none."""
     loaded = [module.__file__ for name, module in [*sys.modules.items()] if name.startswith(_FILES)]
     others = {Path(origin).parent for origin in loaded if origin} - {file.parent}
-    imported = {*re.findall(rb"^\s*(?:from|import)\s+(\w+)", file.read_bytes(), re.MULTILINE)} if others else set()
-    for name in {each.stem for each in file.parent.iterdir() if each.stem.encode() in imported}:
+    imported = set[str]()
+    for node in ast.walk(ast.parse(file.read_bytes())) if others and file.suffix == ".py" else ():
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported.add(node.module.partition(".")[0])
+    for name in sorted(imported.intersection(each.stem for each in file.parent.iterdir())):
         origin = getattr(sys.modules.get(name), "__file__", None)
         if origin and others & {*Path(origin).resolve().parents[:2]}:
             return f"{name}, found in {origin}"

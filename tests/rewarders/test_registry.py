@@ -362,10 +362,12 @@ def test_a_sibling_of_another_scorers_name_is_refused_and_not_mixed_up(tmp_path)
     for name in ("one", "two"):
         write(tmp_path / name / "my_helper.py", f"NAME = {name!r}\n")
         write(tmp_path / name / "mine.py", "from my_helper import NAME\ndef score(item):\n    return 1.0\n")
+        write(tmp_path / name / "late.py", "def score(item):\n    import os, my_helper as mine\n    return 1.0\n")
     assert called(build_scorer("one/mine.py:score", folder=tmp_path, entry="a")) == [1.0]
     assert called(build_scorer("one/mine.py:score", folder=tmp_path, entry="b")) == [1.0]
-    (problem,) = problems("two/mine.py:score", folder=tmp_path)
-    assert "an import of my_helper, found in" in problem
+    for file in ("mine", "late"):
+        (problem,) = problems(f"two/{file}.py:score", folder=tmp_path)
+        assert "an import of my_helper, found in" in problem
 
 
 def test_each_entry_of_a_mix_has_a_module_of_its_own_and_the_file_as_it_is_now(tmp_path):
