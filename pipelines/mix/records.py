@@ -74,6 +74,8 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
             visit(f"{path}:{number}", record)
             texts.append(text.encode())
             lines.append(number)
+    if len(texts) == 1 and texts[0].startswith(b"["):
+        problems.add(Problem(f"{path}:{lines[0]}", "a JSON array", "one JSON object on the line"))
     problems.raise_problems(DatasetError, str(path))
     return Records(path, texts, lines, malformed)
 

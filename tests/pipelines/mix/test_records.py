@@ -83,3 +83,8 @@ def test_what_is_no_json_is_refused_by_line(tmp_path: Path, line: bytes, told: s
     with pytest.raises(PipelineError) as caught:
         records(tmp_path, b'{"prompt": "x"}\n' + line + b"\n")
     assert str(caught.value).startswith(f"{tmp_path / 'data' / 'a.jsonl'}:2: got {told}")
+
+
+def test_a_whole_array_in_one_line_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"a\.jsonl:2: got a JSON array; accepted: one JSON object on the line"):
+        records(tmp_path, b'\n[{"prompt": "x"}, {"prompt": "y"}]\n')
