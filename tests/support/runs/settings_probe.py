@@ -188,7 +188,6 @@ class Endpoint:
             function = {"name": self._tool, "arguments": '{"number": 2}'}
             return {
                 "content": None,
-                "reasoning_content": "Twice two.",
                 "tool_calls": [{"id": f"c{self._acted}", "type": "function", "function": function}],
             }
         return {"content": self._says or ("Answer: 8" if self._acted == self._size else "Answer: 7.")}
