@@ -1,7 +1,7 @@
 """Speed of advantages computed as arrays, against a plain loop: ``python -m benchmarks advantages``.
 
 100,000 groups of 8 under every estimator, against the shortest loop that computes the same, without any check, in the
-same run; and one group alone, by ``rewarders.group_advantage``. All of it is CPU time: nothing here waits, and what else
+same run; and one group alone, by ``group_advantage``. All of it is CPU time: nothing here waits, and what else
 the machine does is not measured along.
 """
 
