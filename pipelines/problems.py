@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
@@ -57,7 +58,8 @@ class CappedProblems:
         self.total = 0
         self._counts: Counter[tuple[str, str]] = Counter()
         """By the words of the problems, whatever the names and figures in them."""
-        self._first: dict[tuple[str, str], list[Problem]] = {}
+        self._first: dict[tuple[str, str], list[tuple[int, Problem]]] = {}
+        """The first ones of these words, with their numbers among all."""
 
     def add(self, problem: Problem) -> None:
         """Record a problem."""
@@ -66,20 +68,22 @@ class CappedProblems:
         if words in self._first or len(self._first) < _MAX_PROBLEMS:
             self._counts[words] += 1
             if self._counts[words] <= _MAX_EQUAL:
-                self._first.setdefault(words, []).append(problem)
+                self._first.setdefault(words, []).append((self.total, problem))
 
     def raise_problems(self, error: type[ConfigError], source: str) -> None:
         """Raise the problems with one that counts the others, if there are any."""
-        lines = list[tuple[Problem, int]]()
-        for words, equal in self._first.items():
+        lines = list[tuple[int, Problem, int]]()
+        for words, numbered in self._first.items():
+            equal = [problem for _, problem in numbered]
             if more := self._counts[words] - len(equal):
                 differ = " (the first)" * (len({each.given for each in equal}) > 1)
                 several, given = _several([each.source for each in equal], more), equal[0].given + differ
-                lines.append((replace(equal[0], source=several, given=given), self._counts[words]))
+                lines.append((numbered[0][0], replace(equal[0], source=several, given=given), self._counts[words]))
             else:
-                lines += [(each, 1) for each in equal]
-        problems = [problem for problem, _ in lines[:_MAX_PROBLEMS]]
-        if hidden := self.total - sum(count for _, count in lines[:_MAX_PROBLEMS]):
+                lines += [(number, each, 1) for number, each in numbered]
+        told = sorted(lines, key=itemgetter(0))[:_MAX_PROBLEMS]
+        problems = [problem for _, problem, _ in told]
+        if hidden := self.total - sum(count for *_, count in told):
             problems.append(Problem(source, f"{hidden} more problems", f"{self.total} problems fewer"))
         if problems:
             raise error(problems)

@@ -177,6 +177,15 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
     assert told[-1].startswith("f: got 30 more problems")
 
 
+def test_problems_of_two_kinds_are_told_in_the_order_of_their_lines() -> None:
+    problems = CappedProblems()
+    for line, kind in enumerate(("no word", "no number") * 2, start=1):
+        problems.add(Problem(f"f:{line}", kind, "either"))
+    with pytest.raises(DatasetError) as caught:
+        problems.raise_problems(DatasetError, "f")
+    assert [problem.source for problem in caught.value.problems] == ["f:1", "f:2", "f:3", "f:4"]
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")]
 )
