@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rng, tally, began = random.Random(asked.seed), Tally(), time.monotonic()
     print(f"seed {asked.seed}", flush=True)
     program = shlex.join([sys.executable, "-c", AGENT, "{prompt}"])
-    own = ("--actor", "command", "--set", f"actor.command={program}")
+    own = ("--actor", "command", "--set", f"actor.command={program}", "--set", "actor.gateway.sampling=on")
     for kind, kills in shares(asked.kills):
         if kind == "run":
             killed_runs(rng, kills, tally)

@@ -55,6 +55,8 @@ class GatewaySettings(Section):
     lessons_in: Literal["system", "user"] = "system"
     """Where lessons go: after the agent's own ``system`` text, or after the first ``user`` message, for endpoints whose
     model takes no system message."""
+    sampling: bool = False
+    """Write the run's temperature and seed into the requests. Off: the agent's own."""
 
 
 def _check_variable(value: str) -> str:

@@ -23,6 +23,7 @@ class ChatDialect(Dialect):
 
     path = "/chat/completions"
     limits: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens")
+    sampling: ClassVar[tuple[str, ...]] = ("temperature", "seed")
     last = re.compile(rb"^\[DONE\]$")
 
     def add_lessons(self, request: Document, lessons: str) -> bool | None:
@@ -118,6 +119,7 @@ class EmbeddingsDialect(ChatDialect):
 
     path = "/embeddings"
     limits = ()
+    sampling = ()
 
     def add_lessons(self, request: Document, lessons: str) -> bool | None:  # noqa: ARG002
         """Add none."""

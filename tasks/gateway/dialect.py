@@ -32,6 +32,8 @@ class Dialect(ABC):
     """Of the method below the endpoint's address; also its name in the journal."""
     limits: ClassVar[tuple[str, ...]]
     """Fields of the most tokens of a completion."""
+    sampling: ClassVar[tuple[str, ...]] = ("temperature",)
+    """Fields of sampling that the protocol has."""
     text_block: ClassVar[str] = "text"
     """Type of the blocks that a message's text may consist of."""
     last: ClassVar[re.Pattern[bytes]]

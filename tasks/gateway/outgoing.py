@@ -36,6 +36,8 @@ class Additions:
     """Which text of a request the lessons follow."""
     auxiliary: bool = False
     """Whether the request is about the conversation, not a part of it, and gets no lessons."""
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    """Temperature and seed to write in; what is absent stays the agent's own."""
     digest: str = field(init=False)
     """Of the lessons."""
 
@@ -94,6 +96,9 @@ def outgoing(
     model = next((name for pattern, name in additions.models.items() if fnmatchcase(asked, pattern)), asked)
     if model != asked:
         request.set("model", model)
+    for name in dialect.sampling:
+        if name in additions.sampling:
+            request.set(name, additions.sampling[name])
     unlabelled = request.copy()
     dialect.remove_labels(unlabelled)
     there: bool | None = None

@@ -269,12 +269,18 @@ class RolloutSession(Caller):
 
 def _additions(attempt: AttemptContext) -> Additions:
     context = attempt.runtime.context
-    settings = context.settings.actor.gateway
+    settings, model = context.settings.actor.gateway, context.models.roles["actor"]
+    sampling: dict[str, float | int] = {}
+    if settings.sampling and model.send_temperature:
+        sampling["temperature"] = attempt.temperature
+    if settings.sampling and model.send_seed:
+        sampling["seed"] = attempt.seed
     return Additions(
         lessons=lessons_block(attempt.system),
         # The simulated service has one model, whatever an agent asks for.
         models={"*": context.models.name} if context.models.in_process else settings.models,
         lessons_in=settings.lessons_in,
+        sampling=sampling,
     )
 
 

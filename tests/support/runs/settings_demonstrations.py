@@ -157,6 +157,7 @@ DEMOS: dict[str, Demo] = {
     "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
     "actor.gateway.models": Demo(of_gateway, '{"gpt-*": "qwen"}'),
     "actor.gateway.lessons_in": Demo(of_gateway, "user"),
+    "actor.gateway.sampling": Demo(of_gateway, "on"),
     "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
     "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
     "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),

@@ -164,6 +164,15 @@ def test_models_are_mapped_by_pattern() -> None:
     assert forwarded(MESSAGES, {"model": "claude", "system": "S"}, additions)["model"] == "other"
 
 
+COLD = {"temperature": 0.3}
+
+
+@pytest.mark.parametrize(("dialect", "written"), [(CHAT, {**COLD, "seed": 7}), (RESPONSES, COLD), (MESSAGES, COLD)])
+def test_sampling_is_written_into_what_the_protocol_has(dialect: Dialect, written: dict[str, Any]) -> None:
+    additions = Additions(sampling={"temperature": 0.3, "seed": 7})
+    assert forwarded(dialect, {"model": "m", "temperature": 1}, additions) == {"model": "m", **written}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "hidden"),
     [
