@@ -68,6 +68,6 @@ def _why_not(path: Path) -> str | None:
 
 
 def _is_recorded(path: Path) -> bool:
-    """Return whether a file is a record of a task, also one that the task has not written yet, or one of a run."""
+    """Return whether a file is a record of a task, also one that it has not written yet, or in the directory of a run."""
     own, run = TaskPaths(path.parent).own_files(), path.parent / "manifest.json"
-    return (path in own and any(each.is_file() for each in own)) or (path.is_file() and run.is_file())
+    return (path in own and any(each.is_file() for each in own)) or run.is_file()
