@@ -273,9 +273,20 @@ def _stored(path: Path, text: str) -> Iterator[None]:
         for each in made:
             with suppress(OSError):  # another run has put files there
                 each.unlink() if each == path else each.rmdir()
-        raise type(error)(
-            [replace(each, source=re.sub(rf".*{path.name}", "items", each.source)) for each in error.problems]
-        ) from None
+        raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
+
+
+def _of_items(problem: Problem, name: str) -> Problem:
+    """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
+    _, found, line = problem.source.partition(name)
+    if not found:
+        return problem
+    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
+    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
+    if listed is None:
+        return replace(problem, source=f"items{line}", given=given)
+    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
+    return replace(problem, source=f"{names}{listed[2]}", given=given)
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:

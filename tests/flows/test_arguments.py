@@ -81,8 +81,10 @@ def test_what_is_no_json_is_named_and_equal_ones_are_counted():
 
 def test_problems_of_stored_items_speak_of_items():
     message = said(tfgrpo.learn, [ROWS[0], ROWS[0], {"id": None, "prompt": "x"}], **SMALL)
-    assert "items:2: got the id '0' of line 1 again" in message
-    assert "items:3: got null in the field 'id'" in message
+    assert "items[1]: got the id '0' of items[0] again" in message
+    assert "items[2]: got null in the field 'id'" in message
+    message = said(tfgrpo.learn, [{"id": number, "prompt": 5} for number in range(9)], **SMALL)
+    assert message.startswith("items[0], items[1], items[2] and 6 more: got int in the field 'prompt'")
 
 
 def test_an_unknown_keyword_names_the_nearest_of_python():
