@@ -51,7 +51,6 @@ F = TypeVar("F")
 _AHEAD: Final = 2
 """Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
 _POLL_S: Final = 0.2
-_INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def _resume_killed(
         list_unbegun(request, env, first, clock)
         again = request.model_copy(update={"run_id": None, "resume": run_id})
         ended = execute(again, env, observer, runner, clock=clock)
-        if ended.signal is not None or ended.message.startswith(_INTERRUPTED):
+        if ended.signal is not None or ended.error == KeyboardInterrupt.__name__:
             notify(settings, first)  # the other run has told of its own end
             return ended
         how = "resumed first" if ended.status in {"finished", "stopped"} else "not resumed"
@@ -194,11 +193,12 @@ def _learn_and_close(session: Session) -> RunSummary:
     try:
         end = _traced(session)
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
-        return replace(summary, signal=end.signal)
+        return replace(summary, error=end.error, signal=end.signal)
     except (TfgrpoError, OSError) as error:
         return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_described(error)}"))
     except KeyboardInterrupt:
-        return _unclosed(session, "stopped", "interrupted before its books were closed")
+        unclosed = _unclosed(session, "stopped", "interrupted before its books were closed")
+        return replace(unclosed, error=KeyboardInterrupt.__name__)
 
 
 def _clear_owners(context: RunContext) -> None:
@@ -256,7 +256,7 @@ def _ended(session: Session) -> _End:
         return _End("stopped", f"{cap}{error}", type(error).__name__)
     except KeyboardInterrupt as error:
         halt_runtime(session.context)
-        return _End("stopped", f"{_INTERRUPTED}; every answered call is in the journal", type(error).__name__)
+        return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
     except TfgrpoError as error:
         return _End("failed", _described(error), type(error).__name__)
     except Exception as error:  # noqa: BLE001 - also for unexpected errors the books are closed

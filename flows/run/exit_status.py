@@ -25,6 +25,8 @@ class RunSummary:
     """One sentence for people; for a refusal, one line per problem."""
     details: dict[str, Any]
     """JSON values: decision, lessons, ledger, paths."""
+    error: str | None = None
+    """Class of the error that ended it, such as ``BudgetRefused`` or ``KeyboardInterrupt``."""
     signal: BaseException | None = None
     """Signal by which Prefect cancelled or terminated the run, to be raised again once the books are closed."""
 
