@@ -202,7 +202,7 @@ def test_messages_name_items_and_arguments_as_python_does(tmp_path):
         with pytest.raises(tfgrpo.ConfigError) as caught:
             call([{"id": "1", "prompt": "x"}, {"prompt": "y"}], agent=lambda question: "", **SMALL)
         said = str(caught.value)
-        assert "items:2: got no 'id' among" in said
+        assert "items[1]: got no 'id' among" in said
         assert "settings={'dataset.fields.id': 'none'}" in said
         assert "agent: got " in said
         assert ".jsonl" not in said
