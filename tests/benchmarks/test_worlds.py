@@ -243,6 +243,14 @@ def test_the_table_of_costs_has_the_price_of_a_point_and_what_was_recorded():
     assert float(cells[KEEP][-3]) == 10.0  # every night of one world of two
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_what_the_product_learns_in_the_arithmetic_world_is_in_force_after_the_first_night(seed):
+    served = serve("plain", seed, nights=1)
+    assert served.in_force == 1
+    assert served.gain[0] > 25.0
+
+
 def test_the_page_has_a_row_of_credit_for_every_world():
     page = PAGE.read_text(encoding="utf-8")
     block = page.split("<!-- credit -->")[1].split("<!-- end -->")[0]
