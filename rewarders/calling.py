@@ -35,7 +35,7 @@ from tfgrpo.stores.text import pluralize
 Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
-"""Gets the index of an attempt and its verdict."""
+"""Gets the index of an attempt, or of a call, and what became of it."""
 T = TypeVar("T")
 _Name: TypeAlias = tuple[Hashable, Hashable]
 
@@ -44,7 +44,7 @@ REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
 _SLACK_S: Final = 0.5
-"""How much later than its limit a coroutine is given up, where something else is to happen at the limit."""
+"""How much later than its limit a call is given up that ends its coroutines at the limit itself."""
 _NAMELESS: Final = (None, None)
 _REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
 """Members of a result that say why."""
@@ -65,61 +65,77 @@ def perform(
     asked about alone. A verdict that comes later than ``limit_s`` after its call began never counts, whoever was kept from
     looking meanwhile. Ctrl-C passes through.
     """
-    begun = 0.0
-
-    def start() -> None:
-        nonlocal begun
-        begin()
-        begun = time.monotonic()
+    name, waiting = scorer.rewarder_id, [(range(size(work)), work)]
 
     def tell(index: int, verdict: Verdict) -> None:
-        in_time = time.monotonic() - begun <= limit_s
         item = None if isinstance(work, RewardContext) else work[index]
-        report(index, explained(scorer, item, verdict) if in_time else late(scorer, limit_s))
+        report(index, explained(scorer, item, verdict))
 
-    if isinstance(work, RewardContext):
-        waiting: list[tuple[Sequence[int], Work]] = [(range(size(work)), work)]
-    elif scorer.scope == "batch":
-        waiting = [(range(len(work)), work)]
-    elif is_async(scorer.call):
-        start()
-        asyncio.run(_concurrently(scorer, work, tell, limit_s))
-        return
-    else:
-        waiting = [((at,), [item]) for at, item in enumerate(work)]
+    if scorer.scope == "item" and not isinstance(work, RewardContext):
+        if is_async(scorer.call):
+            begin()
+            calls = [partial(scorer.call, item) for item in work]
+            asyncio.run(concurrently(calls, lambda at, outcome: tell(at, as_verdict(name, outcome)), limit_s))
+            return
+        waiting = [(range(at, at + 1), [item]) for at, item in enumerate(work)]
     while waiting:
         indices, part = waiting.pop(0)
-        start()
-        verdicts = caught(_verdicts, scorer, part, limit_s)
+        begin()
+        begun = time.monotonic()
+        verdicts = caught(_called, scorer, part, limit_s)
+        if time.monotonic() - begun > limit_s:
+            verdicts = RewarderTimeout(_no_score(limit_s))
         if isinstance(verdicts, BaseException):
             # The error of a batch may be about one of its attempts, unless the service is down.
-            one_by_one = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
-            if len(indices) > 1 and not isinstance(part, RewardContext) and one_by_one:
-                waiting = [((at,), [item]) for at, item in zip(indices, part, strict=True)]
+            alone = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
+            if alone and len(indices) > 1 and not isinstance(part, RewardContext):
+                waiting = [(range(at, at + 1), [item]) for at, item in zip(indices, part, strict=True)]
                 continue
-            verdicts = (failed(scorer.rewarder_id, verdicts),) * len(indices)
+            verdicts = (failed(name, verdicts),) * len(indices)
         for index, verdict in zip(indices, verdicts, strict=True):
             tell(index, verdict)
 
 
-def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
+def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
+    outcomes = [scorer.call(part[0] if scorer.scope == "item" else part)]
+    if inspect.isawaitable(answer := outcomes[0]):
+        asyncio.run(concurrently([lambda: answer], outcomes.__setitem__, limit_s))  # on a loop for this call alone
+    return verdicts_of(scorer, part, outcomes[0])
+
+
+def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
+    """Return the verdicts on what a call was about. Raise what it raised, and ``RewardError`` for an answer of another form."""
+    if isinstance(outcome, BaseException):
+        raise outcome
     if isinstance(part, RewardContext):
-        return group_verdicts(scorer.rewarder_id, _awaited(scorer.call(part), limit_s), size(part))
+        return _in_order(scorer.rewarder_id, part, outcome)
     if scorer.scope == "batch":
-        return matched(scorer.rewarder_id, part, _awaited(scorer.call(part), limit_s))
-    return (as_verdict(scorer.rewarder_id, _awaited(scorer.call(part[0]), limit_s)),)
+        return matched(scorer.rewarder_id, part, outcome)
+    return (as_verdict(scorer.rewarder_id, outcome),)
 
 
-async def _concurrently(scorer: Scorer, items: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
-    async def one(index: int, item: GraderInput) -> None:
-        tell(index, as_verdict(scorer.rewarder_id, await outcome_of(lambda: scorer.call(item))))
+async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
+    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
 
-    tasks = [asyncio.ensure_future(one(index, item)) for index, item in enumerate(items)]
-    _, pending = await asyncio.wait(tasks, timeout=limit_s)
-    for index, task in enumerate(tasks):
-        if task in pending:
+    A call is late ``limit_s`` and the grace after the beginning. Then its coroutine is cancelled, and left behind if it goes
+    on all the same.
+    """
+    late, end, left = RewarderTimeout(_no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
+
+    async def one(at: int) -> None:
+        outcome = await outcome_of(calls[at])
+        if at in left:
+            left.remove(at)
+            tell(at, outcome if time.monotonic() <= end else late)
+
+    tasks = [asyncio.ensure_future(one(at)) for at in left]
+    try:
+        await asyncio.wait(tasks, timeout=limit_s + grace_s)
+        while left:
+            tell(left.pop(), late)
+    finally:
+        for task in tasks:
             task.cancel()
-            tell(index, late(scorer, limit_s))
 
 
 async def outcome_of(call: Callable[[], Any]) -> Any:
@@ -134,25 +150,6 @@ async def outcome_of(call: Callable[[], Any]) -> Any:
         if is_ctrl_c(error) or is_cancellation(error):
             raise
         return error
-
-
-def _awaited(answer: Any, limit_s: float) -> Any:
-    """Return what a coroutine returns, on an event loop for this call alone; anything else as it is.
-
-    The caller has left at the limit. Soon after it the coroutine is cancelled, so that the thread of the call ends, too.
-    """
-    if not inspect.isawaitable(answer):
-        return answer
-
-    async def wait() -> Any:
-        task = asyncio.ensure_future(outcome_of(lambda: answer))
-        await asyncio.wait([task], timeout=limit_s + _SLACK_S)
-        return task.result() if task.done() else RewarderTimeout(_no_score(limit_s))
-
-    outcome = asyncio.run(wait())
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -175,8 +172,8 @@ def _no_score(limit_s: float) -> str:
 
 
 def patience(scorer: Scorer, limit_s: float) -> float:
-    """Return how long to wait for a call: a little longer than the limit where that is kept for each attempt within it."""
-    return limit_s + (_SLACK_S if scorer.scope == "item" and is_async(scorer.call) else 0.0)
+    """Return how long to wait for a call: a little longer than the limit where it is kept within, by ``concurrently``."""
+    return limit_s + (_SLACK_S if is_async(scorer.call) else 0.0)
 
 
 def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
@@ -284,13 +281,12 @@ def _json(details: object) -> FrozenDict:
 def _listed(answer: object, count: int, expected: str) -> list[Any]:
     """Return the results of a call. A user's generator may be endless; twice as many show that one attempt has two."""
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise RewardError(f"returned {expected.format(type(answer).__name__)}")
+        raise RewardError(f"returned a {type(answer).__name__}, expected {expected}")
     return list(islice(answer, 2 * count + 1))
 
 
-def group_verdicts(name: str, answer: object, count: int) -> Verdicts:
-    """Return the verdicts on a group from the return value of its scorer. Raises ``RewardError`` unless one for each."""
-    values = _listed(answer, count, "{}, expected one verdict for each attempt")
+def _in_order(name: str, context: RewardContext, answer: object) -> Verdicts:
+    values, count = _listed(answer, size(context), "one verdict for each attempt"), size(context)
     if len(values) != count:
         raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
     return tuple(as_verdict(name, value) for value in values)
@@ -305,7 +301,7 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
 
     ``strict``: names of results always count; the order counts only where no result has a name.
     """
-    results = _listed(answer, len(inputs), "a {}, expected a list of results")
+    results = _listed(answer, len(inputs), "a list of results")
     verdicts = [as_verdict(name, result) for result in results]
     wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
     keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))

@@ -185,9 +185,9 @@ async def test_a_scorer_of_groups_loses_one_attempt_to_a_value_and_the_group_to_
         ([1.0], "1 verdict for 2 attempts"),
         ([1.0] * 3, "3 verdicts for 2 attempts"),
         (iter(int, 1), "5 verdicts for 2 attempts"),
-        (1.0, "returned float, expected one verdict for each attempt"),
-        (None, "returned NoneType, expected one verdict for each attempt"),
-        ("ab", "returned str, expected one verdict for each attempt"),
+        (1.0, "returned a float, expected one verdict for each attempt"),
+        (None, "returned a NoneType, expected one verdict for each attempt"),
+        ("ab", "returned a str, expected one verdict for each attempt"),
     ],
 )
 def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt(returned, reason):
