@@ -38,7 +38,6 @@ def test_built_in_rewarders_are_found_by_name():
         ("llm_judge", "judge (did you mean that?)"),
         ("footprint", "powl_footprint (did you mean that?)"),
         ("numbr_match", "number_match (did you mean that?)"),
-        ("bleu", "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that"),
         ("ROUGE-L", "similarity with metric: rouge_l (did you mean that?)"),
         ("something", "category_match, "),
     ],
