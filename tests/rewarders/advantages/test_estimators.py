@@ -19,7 +19,6 @@ from tfgrpo.rewarders.advantages.batch import (
     Estimator,
     batch_advantages,
     estimator_of,
-    multi_reward_advantages,
 )
 from tfgrpo.rewarders.advantages.group import group_advantage
 
@@ -250,18 +249,18 @@ def test_constants_are_parameters_and_an_estimator_of_ones_own_goes_where_a_name
     ("rewards", "mask", "message"),
     [
         ([], None, "at least one group"),
-        (np.zeros(3), None, r"rewards: expected a sequence for each group, received array\(\[0"),
-        (np.zeros((1, 2, 2)), None, r"rewards: expected numbers, received array\(\[0"),
-        ([0.0, 1.0], None, r"rewards: expected a sequence for each group, received \[0.0, 1.0\]"),
-        ([["a", "b"]], None, "expected numbers, received 'a'"),
+        (np.zeros(3), None, r"rewards: expected numbers, in a sequence for each group, received array\(\[0"),
+        (np.zeros((1, 2, 2)), None, "rewards: expected numbers, "),
+        ([0.0, 1.0], None, r"rewards: expected numbers, in a sequence for each group, received \[0.0, 1.0\]"),
+        ([["a", "b"]], None, "expected numbers, in a sequence for each group, received .*'a'"),
         ([[[0.0], [1.0]]], None, "expected numbers"),
-        (np.array([["a", "b"]]), None, "expected numbers, received .*'a'"),
-        ([[0, 10**400]], None, "rewards: expected finite numbers"),
+        (np.array([["a", "b"]]), None, "expected numbers, .* received .*'a'"),
+        ([[0, 10**400]], None, "rewards: expected numbers"),
         ([[0.0, 1.0, math.nan], [math.inf]], None, f"reward 2 of group 0 is nan and 1 more; {OUT_OF_RANGE}"),
         ([[0.0, None]], [[True, True]], "reward 1 of group 0 is nan"),
         ([[0.0, 1.0]], [[2, 0]], "mask 0 of group 0 is 2; accepted: true or false, 1 or 0"),
-        ([[0.0, 1.0]], [["yes", "no"]], "mask: expected numbers, received 'yes'"),
-        ([[0.0, 1.0]], [True, False], "mask: expected a sequence for each group"),
+        ([[0.0, 1.0]], [["yes", "no"]], "mask: expected numbers, .*'yes'"),
+        ([[0.0, 1.0]], [True, False], "mask: expected numbers, in a sequence for each group"),
         ([[0.0, 1.0], [0.0, 1.0]], [[True], [True, True]], "mask 1 of group 0 is nan"),
         ([[0.0, 1.0], [0.0]], [[None, True], [True]], "mask 0 of group 0 is nan"),
         ([[0.0, 1.0]], [[True]], r"mask: expected shape \(1, 2\), received \(1, 1\)"),
@@ -277,13 +276,13 @@ def test_shapes_and_types_that_do_not_fit_are_refused(rewards, mask, message):
     [
         *((name, {}, "needs token_lengths") for name in ("opo", "reinforce++", "reinforce++_baseline")),
         *(("opo", {"token_lengths": [each]}, "token.length") for each in ([1.0], [1.0, -1.0], [1.0, None], [1.0, "x"])),
-        ("opo", {"token_lengths": [1.0, 2.0]}, "token_lengths: expected a sequence"),
+        ("opo", {"token_lengths": [1.0, 2.0]}, "token_lengths: expected numbers"),
         ("opo", {"token_lengths": [[0, 0]]}, "the completions of group 0 have no tokens"),
         ("reinforce++", {"token_lengths": [[0, 0]]}, "needs a batch with more than 1 token"),
         ("remax", {}, "needs greedy"),
         ("remax", {"greedy": [0.0, 1.0]}, r"greedy: expected shape \(1, 1\), received \(2, 1\)"),
         ("remax", {"greedy": [math.nan]}, f"greedy reward 0 of group 0 is nan; {OUT_OF_RANGE}"),
-        ("remax", {"greedy": ["x"]}, r"greedy: expected numbers, received .*'x'"),
+        ("remax", {"greedy": ["x"]}, "greedy: expected numbers, .*'x'"),
     ],
 )
 def test_what_an_estimator_needs_is_named_and_checked(name, more, message):
@@ -344,39 +343,3 @@ def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too_and_s
         found = batch_advantages(same, None, name, token_lengths=np.ones((2, 2)), greedy=np.zeros(2))
         np.testing.assert_array_equal(found, wanted)
     assert str(same) == before
-
-
-# --- several rewards
-
-
-def test_several_rewards_are_normalised_before_they_are_added_up():
-    parts = {"exact": [[0.0, 1.0], [1.0, 1.0]], "style": [[90.0, 10.0], [40.0, 60.0]]}
-    values = multi_reward_advantages(parts, {"exact": 1.0, "style": 0.5}, epsilon=0.0)
-    unit = 1 / math.sqrt(2)
-    sums = np.array([[-unit + 0.5 * unit, unit - 0.5 * unit], [-0.5 * unit, 0.5 * unit]])
-    np.testing.assert_allclose(values, (sums - sums.mean()) / sums.std(ddof=1), rtol=1e-9)
-
-
-def test_a_part_that_is_absent_leaves_the_others_and_a_rollout_without_any_has_none():
-    values = multi_reward_advantages({"a": [[0.0, 1.0, None]], "b": [[None, 1.0, None]]}, {"a": 1.0, "b": 1.0})
-    np.testing.assert_array_equal(np.isfinite(values), [[True, True, False]])
-    assert np.isnan(multi_reward_advantages({"a": [[None]]}, {"a": 1.0})).all()
-    half = 0.5 / (math.sqrt(0.5) + 1e-4)
-    default = multi_reward_advantages({"a": [[0.0, 1.0]]}, {"a": 1.0})[0, 1]
-    assert default == pytest.approx(half / (half * math.sqrt(2) + 1e-4), rel=1e-9)
-    assert multi_reward_advantages({"a": [[1.0]]}, {"a": 1.0}, epsilon=0.0).tolist() == [[0.0]]
-
-
-@pytest.mark.parametrize(
-    ("parts", "weights", "message"),
-    [
-        ({}, {}, "number for each"),
-        ({"a": [[0.0, 1.0]]}, {"b": 1.0}, "number for each of"),
-        ({"a": [[0.0, 1.0]]}, {"a": math.inf}, "a finite number for each of .*'a': inf"),
-        ({"a": [[0.0, 1.0]], "b": [[0.0]]}, {"a": 1.0, "b": 1.0}, "expected one shape"),
-        ({"a": [[0.0, 1.0, 5.0]], "b": [[0.0, 1.0, 5.0]]}, {"a": 1e200, "b": 1e200}, "finite"),
-    ],
-)
-def test_several_rewards_that_do_not_fit_together_are_refused(parts, weights, message):
-    with pytest.raises(ValueError, match=message):
-        multi_reward_advantages(parts, weights)
