@@ -28,7 +28,6 @@ from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
-from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 
@@ -220,21 +219,21 @@ def _read(name: str, value: object) -> Verdict:
     reward, members = (value, {}) if isinstance(value, RewardScore | Abstained) else _reward_of(value)
     if isinstance(reward, Abstained):
         return replace(reward, rewarder_id=name, reason=" ".join(str(reward.reason).split()))
-    if isinstance(reward, RewardScore):
-        return _checked(name, reward)
     if reward is None:
         return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
+    evidence, kept = (
+        next((text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()), ""),
+        {},
+    )
+    if isinstance(reward, RewardScore):
+        evidence, kept, reward = str(reward.evidence), _json(reward.details or {}), reward.score
+    for key, member in members.items():
+        if key not in _OTHER_MEMBERS and member is not None:
+            kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
     number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
         return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
-    reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]
-    kept: dict[str, Any] = {}
-    for key, member in members.items():
-        if key not in _OTHER_MEMBERS and member is not None:
-            kept |= unless_it_raises({}, lambda key=key, member=member: dict(_json({key: _plain(member)})))
-    return RewardScore(
-        name, number, " ".join(reasons[0].split()) if reasons else "", FrozenDict(kept) if kept else None
-    )
+    return RewardScore(name, number, " ".join(evidence.split()), FrozenDict(kept) if kept else None)
 
 
 def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
@@ -255,27 +254,16 @@ def _plain(value: object) -> object:
     return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
-def _checked(name: str, verdict: RewardScore) -> Verdict:
-    score: object = verdict.score
-    if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
-        return Abstained(name, f"the score {_short(score)} {NO_NUMBER[1]}", broke=True)
-    try:
-        details = None if verdict.details is None else _json(verdict.details)
-    except RewardError as error:
-        return Abstained(name, str(error), broke=True)
-    return RewardScore(name, float(score), " ".join(str(verdict.evidence).split()), details)
-
-
-def _json(details: object) -> FrozenDict:
-    """Return details as frozen JSON, which a record needs. Raises ``RewardError``."""
+def _json(details: object) -> dict[str, Any]:
+    """Return details as frozen JSON, which a record needs. Raises ``ValueError``."""
     try:
         kept = frozen(details)
         canonical_json(kept)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RewardError(f"details of a score that are no JSON: {error}") from None
+        raise ValueError(f"details of a score that are no JSON: {error}") from None
     if not isinstance(kept, FrozenDict):
-        raise RewardError(f"details of a score that are a {type(details).__name__}, expected a mapping")
-    return kept
+        raise ValueError(f"details of a score that are a {type(details).__name__}, expected a mapping")
+    return dict(kept)
 
 
 def _listed(answer: object, count: int, expected: str) -> list[Any]:
@@ -304,6 +292,7 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
     results = _listed(answer, len(inputs), "a list of results")
     verdicts = [as_verdict(name, result) for result in results]
     wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
+    missing = Abstained(name, NO_RESULT)
     keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))
     for key in keys[:2] if strict and any(sample is not None for sample, _ in given) else keys:
         known = Counter(map(key, wanted))
@@ -311,8 +300,7 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
         # One name for all results of several inputs is a constant of the scorer's and tells nothing.
         one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
         if not one_for_all and known.keys() & named.keys():
-            foreign = (each for each in given if key(each) not in known and each != _NAMELESS)
-            missing, found = _missing(name, next(foreign, None)), dict[Hashable, list[Verdict]]()
+            found = dict[Hashable, list[Verdict]]()
             for each, verdict in zip(given, verdicts, strict=True):
                 found.setdefault(key(each), []).append(verdict)
             for one, count in known.items():
@@ -321,19 +309,9 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
                     own = [Abstained(name, "returned two different results for it")] * count
                 found[one] = [*own[:count], *[missing] * (count - len(own))]
             return tuple(found[key(each)].pop(0) for each in wanted)
-    if strict and (named_ones := [each for each in given if each != _NAMELESS]):
-        return (_missing(name, named_ones[0]),) * len(inputs)
-    return (*verdicts[: len(inputs)], *[_missing(name, None)] * (len(inputs) - len(verdicts)))
-
-
-def _missing(name: str, foreign: _Name | None) -> Abstained:
-    """Return the verdict on an input without a result. ``foreign``: the name of a result for an unknown item."""
-    if foreign is None:
-        return Abstained(name, NO_RESULT)
-    sample, index = foreign
-    shown = [] if sample is None else [_short(sample)]
-    shown += [] if index is None else [f"completion_index {_short(index)}"]
-    return Abstained(name, f"{NO_RESULT}, but one for {', '.join(shown)}, which it was not asked for")
+    if strict and any(each != _NAMELESS for each in given):
+        return (missing,) * len(inputs)
+    return (*verdicts[: len(inputs)], *[missing] * (len(inputs) - len(verdicts)))
 
 
 def _name_of(holder: object) -> _Name:

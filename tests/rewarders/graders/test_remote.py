@@ -165,18 +165,18 @@ async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, ex
 
 
 @pytest.mark.parametrize(
-    ("names", "foreign"),
+    "names",
     [
-        ([{"sample_id": f"x:{n}", "completion_index": n} for n in range(3)], "'x:0', completion_index 0"),
-        ([{"sample_id": 7}, {}, {}], "7"),
-        ([{}, {"sample_id": "x:1"}, {}], "'x:1'"),
-        ([{"completion_index": n} for n in (7, 8, 9)], "completion_index 7"),
+        [{"sample_id": f"x:{n}", "completion_index": n} for n in range(3)],
+        [{"sample_id": 7}, {}, {}],
+        [{}, {"sample_id": "x:1"}, {}],
+        [{"completion_index": n} for n in (7, 8, 9)],
     ],
 )
-async def test_results_that_name_other_samples_reach_nobody_by_position(names, foreign):
+async def test_results_that_name_other_samples_reach_nobody_by_position(names):
     found, _ = await asked(lambda samples: [{**name, "reward": 1.0} for name in names])
     assert numbers(found) == [None] * 3
-    assert reasons(found) == {f"returned no result for it, but one for {foreign}, which it was not asked for"}
+    assert reasons(found) == {"returned no result for it"}
 
 
 @pytest.mark.parametrize("text", ['{"results": [{"sample_id": "d:0", "completion_index": 0, "reward": %s}]}'])
