@@ -172,7 +172,7 @@ class ScoreRunner:
     ) -> list[Verdicts]:
         gates = await self.rows(composite.gates, contexts, timeout_s)
         # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
-        asked = [[composite.compares or composite.is_open(row) for row in rows] for rows in gates]
+        asked = [[composite.compares or _is_open(composite, row) for row in rows] for rows in gates]
         opened = [_only(context, wanted) for context, wanted in zip(contexts, asked, strict=True)]
         parts = await self.rows([part.scorer for part in counting(composite.parts)], opened, timeout_s)
         rest = iter(chain.from_iterable(parts))
@@ -222,6 +222,11 @@ async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
     if isinstance(verdicts, BaseException):
         return (failed(scorer.rewarder_id, verdicts),) * size(work)
     return verdicts
+
+
+def _is_open(composite: Composite, gates: Verdicts) -> bool:
+    opening = composite.opening(gates)
+    return isinstance(opening, float) and opening > 0.0
 
 
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
