@@ -149,6 +149,31 @@ def batch_advantages(
     return np.where(present, advantages, fill)
 
 
+def multi_reward_advantages(
+    parts: Mapping[str, RewardRows],
+    weights: Mapping[str, float],
+    mask: RewardRows | None = None,
+    *,
+    epsilon: float = 1e-4,
+    fill: float = nan,
+) -> Floats:
+    """Combine several rewards of each rollout: normalise each in its group, add by weight, normalise over the batch.
+
+    ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards, so that
+    one of a large scale does not hide the others (TRL's ``normalize_then_sum``). Where one is absent (None), the others of
+    that rollout count alone. Raises ``ValueError`` as ``batch_advantages`` does, and for weights that do not fit the parts.
+    """
+    if not parts or set(parts) != set(weights) or not all(abs(weight) <= MAX_SCORE for weight in weights.values()):
+        raise ValueError(f"weights: expected a finite number for each of {sorted(parts)}, received {dict(weights)}")
+    each = Estimator("part", "group_std", "(r - m) / (s1 + epsilon)", 1, epsilon)
+    scores = [batch_advantages(rewards, mask, each) * weights[name] for name, rewards in parts.items()]
+    if len(shapes := {score.shape for score in scores}) > 1:
+        raise ValueError(f"parts: expected one shape, received {sorted(shapes)}")
+    # Every z has a mean of zero in its group already, so centring by group changes nothing.
+    whitened = Estimator("sum", "batch_whiten", "(z - M(z)) / (S1(z) + epsilon)", 1, epsilon)
+    return batch_advantages(np.nansum(scores, axis=0), ~np.isnan(scores).all(axis=0), whitened, fill=fill)
+
+
 def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[Floats, Bools]:
     """Return numbers ``[B, G]`` with NaN for None and behind shorter groups, and False at both."""
     rows: Any = np.asarray(given) if hasattr(given, "__array__") else given

@@ -19,6 +19,7 @@ from tfgrpo.rewarders.advantages.batch import (
     Estimator,
     batch_advantages,
     estimator_of,
+    multi_reward_advantages,
 )
 from tfgrpo.rewarders.advantages.group import group_advantage
 
@@ -343,3 +344,39 @@ def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too_and_s
         found = batch_advantages(same, None, name, token_lengths=np.ones((2, 2)), greedy=np.zeros(2))
         np.testing.assert_array_equal(found, wanted)
     assert str(same) == before
+
+
+# --- several rewards
+
+
+def test_several_rewards_are_normalised_before_they_are_added_up():
+    parts = {"exact": [[0.0, 1.0], [1.0, 1.0]], "style": [[90.0, 10.0], [40.0, 60.0]]}
+    values = multi_reward_advantages(parts, {"exact": 1.0, "style": 0.5}, epsilon=0.0)
+    unit = 1 / math.sqrt(2)
+    sums = np.array([[-unit + 0.5 * unit, unit - 0.5 * unit], [-0.5 * unit, 0.5 * unit]])
+    np.testing.assert_allclose(values, (sums - sums.mean()) / sums.std(ddof=1), rtol=1e-9)
+
+
+def test_a_part_that_is_absent_leaves_the_others_and_a_rollout_without_any_has_none():
+    values = multi_reward_advantages({"a": [[0.0, 1.0, None]], "b": [[None, 1.0, None]]}, {"a": 1.0, "b": 1.0})
+    np.testing.assert_array_equal(np.isfinite(values), [[True, True, False]])
+    assert np.isnan(multi_reward_advantages({"a": [[None]]}, {"a": 1.0})).all()
+    half = 0.5 / (math.sqrt(0.5) + 1e-4)
+    default = multi_reward_advantages({"a": [[0.0, 1.0]]}, {"a": 1.0})[0, 1]
+    assert default == pytest.approx(half / (half * math.sqrt(2) + 1e-4), rel=1e-9)
+    assert multi_reward_advantages({"a": [[1.0]]}, {"a": 1.0}, epsilon=0.0).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "message"),
+    [
+        ({}, {}, "number for each"),
+        ({"a": [[0.0, 1.0]]}, {"b": 1.0}, "number for each of"),
+        ({"a": [[0.0, 1.0]]}, {"a": math.inf}, "a finite number for each of .*'a': inf"),
+        ({"a": [[0.0, 1.0]], "b": [[0.0]]}, {"a": 1.0, "b": 1.0}, "expected one shape"),
+        ({"a": [[0.0, 1.0, 5.0]], "b": [[0.0, 1.0, 5.0]]}, {"a": 1e200, "b": 1e200}, "finite"),
+    ],
+)
+def test_several_rewards_that_do_not_fit_together_are_refused(parts, weights, message):
+    with pytest.raises(ValueError, match=message):
+        multi_reward_advantages(parts, weights)
