@@ -267,7 +267,7 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
         ("missing.py:x", {}, "missing.py:x: got 'missing.py', which is no file; accepted: file.py:attr, with the file"),
         ("./notes.txt:x", {}, "got 'notes.txt'; accepted: a file that Python can import"),
         ("my_kinds.py:missing", {}, "'missing', which my_kinds.py does not have; accepted: "),
-        ("my_kinds:missing", {}, "module:attr that can be imported"),
+        ("my_kinds:missing", {}, "'missing', which my_kinds does not have; accepted: "),
         (":x", {}, "module:attr that can be imported"),
         ("my_broken.py:x", {}, "got SyntaxError: "),
         ("my_leaves.py:x", {}, "got SystemExit: 3; accepted: a file that can be run: my_leaves.py"),
