@@ -221,15 +221,15 @@ def _read(name: str, value: object) -> Verdict:
         return replace(reward, rewarder_id=name, reason=" ".join(str(reward.reason).split()))
     if reward is None:
         return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
-    evidence, kept = (
-        next((text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()), ""),
-        {},
-    )
+    evidence, kept = "", dict[str, Any]()
     if isinstance(reward, RewardScore):
-        evidence, kept, reward = str(reward.evidence), _json(reward.details or {}), reward.score
-    for key, member in members.items():
-        if key not in _OTHER_MEMBERS and member is not None:
-            kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
+        evidence, kept = str(reward.evidence), {} if reward.details is None else _json(reward.details)
+        reward = reward.score
+    elif members:
+        evidence = next((text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()), "")
+        for key, member in members.items():
+            if key not in _OTHER_MEMBERS and member is not None:
+                kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
     number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
         return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
