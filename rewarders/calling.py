@@ -28,14 +28,13 @@ from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
-from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 
 Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
-"""Gets the index of an attempt and its verdict."""
+"""Gets the index of an attempt, or of a call, and what became of it."""
 T = TypeVar("T")
 _Name: TypeAlias = tuple[Hashable, Hashable]
 
@@ -44,7 +43,7 @@ REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
 _SLACK_S: Final = 0.5
-"""How much later than its limit a coroutine is given up, where something else is to happen at the limit."""
+"""How much later than its limit a call is given up that ends its coroutines at the limit itself."""
 _NAMELESS: Final = (None, None)
 _REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
 """Members of a result that say why."""
@@ -65,61 +64,77 @@ def perform(
     asked about alone. A verdict that comes later than ``limit_s`` after its call began never counts, whoever was kept from
     looking meanwhile. Ctrl-C passes through.
     """
-    begun = 0.0
-
-    def start() -> None:
-        nonlocal begun
-        begin()
-        begun = time.monotonic()
+    name, waiting = scorer.rewarder_id, [(range(size(work)), work)]
 
     def tell(index: int, verdict: Verdict) -> None:
-        in_time = time.monotonic() - begun <= limit_s
         item = None if isinstance(work, RewardContext) else work[index]
-        report(index, explained(scorer, item, verdict) if in_time else late(scorer, limit_s))
+        report(index, explained(scorer, item, verdict))
 
-    if isinstance(work, RewardContext):
-        waiting: list[tuple[Sequence[int], Work]] = [(range(size(work)), work)]
-    elif scorer.scope == "batch":
-        waiting = [(range(len(work)), work)]
-    elif is_async(scorer.call):
-        start()
-        asyncio.run(_concurrently(scorer, work, tell, limit_s))
-        return
-    else:
-        waiting = [((at,), [item]) for at, item in enumerate(work)]
+    if scorer.scope == "item" and not isinstance(work, RewardContext):
+        if is_async(scorer.call):
+            begin()
+            calls = [partial(scorer.call, item) for item in work]
+            asyncio.run(concurrently(calls, lambda at, outcome: tell(at, as_verdict(name, outcome)), limit_s))
+            return
+        waiting = [(range(at, at + 1), [item]) for at, item in enumerate(work)]
     while waiting:
         indices, part = waiting.pop(0)
-        start()
-        verdicts = caught(_verdicts, scorer, part, limit_s)
+        begin()
+        begun = time.monotonic()
+        verdicts = caught(_called, scorer, part, limit_s)
+        if time.monotonic() - begun > limit_s:
+            verdicts = RewarderTimeout(_no_score(limit_s))
         if isinstance(verdicts, BaseException):
             # The error of a batch may be about one of its attempts, unless the service is down.
-            one_by_one = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
-            if len(indices) > 1 and not isinstance(part, RewardContext) and one_by_one:
-                waiting = [((at,), [item]) for at, item in zip(indices, part, strict=True)]
+            alone = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
+            if alone and len(indices) > 1 and not isinstance(part, RewardContext):
+                waiting = [(range(at, at + 1), [item]) for at, item in zip(indices, part, strict=True)]
                 continue
-            verdicts = (failed(scorer.rewarder_id, verdicts),) * len(indices)
+            verdicts = (failed(name, verdicts),) * len(indices)
         for index, verdict in zip(indices, verdicts, strict=True):
             tell(index, verdict)
 
 
-def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
+def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
+    outcomes = [scorer.call(part[0] if scorer.scope == "item" else part)]
+    if inspect.isawaitable(answer := outcomes[0]):
+        asyncio.run(concurrently([lambda: answer], outcomes.__setitem__, limit_s))  # on a loop for this call alone
+    return verdicts_of(scorer, part, outcomes[0])
+
+
+def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
+    """Return the verdicts on what a call was about. Raise what it raised, and ``RewardError`` for an answer of another form."""
+    if isinstance(outcome, BaseException):
+        raise outcome
     if isinstance(part, RewardContext):
-        return group_verdicts(scorer.rewarder_id, _awaited(scorer.call(part), limit_s), size(part))
+        return _in_order(scorer.rewarder_id, part, outcome)
     if scorer.scope == "batch":
-        return matched(scorer.rewarder_id, part, _awaited(scorer.call(part), limit_s))
-    return (as_verdict(scorer.rewarder_id, _awaited(scorer.call(part[0]), limit_s)),)
+        return matched(scorer.rewarder_id, part, outcome)
+    return (as_verdict(scorer.rewarder_id, outcome),)
 
 
-async def _concurrently(scorer: Scorer, items: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
-    async def one(index: int, item: GraderInput) -> None:
-        tell(index, as_verdict(scorer.rewarder_id, await outcome_of(lambda: scorer.call(item))))
+async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
+    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
 
-    tasks = [asyncio.ensure_future(one(index, item)) for index, item in enumerate(items)]
-    _, pending = await asyncio.wait(tasks, timeout=limit_s)
-    for index, task in enumerate(tasks):
-        if task in pending:
+    A call is late ``limit_s`` and the grace after the beginning. Then its coroutine is cancelled, and left behind if it goes
+    on all the same.
+    """
+    late, end, left = RewarderTimeout(_no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
+
+    async def one(at: int) -> None:
+        outcome = await outcome_of(calls[at])
+        if at in left:
+            left.remove(at)
+            tell(at, outcome if time.monotonic() <= end else late)
+
+    tasks = [asyncio.ensure_future(one(at)) for at in left]
+    try:
+        await asyncio.wait(tasks, timeout=limit_s + grace_s)
+        while left:
+            tell(left.pop(), late)
+    finally:
+        for task in tasks:
             task.cancel()
-            tell(index, late(scorer, limit_s))
 
 
 async def outcome_of(call: Callable[[], Any]) -> Any:
@@ -134,25 +149,6 @@ async def outcome_of(call: Callable[[], Any]) -> Any:
         if is_ctrl_c(error) or is_cancellation(error):
             raise
         return error
-
-
-def _awaited(answer: Any, limit_s: float) -> Any:
-    """Return what a coroutine returns, on an event loop for this call alone; anything else as it is.
-
-    The caller has left at the limit. Soon after it the coroutine is cancelled, so that the thread of the call ends, too.
-    """
-    if not inspect.isawaitable(answer):
-        return answer
-
-    async def wait() -> Any:
-        task = asyncio.ensure_future(outcome_of(lambda: answer))
-        await asyncio.wait([task], timeout=limit_s + _SLACK_S)
-        return task.result() if task.done() else RewarderTimeout(_no_score(limit_s))
-
-    outcome = asyncio.run(wait())
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -175,8 +171,8 @@ def _no_score(limit_s: float) -> str:
 
 
 def patience(scorer: Scorer, limit_s: float) -> float:
-    """Return how long to wait for a call: a little longer than the limit where that is kept for each attempt within it."""
-    return limit_s + (_SLACK_S if scorer.scope == "item" and is_async(scorer.call) else 0.0)
+    """Return how long to wait for a call: a little longer than the limit where it is kept within, by ``concurrently``."""
+    return limit_s + (_SLACK_S if is_async(scorer.call) else 0.0)
 
 
 def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
@@ -223,21 +219,21 @@ def _read(name: str, value: object) -> Verdict:
     reward, members = (value, {}) if isinstance(value, RewardScore | Abstained) else _reward_of(value)
     if isinstance(reward, Abstained):
         return replace(reward, rewarder_id=name, reason=" ".join(str(reward.reason).split()))
-    if isinstance(reward, RewardScore):
-        return _checked(name, reward)
     if reward is None:
         return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
+    evidence, kept = "", dict[str, Any]()
+    if isinstance(reward, RewardScore):
+        evidence, kept = str(reward.evidence), {} if reward.details is None else _json(reward.details)
+        reward = reward.score
+    elif members:
+        evidence = next((text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()), "")
+        for key, member in members.items():
+            if key not in _OTHER_MEMBERS and member is not None:
+                kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
     number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
         return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
-    reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]
-    kept: dict[str, Any] = {}
-    for key, member in members.items():
-        if key not in _OTHER_MEMBERS and member is not None:
-            kept |= unless_it_raises({}, lambda key=key, member=member: dict(_json({key: _plain(member)})))
-    return RewardScore(
-        name, number, " ".join(reasons[0].split()) if reasons else "", FrozenDict(kept) if kept else None
-    )
+    return RewardScore(name, number, " ".join(evidence.split()), FrozenDict(kept) if kept else None)
 
 
 def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
@@ -258,39 +254,27 @@ def _plain(value: object) -> object:
     return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
-def _checked(name: str, verdict: RewardScore) -> Verdict:
-    score: object = verdict.score
-    if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
-        return Abstained(name, f"the score {_short(score)} {NO_NUMBER[1]}", broke=True)
-    try:
-        details = None if verdict.details is None else _json(verdict.details)
-    except RewardError as error:
-        return Abstained(name, str(error), broke=True)
-    return RewardScore(name, float(score), " ".join(str(verdict.evidence).split()), details)
-
-
-def _json(details: object) -> FrozenDict:
-    """Return details as frozen JSON, which a record needs. Raises ``RewardError``."""
+def _json(details: object) -> dict[str, Any]:
+    """Return details as frozen JSON, which a record needs. Raises ``ValueError``."""
     try:
         kept = frozen(details)
         canonical_json(kept)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RewardError(f"details of a score that are no JSON: {error}") from None
+        raise ValueError(f"details of a score that are no JSON: {error}") from None
     if not isinstance(kept, FrozenDict):
-        raise RewardError(f"details of a score that are a {type(details).__name__}, expected a mapping")
-    return kept
+        raise ValueError(f"details of a score that are a {type(details).__name__}, expected a mapping")
+    return dict(kept)
 
 
 def _listed(answer: object, count: int, expected: str) -> list[Any]:
     """Return the results of a call. A user's generator may be endless; twice as many show that one attempt has two."""
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise RewardError(f"returned {expected.format(type(answer).__name__)}")
+        raise RewardError(f"returned a {type(answer).__name__}, expected {expected}")
     return list(islice(answer, 2 * count + 1))
 
 
-def group_verdicts(name: str, answer: object, count: int) -> Verdicts:
-    """Return the verdicts on a group from the return value of its scorer. Raises ``RewardError`` unless one for each."""
-    values = _listed(answer, count, "{}, expected one verdict for each attempt")
+def _in_order(name: str, context: RewardContext, answer: object) -> Verdicts:
+    values, count = _listed(answer, size(context), "one verdict for each attempt"), size(context)
     if len(values) != count:
         raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
     return tuple(as_verdict(name, value) for value in values)
@@ -305,9 +289,10 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
 
     ``strict``: names of results always count; the order counts only where no result has a name.
     """
-    results = _listed(answer, len(inputs), "a {}, expected a list of results")
+    results = _listed(answer, len(inputs), "a list of results")
     verdicts = [as_verdict(name, result) for result in results]
     wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
+    missing = Abstained(name, NO_RESULT)
     keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))
     for key in keys[:2] if strict and any(sample is not None for sample, _ in given) else keys:
         known = Counter(map(key, wanted))
@@ -315,8 +300,7 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
         # One name for all results of several inputs is a constant of the scorer's and tells nothing.
         one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
         if not one_for_all and known.keys() & named.keys():
-            foreign = (each for each in given if key(each) not in known and each != _NAMELESS)
-            missing, found = _missing(name, next(foreign, None)), dict[Hashable, list[Verdict]]()
+            found = dict[Hashable, list[Verdict]]()
             for each, verdict in zip(given, verdicts, strict=True):
                 found.setdefault(key(each), []).append(verdict)
             for one, count in known.items():
@@ -325,19 +309,9 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
                     own = [Abstained(name, "returned two different results for it")] * count
                 found[one] = [*own[:count], *[missing] * (count - len(own))]
             return tuple(found[key(each)].pop(0) for each in wanted)
-    if strict and (named_ones := [each for each in given if each != _NAMELESS]):
-        return (_missing(name, named_ones[0]),) * len(inputs)
-    return (*verdicts[: len(inputs)], *[_missing(name, None)] * (len(inputs) - len(verdicts)))
-
-
-def _missing(name: str, foreign: _Name | None) -> Abstained:
-    """Return the verdict on an input without a result. ``foreign``: the name of a result for an unknown item."""
-    if foreign is None:
-        return Abstained(name, NO_RESULT)
-    sample, index = foreign
-    shown = [] if sample is None else [_short(sample)]
-    shown += [] if index is None else [f"completion_index {_short(index)}"]
-    return Abstained(name, f"{NO_RESULT}, but one for {', '.join(shown)}, which it was not asked for")
+    if strict and any(each != _NAMELESS for each in given):
+        return (missing,) * len(inputs)
+    return (*verdicts[: len(inputs)], *[missing] * (len(inputs) - len(verdicts)))
 
 
 def _name_of(holder: object) -> _Name:

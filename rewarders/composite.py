@@ -34,6 +34,7 @@ DECIMALS: Final = 12
 """Of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
+_POLICIES: Final = ", ".join(get_args(OnAbstain))
 _MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "isolate": (True, lambda given: isinstance(given, bool), "true or false"),
     "name": (None, lambda given: isinstance(given, str) and given != "", "the name of a rewarder"),
@@ -41,9 +42,8 @@ _MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "score_range": (None, lambda given: given is None or is_range(given), ACCEPTED_RANGE),
     "weight": (1.0, lambda given: is_number(given, allow_nan=False) and given >= 0, "a finite number of at least 0"),
 }
-"""Keys of a member, each with its default, what fits, and that in words."""
-_PART: Final = tuple(_MEMBER)
-_GATE: Final = ("isolate", "name", "options")
+"""Keys of a part, each with its default, what fits, and that in words."""
+_OF_GATES: Final = ("isolate", "name", "options")
 
 
 def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
@@ -93,9 +93,8 @@ class Composite:
     the total is not rounded."""
 
     def __post_init__(self) -> None:
-        faults = _faults(self.parts, self.gates, self.on_abstain)
-        if faults and not self.whole:
-            raise ValueError("; ".join(f"{given}; accepted: {accepted}" for given, accepted in faults))
+        if not self.whole and (faults := _faults(self.parts, self.gates, self.on_abstain, "")):
+            raise ValueError("; ".join(f"{each.given}; accepted: {each.accepted}" for each in faults))
 
     @property
     def members(self) -> tuple[AnyScorer, ...]:
@@ -141,19 +140,13 @@ class Composite:
         product = 1.0
         for gate in gates:
             if isinstance(gate, Abstained) and self.on_abstain != "zero":
-                reason = f"the gate {gate.rewarder_id} abstained: {gate.reason}"
-                return Abstained(self.rewarder_id, reason, broke=gate.broke, late=gate.late)
+                return replace(gate, rewarder_id=self.rewarder_id, reason=f"the gate {_abstained(gate)}")
             score = _score(gate) or 0.0
-            if not (self.whole or 0.0 <= score <= 1.0):
+            if not 0.0 <= score <= 1.0:
                 reason = f"the gate {gate.rewarder_id} gave {score:g}, expected from 0 to 1"
                 return Abstained(self.rewarder_id, reason, broke=True)
             product *= score
         return product
-
-    def is_open(self, gates: Sequence[Verdict]) -> bool:
-        """Return whether no gate is closed, or has no score."""
-        opening = self.opening(gates)
-        return isinstance(opening, float) and opening > 0.0
 
     def verdict(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
         """Return the verdict on an attempt by those of its members; no parts where a gate is closed."""
@@ -168,8 +161,7 @@ class Composite:
             return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", details)
         lost = [verdict for verdict in parts if isinstance(verdict, Abstained)]
         if lost and self.on_abstain == "fail":
-            reason = f"{lost[0].rewarder_id} abstained: {lost[0].reason}"
-            return Abstained(self.rewarder_id, reason, lost[0].broke, lost[0].late)
+            return replace(lost[0], rewarder_id=self.rewarder_id, reason=_abstained(lost[0]))
         scored = zip(weights, map(_score, parts), strict=True)
         kept = [(weight, score or 0.0) for weight, score in scored if score is not None or self.on_abstain == "zero"]
         if not kept:
@@ -266,7 +258,7 @@ def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:
     Raises ``PipelineError``, with every problem, when none counts, when two have the same id, when the only ones that count
     rank the totals of others, and when one that counts would rank a single attempt.
     """
-    problems = [Problem("rewarders", *fault) for fault in repeated_ids(each.scorer for each in scorers)]
+    problems = _repeated([each.scorer for each in scorers], "rewarders")
     counted = [weighted.scorer for weighted in counting(scorers)]
     if all(each.ranks for each in counted):
         given = "no weight above 0 on a rewarder that scores outputs"
@@ -279,28 +271,26 @@ def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:
         raise PipelineError(problems)
 
 
-def repeated_ids(scorers: Iterable[AnyScorer]) -> list[tuple[str, str]]:
-    """Return the problem that scorers have the same id, and what is accepted; nothing when all differ."""
-    repeated = sorted(name for name, count in Counter(each.rewarder_id for each in scorers).items() if count > 1)
-    return [(f"{', '.join(repeated)} more than once", "a rewarder_id of its own for each")] if repeated else []
+def _repeated(scorers: Sequence[AnyScorer], source: str) -> list[Problem]:
+    counts = Counter(each.rewarder_id for each in scorers)
+    repeated = ", ".join(sorted(name for name, count in counts.items() if count > 1))
+    return [Problem(source, f"{repeated} more than once", "a rewarder_id of its own for each")] if repeated else []
 
 
-def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: str) -> Sequence[tuple[str, str]]:
+def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: str, source: str) -> list[Problem]:
     weights = [part.weight for part in parts]
     members = [*gates, *(part.scorer for part in parts)]
     ranking = ", ".join(member.rewarder_id for member in members if member.ranks)
+    limited = any(part.timeout_s is not None for part in parts)
+    for_all = "one for the composite, which holds for each of its members"
     checks: list[tuple[object, str, str]] = [
         (not any(weights), "no part has a weight above 0", "at least one that has"),
         (math.isinf(sum(weights)), f"weights are {weights}, which sum to infinity", "smaller weights"),
-        (
-            any(part.timeout_s is not None for part in parts),
-            "a part with a time limit",
-            "one for the composite, which holds for each of its members",
-        ),
-        (on_abstain not in get_args(OnAbstain), f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))),
+        (limited, "a part with a time limit", for_all),
+        (on_abstain not in get_args(OnAbstain), f"on_abstain is {on_abstain!r}", _POLICIES),
         (ranking, f"{ranking} ranks totals, which only the pipeline has", "rewarders that score outputs"),
     ]
-    return [(given, accepted) for wrong, given, accepted in checks if wrong] + repeated_ids(members)
+    return [Problem(source, given, accepted) for wrong, given, accepted in checks if wrong] + _repeated(members, source)
 
 
 def _score(verdict: Verdict) -> float | None:
@@ -312,32 +302,31 @@ def _shown(verdict: Verdict) -> str:
     return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
 
 
+def _abstained(verdict: Abstained) -> str:
+    return f"{verdict.rewarder_id} abstained: {verdict.reason}"
+
+
 def _row(verdict: Verdict) -> dict[str, Any]:
-    if isinstance(verdict, Abstained):
-        return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
-    return {
-        "name": verdict.rewarder_id,
-        "score": verdict.score,
-        "evidence": verdict.evidence,
-        "details": verdict.details,
-    }
+    evidence, details = (
+        (verdict.reason, None) if isinstance(verdict, Abstained) else (verdict.evidence, verdict.details)
+    )
+    return {"name": verdict.rewarder_id, "score": _score(verdict), "evidence": evidence, "details": details}
 
 
 def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Composite:
     """Build the composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
-    rest, place = dict(options), f"{where}: options"
-    name, on_abstain = rest.pop("rewarder_id", "composite"), rest.get("on_abstain", "fail")
-    problems = named_problems(name, place)
-    problems += [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
     # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
         raise PipelineError.one(where, "a composite in a composite", f"at most {_DEEPEST} within each other")
+    place = f"{where}: options"
+    name, on_abstain = options.get("rewarder_id", "composite"), options.get("on_abstain", "fail")
+    problems = named_problems(name, place) + _unknown(options, _KEYS, place)
     members: dict[str, list[Weighted]] = {"parts": [], "gates": []}
-    for kind, keys in (("parts", _PART), ("gates", _GATE)):
-        given = rest.get(kind, () if kind == "gates" else None)
-        if not isinstance(given, list | tuple) or (kind == "parts" and not given):
+    for kind, keys, default in (("parts", tuple(_MEMBER), None), ("gates", _OF_GATES, ())):
+        given = options.get(kind, default)
+        if not isinstance(given, list | tuple) or not (given or kind == "gates"):
             accepted = f"a list of {'at least one mapping' if kind == 'parts' else 'mappings'} with {', '.join(keys)}"
-            problems.append(Problem(f"{place}.{kind}", "nothing" if given is None else repr(given), accepted))
+            problems.append(_unfit(f"{place}.{kind}", given, accepted))
             continue
         for number, entry in enumerate(given):
             try:
@@ -345,24 +334,20 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
             except PipelineError as error:
                 problems.extend(error.problems)
     if on_abstain not in get_args(OnAbstain):
-        problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
+        problems.append(_unfit(f"{place}.on_abstain", on_abstain, _POLICIES))
     parts, gates = tuple(members["parts"]), tuple(each.scorer for each in members["gates"])
-    problems += [Problem(place, *fault) for fault in _faults(parts, gates, on_abstain) if not problems]
-    if problems:
+    if problems := problems or _faults(parts, gates, on_abstain, place):
         raise PipelineError(problems)
     return Composite(parts, gates, on_abstain, name)
 
 
 def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Weighted:
     if not isinstance(entry, Mapping):
-        raise PipelineError.one(place, repr(entry), ", ".join(keys))
-    problems = [Problem(f"{place}.{key}", repr(entry[key]), ", ".join(keys)) for key in entry if key not in keys]
+        raise PipelineError([_unfit(place, entry, ", ".join(keys))])
     given = {key: entry.get(key, default) for key, (default, _, _) in _MEMBER.items()}
-    for key in keys:
-        _, fits, accepted = _MEMBER[key]
-        if not fits(given[key]):
-            problems.append(Problem(f"{place}.{key}", "nothing" if given[key] is None else repr(given[key]), accepted))
-    if isinstance(given["name"], str) and given["name"] and isinstance(given["options"], Mapping):
+    unfit = [key for key in keys if not _MEMBER[key][1](given[key])]
+    problems = _unknown(entry, keys, place) + [_unfit(f"{place}.{key}", given[key], _MEMBER[key][2]) for key in unfit]
+    if not {"name", "options"} & {*unfit}:
         try:
             built = build(given["name"], given["options"], place)
         except PipelineError as error:
@@ -371,3 +356,11 @@ def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Wei
         raise PipelineError(problems)
     score_range = None if given["score_range"] is None else declared_range(None, given["score_range"])
     return Weighted(built if given["isolate"] else unisolated(built), float(given["weight"]), score_range=score_range)
+
+
+def _unfit(source: str, given: object, accepted: str) -> Problem:
+    return Problem(source, "nothing" if given is None else repr(given), accepted)
+
+
+def _unknown(given: Mapping[Any, Any], keys: Sequence[str], place: str) -> list[Problem]:
+    return [_unfit(f"{place}.{key}", given[key], ", ".join(keys)) for key in given if key not in keys]

@@ -7,7 +7,7 @@ the reference, is refused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
@@ -90,33 +90,33 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
         return columns["_roles"].get(role, default)
 
 
-def _columns_of(item: GraderInput) -> tuple[str, Any, dict[Any, Any]]:
+def _arguments(item: GraderInput, roles: Mapping[str, Role], own: Collection[str] | None) -> dict[str, Any]:
+    """Return the values of parameters, and unless ``own`` is None the columns of the item that it does not list."""
     record = item.record if isinstance(item.record, Mapping) else {}
-    answer, held = record.get("answer"), record.get("metadata")
-    metadata = dict(held) if isinstance(held, Mapping) else {}
-    return str(record.get("prompt") or ""), "" if answer is None else answer, metadata
+    prompt, answer, held = str(record.get("prompt") or ""), record.get("answer"), record.get("metadata")
+    reference, metadata = "" if answer is None else answer, dict(held) if isinstance(held, Mapping) else {}
 
+    def value(name: str, role: Role) -> Any:
+        if role == "output":
+            output = item.completion
+            return Columns(output, output=output, reference=output) if name in _VIEWED else output
+        if role == "item" or name in _VIEWED:
+            columns = {**record, **metadata, "id": item.sample_id, "metadata": metadata}
+            columns.pop("prompt", None)
+            return Columns(prompt if role == "item" else str(reference), columns, prompt=prompt, reference=reference)
+        named = metadata.get(name)
+        values: dict[Role, Any] = {
+            "reference": reference,
+            "prompt": prompt,
+            "metadata": dict(named) if isinstance(named, Mapping) else metadata,
+            "source": metadata.get(name, item.sample_id),
+            "tokens": item.completion_tokens,
+        }
+        return values.get(role)
 
-def _argument(item: GraderInput, name: str, role: Role) -> Any:
-    prompt, reference, metadata = _columns_of(item)
-    if role == "output":
-        output = item.completion
-        return Columns(output, output=output, reference=output) if name in _VIEWED else output
-    if role == "item" or name in _VIEWED:
-        record = item.record if isinstance(item.record, Mapping) else {}
-        columns = {**record, **metadata, "id": item.sample_id, "metadata": metadata}
-        columns.pop("prompt", None)
-        text = prompt if role == "item" else str(reference)
-        return Columns(text, columns, prompt=prompt, reference=reference)
-    own = metadata.get(name)
-    values: dict[Role, Any] = {
-        "reference": reference,
-        "prompt": prompt,
-        "metadata": dict(own) if isinstance(own, Mapping) else metadata,
-        "source": metadata.get(name, item.sample_id),
-        "tokens": item.completion_tokens,
-    }
-    return values.get(role)
+    columns = {} if own is None else {**metadata, "prompt": prompt, "answer": reference}
+    keywords = {name: each for name, each in columns.items() if name not in (own or ())}
+    return keywords | {name: value(name, role) for name, role in roles.items()}
 
 
 def bound(
@@ -141,16 +141,15 @@ def bound(
         return call_one, "group" if by_context else "item"
     roles = _roles(signature, declared)
     by_position = [each.name for each in declared if each.kind is each.POSITIONAL_ONLY and each.name in roles]
+    # Further keywords are the columns of the item, as TRL and verifiers pass them.
     more = any(each.kind is each.VAR_KEYWORD for each in every)
-    own = {*options, *(each.name for each in declared if each.default is not each.empty and each.default is not None)}
+    filled_names = {
+        *options,
+        *(each.name for each in declared if each.default is not each.empty and each.default is not None),
+    }
 
     def call_plain(item: GraderInput) -> Any:
-        keywords: dict[Any, Any] = {}
-        if more:  # further keywords are the columns of the item, as TRL and verifiers pass them
-            prompt, reference, metadata = _columns_of(item)
-            columns = {**metadata, "prompt": prompt, "answer": reference}
-            keywords = {name: value for name, value in columns.items() if name not in own}
-        keywords |= {name: _argument(item, name, role) for name, role in roles.items()}
+        keywords = _arguments(item, roles, filled_names if more else None)
         return filled(*[keywords.pop(name) for name in by_position], **keywords)
 
     async def call_async(item: GraderInput) -> Any:

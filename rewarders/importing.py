@@ -51,35 +51,28 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
         raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
-    if _is_file(module_name):
-        return _of_file(name, where, folder or Path.cwd(), entry)
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
-    try:
-        with _RUNNING, kolibrify_names():
-            module = importlib.import_module(module_name)
-        found: object = attrgetter(attribute)(module)
-    except (Exception, SystemExit) as error:
-        raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
-    return found
-
-
-def _of_file(name: str, where: str, folder: Path, entry: str) -> object:
-    file_name, _, attribute = name.rpartition(":")
-    file = folder / file_name
-    if not file.is_file():  # before ``resolve``, which raises for links in a circle
-        accepted = f"file.py:attr, with the file relative to {folder}"
-        raise PipelineError.one(where, f"{file_name!r}, which is no file", accepted)
-    with _RUNNING:
-        module = _run(file.resolve(), entry, where)
+    with _RUNNING, kolibrify_names():
+        if _is_file(module_name):
+            module = _run(module_name, folder or Path.cwd(), entry, where)
+        else:
+            module = _imported(module_name, where)
     try:
         found: object = attrgetter(attribute)(module)
     except AttributeError:
         names = sorted(each for each in vars(module) if not each.startswith("_"))
         accepted = ", ".join(names[:20]) or "an attribute of it"
-        raise PipelineError.one(where, f"{attribute!r}, which {file_name} does not have", accepted) from None
+        raise PipelineError.one(where, f"{attribute!r}, which {module_name} does not have", accepted) from None
     return found
+
+
+def _imported(module_name: str, where: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
+    try:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
 
 
 def load_callable(name: str) -> Callable[..., Any]:
@@ -164,8 +157,12 @@ def _problem(error: BaseException, where: str, accepted: str) -> Problem:
     return Problem(where, described(error), accepted)
 
 
-def _run(file: Path, entry: str, where: str) -> ModuleType:
+def _run(file_name: str, folder: Path, entry: str, where: str) -> ModuleType:
     """Run a file as a module that dataclasses and pickle can find, with its siblings in reach."""
+    if not (folder / file_name).is_file():  # before ``resolve``, which raises for links in a circle
+        accepted = f"file.py:attr, with the file relative to {folder}"
+        raise PipelineError.one(where, f"{file_name!r}, which is no file", accepted)
+    file = (folder / file_name).resolve()
     version = f"{file}\0{'' if entry else file.stat().st_mtime_ns}"
     digest = hashlib.sha256(version.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     module_name = f"{_FILES}{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', entry or file.stem)}"
@@ -180,8 +177,7 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
         # Last, so that a sibling never takes the place of an installed module; for good, because functions import late.
         sys.path.append(str(file.parent))
     try:
-        with kolibrify_names():
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(module_name, None)  # also after Ctrl-C: the next load must not find half a module
         if is_ctrl_c(error):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
 from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
@@ -29,114 +31,45 @@ from tfgrpo.rewarders.scorer import (
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.rewarders.workers import WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError
-from tfgrpo.stores.text import bare_name, suggested
+from tfgrpo.stores.text import suggested
 
 
 class _BuiltIn(NamedTuple):
-    """A built-in scorer: its class or factory, and what a runner has to know."""
+    """A row of ``builtin.jsonl``: a built-in scorer, what a runner has to know, and what it is called elsewhere."""
 
-    module: str
-    build: str
+    name: str
+    """``gt with formulas`` is no name of a user's: it is what ``gt`` leaves undecided."""
+    made_by: str = ""
+    """Module and class or factory; empty for ``composite``, which is made of others."""
     needs_answer: bool = False
     place: Place = "inline"
     cpu_s: float | None = None
     limit_s: float | None = None
-    """Most seconds of one call; None: the runner's."""
+    aliases: str = ""
+    phrases: Mapping[str, str] = MappingProxyType({})
+    """Aliases of the name together with an option."""
 
 
-_BUILTIN: Final = "graders.builtin"
-_TABLE: Final[Mapping[str, _BuiltIn]] = {
-    "category_match": _BuiltIn(f"{_BUILTIN}.answers", "CategoryMatch", needs_answer=True),
-    "choice": _BuiltIn(f"{_BUILTIN}.answers", "Choice", needs_answer=True),
-    "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0),
-    "completion_length_cap": _BuiltIn(f"{_BUILTIN}.formats", "CompletionLengthCap"),
-    "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost"),
-    "em": _BuiltIn(f"{_BUILTIN}.texts", "ExactMatch", needs_answer=True),
-    "exact": _BuiltIn(f"{_BUILTIN}.texts", "Exact", needs_answer=True),
-    "f1": _BuiltIn(f"{_BUILTIN}.texts", "F1", needs_answer=True),
-    "gt with formulas": _BuiltIn(f"{_BUILTIN}.math_verify", "GroundTruthOfFormulas", place="process", cpu_s=4.0),
-    "gt": _BuiltIn("gt", "GroundTruth", needs_answer=True),
-    "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process"),
-    "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True),
-    "json_conforms": _BuiltIn(f"{_BUILTIN}.formats", "JsonConforms", place="process"),
-    "json_schema": _BuiltIn(f"{_BUILTIN}.formats", "JsonSchema"),
-    "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
-    "judge": _BuiltIn("judge.judge", "judge"),
-    "label_match": _BuiltIn(f"{_BUILTIN}.answers", "LabelMatch", needs_answer=True),
-    "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency"),
-    "latex_only": _BuiltIn(f"{_BUILTIN}.formats", "LatexOnly"),
-    "math-verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "math_exact": _BuiltIn(f"{_BUILTIN}.answers", "MathExact", needs_answer=True),
-    "math_verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "number_match": _BuiltIn(f"{_BUILTIN}.answers", "NumberMatch", needs_answer=True),
-    "number_only": _BuiltIn(f"{_BUILTIN}.answers", "NumberOnly"),
-    "powl_equal": _BuiltIn("powl.scoring", "PowlEqual", place="process"),
-    "powl_footprint": _BuiltIn("powl.scoring", "PowlFootprint", place="process"),
-    "powl_group_consensus": _BuiltIn("powl.scoring", "PowlGroupConsensus", place="process"),
-    "powl_self_consistency": _BuiltIn("powl.scoring", "PowlSelfConsistency", place="process"),
-    "powl_valid": _BuiltIn("powl.scoring", "PowlValid", place="process"),
-    "reasoning_format": _BuiltIn(f"{_BUILTIN}.formats", "ReasoningFormat"),
-    "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex"),
-    "relative": _BuiltIn("judge.relative", "relative"),
-    "remote": _BuiltIn("graders.remote", "RemoteGrader", place="loop"),
-    "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process"),
-    "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process"),
-    "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens"),
-    "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls"),
-    "xml_schema": _BuiltIn(f"{_BUILTIN}.formats", "XmlSchema"),
-}
-GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.module.startswith(_BUILTIN) and " " not in name)
+_ROWS: Final = Path(__file__).with_name("builtin.jsonl").read_text("utf-8").splitlines()
+_TABLE: Final[Mapping[str, _BuiltIn]] = {each.name: each for each in (_BuiltIn(**json.loads(row)) for row in _ROWS)}
+_GRADERS: Final = "graders.builtin."
+GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.made_by.startswith(_GRADERS) and " " not in name)
 COMPARING: Final = frozenset(name for name, each in _TABLE.items() if each.needs_answer)
 """Scorers that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
 """Scorers that abstain on an item without a process model as its answer or in its metadata."""
-
-
-_PHRASES: Final = {
-    "exact": "equal equals exact_match literal strict strict_match string_match",
-    "gt": "acc accuracy answer answer_match correct correctness default ground_truth match quasi_exact_match reference truth",
-    "number_match": "float integer number numeric numeric_match numerical",
-    "math_verify": "latex latex_match math math_equal math_equivalence math_reward symbolic sympy",
-    "math_exact": "gsm8k gsm8k_match math_match",
-    "choice": "choices mc mcq multiple_choice option options",
-    "label_match": "category class classification label labels",
-    "includes": "contain contains icontains in includes_answer substring",
-    "regex": "matches pattern re regex_match regexp",
-    "em": "squad squad_em",
-    "f1": "f1_score qa_f1 squad_f1 token_f1 word_f1",
-    "similarity": "fuzzy likeness string_similarity text_similarity",
-    "similarity with metric: chrf": "chrf",
-    "similarity with metric: edit": "edit_distance edit_similarity levenshtein",
-    "similarity with metric: rouge_l": "rouge rouge_l rouge_score",
-    "ifeval": "if_eval instruction_following instructions verifiable_instructions",
-    "judge": "g_eval geval grader_model llm llm_as_a_judge llm_as_judge llm_judge llm_rubric model_graded rubric",
-    "json_conforms": "json_match json_schema_match jsonschema schema",
-    "json_valid": "is_json json valid_json",
-    "xml_schema": "xml",
-    "latex_only": "latex_format",
-    "reasoning_format": "format format_reward think think_format",
-    "completion_length_cap": "length length_penalty max_length max_tokens",
-    "code_tests": "code code_exec code_execution code_reward human_eval humaneval mbpp pass_at_1 python_tests unit_tests",
-    "sql_result": "execution_accuracy sql sql_execution sqlite text_to_sql",
-    "tool_calls": "bfcl function_call function_calling function_calls tool_call tool_correctness trajectory_match",
-    "cost": "cost_usd price usd",
-    "latency": "duration latency_s seconds speed time",
-    "tokens": "completion_tokens token_count",
-    "composite": "average combined mean mix sum weighted weighted_sum",
-    "relative": "pairwise preference ranking",
-    "remote": "api http remote_http url webhook",
-    "powl_footprint": "conformance footprint powl process_model",
+ALIASES: Final[Mapping[str, str]] = {
+    alias: phrase
+    for each in _TABLE.values()
+    for phrase, aliases in {each.name: each.aliases, **each.phrases}.items()
+    for alias in aliases.split()
 }
-ALIASES: Final[Mapping[str, str]] = {alias: name for name, aliases in _PHRASES.items() for alias in aliases.split()}
 """What people call a rewarder elsewhere, with its name here."""
-_NOT_BUILT_IN: Final = (
-    "bert_score bleu cosine embedding meteor perplexity rouge_1 rouge_2 semantic_similarity starts_with"
-)
 
 
 def known_scorers() -> tuple[str, ...]:
     """Return the built-in names, sorted."""
-    return tuple(sorted({"composite", *(name for name in _TABLE if " " not in name)}))
+    return tuple(sorted(name for name in _TABLE if " " not in name))
 
 
 def build_scorer(
@@ -159,18 +92,14 @@ def build_scorer(
     where = f"{source}: {name}"
     # A pipeline file may have numbers as keys, which are no keywords and do not sort.
     given = {str(each): value for each, value in (options or {}).items()}
-    if name in _TABLE:
-        return _built_in(name, given, where, key)
     if name == "composite":
         return build_composite(given, where, lambda part, its, place: build_scorer(part, its, source=place))
+    if name in _TABLE:
+        return _built_in(name, given, where, key)
     if ":" not in name:
-        accepted = "module:attr or path/to/file.py:attr for a Python function or class"
-        if bare_name(name) in map(bare_name, _NOT_BUILT_IN.split()):
-            accepted += ": no built-in rewarder does that"
-        else:
-            known = known_scorers()
-            accepted = suggested(name, known, f"{', '.join(known)}, or {accepted}", ALIASES)
-        raise PipelineError.one(f"{source}: name", repr(name), accepted)
+        known = known_scorers()
+        accepted = f"{', '.join(known)}, or module:attr or path/to/file.py:attr for a Python function or class"
+        raise PipelineError.one(f"{source}: name", repr(name), suggested(name, known, accepted, ALIASES))
     return _from_python(name, given, where, key, folder=folder, entry=entry)
 
 
@@ -189,7 +118,8 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
     traits, rest = _TABLE[name], dict(options)
     own = rest.pop("rewarder_id", name)
     problems = named_problems(own, f"{where}{key}")
-    build = getattr(importlib.import_module(f"tfgrpo.rewarders.{traits.module}"), traits.build)
+    module, _, attribute = traits.made_by.partition(":")
+    build = getattr(importlib.import_module(f"tfgrpo.rewarders.{module}"), attribute)
     if "rewarder_id" in options and "rewarder_id" in inspect.signature(build).parameters and not problems:
         rest["rewarder_id"] = own
     try:

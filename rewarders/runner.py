@@ -6,7 +6,6 @@ event loops at once.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,8 +14,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import Work, all_of, failed, group_verdicts, late, outcome_of, perform, size
+from tfgrpo.rewarders.calling import Work, all_of, concurrently, failed, perform, size, verdicts_of
 from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, walk, weighted_mean
+from tfgrpo.rewarders.faults import caught
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,
@@ -172,7 +172,7 @@ class ScoreRunner:
     ) -> list[Verdicts]:
         gates = await self.rows(composite.gates, contexts, timeout_s)
         # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
-        asked = [[composite.compares or composite.is_open(row) for row in rows] for rows in gates]
+        asked = [[composite.compares or _is_open(composite, row) for row in rows] for rows in gates]
         opened = [_only(context, wanted) for context, wanted in zip(contexts, asked, strict=True)]
         parts = await self.rows([part.scorer for part in counting(composite.parts)], opened, timeout_s)
         rest = iter(chain.from_iterable(parts))
@@ -215,22 +215,18 @@ class ScoreRunner:
 
 
 async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
-    """Await a coroutine of a scorer on this event loop; one that ignores its end is abandoned."""
-    task = asyncio.ensure_future(outcome_of(partial(scorer.call, work)))
-    # The error of abandoned work is of no interest; asyncio would log it.
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    try:
-        await asyncio.wait([task], timeout=limit_s + (_GRACE_S if scorer.asks_model else 0.0))
-        if not task.done():
-            return (late(scorer, limit_s),) * size(work)
-        answer = task.result()
-        if isinstance(answer, BaseException):
-            return (failed(scorer.rewarder_id, answer),) * size(work)
-        return group_verdicts(scorer.rewarder_id, answer, size(work))
-    except Exception as error:  # noqa: BLE001 - of the scorer's results
-        return (failed(scorer.rewarder_id, error),) * size(work)
-    finally:
-        task.cancel()
+    outcomes: dict[int, object] = {}
+    grace_s = _GRACE_S if scorer.asks_model else 0.0
+    await concurrently([partial(scorer.call, work)], outcomes.__setitem__, limit_s, grace_s)
+    verdicts = caught(verdicts_of, scorer, work, outcomes[0])
+    if isinstance(verdicts, BaseException):
+        return (failed(scorer.rewarder_id, verdicts),) * size(work)
+    return verdicts
+
+
+def _is_open(composite: Composite, gates: Verdicts) -> bool:
+    opening = composite.opening(gates)
+    return isinstance(opening, float) and opening > 0.0
 
 
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:

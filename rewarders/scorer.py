@@ -341,12 +341,6 @@ class Weighted:
     score_range: Range | None = None
     """Lowest and highest score. None: as the scorer declares."""
 
-    def __post_init__(self) -> None:
-        if not (is_number(self.weight, allow_nan=False) and self.weight >= 0):
-            raise OptionError(f"weight is {self.weight}", "a finite number of at least 0")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise OptionError(f"timeout_s is {self.timeout_s}", "more than 0")
-
     @property
     def range(self) -> Range:
         """The range in force."""

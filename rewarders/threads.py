@@ -25,8 +25,6 @@ class RewarderThreads(Executor):
     """
 
     def __init__(self, limit: int = 8) -> None:
-        if limit < 1:
-            raise ValueError(f"limit is {limit}; accepted: at least 1")
         self._limit = limit
         self._lock = threading.Lock()  # guards the three fields below
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()

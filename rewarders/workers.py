@@ -50,6 +50,7 @@ START_S: Final = 120.0
 CALLS: Final = 8
 """Concurrent calls of one scorer in threads."""
 ENDED: Final = "scoring has ended"
+_NOT_SENT: Final = "what it is asked about cannot be sent to another process"
 _TOGETHER: Final = 64
 """Single attempts that one process is asked about in one message."""
 _LOOK_S: Final = 0.5
@@ -87,9 +88,6 @@ class NotIsolated(Exception):
 
 class NotSent(NotIsolated):
     """Nor can it be asked about these attempts; about others it may."""
-
-    def __str__(self) -> str:
-        return "what it is asked about cannot be sent to another process"
 
 
 class _Process:
@@ -250,9 +248,7 @@ class WorkerPool:
         """A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated."""
         self._faults: set[str] = set()
         """Items of the calls since the last verdict, all of which ended a worker."""
-        self._paused_until = -1.0
-        self._pause = ""
-        """Why it is not asked."""
+        self._paused_until, self._pause = -1.0, ""
         self.closed = False
 
     def warm(self) -> None:
@@ -262,8 +258,7 @@ class WorkerPool:
             try:
                 self.give_back(self.take(isolated=True))
             except NotIsolated as error:
-                self.isolated = False
-                self.warn(str(error))
+                self.thread_instead(error)
 
         self._threads.submit(start)
 
@@ -368,10 +363,11 @@ class WorkerPool:
                 self._paused_until = self._clock() + PAUSE_S
                 self._pause = f"not asked for {PAUSE_S:g} s, after {MOST_FAULTS} items in a row: {why}"
 
-    def warn(self, reason: str) -> None:
-        """Warn once that the scorer is not isolated."""
+    def thread_instead(self, reason: object, *, always: bool = True) -> None:
+        """Run the scorer in threads, where ``always`` from now on. Warn once."""
         with self._lock:
             log, self._log = self._log, None
+            self.isolated = self.isolated and not always
         if log is not None and not self.closed:
             text = "%s runs in a thread, where a call that never ends cannot be stopped: %s"
             log.warning(text, self.scorer.rewarder_id, reason)
@@ -398,25 +394,26 @@ class _Call:
             parts: list[bytes] | None = unless_it_raises(None, list, map(pickle.dumps, sent))
             try:
                 if parts is None:
-                    raise NotSent
-                self._ask_all(parts * size(work) if isinstance(work, RewardContext) else parts, isolated=True)
+                    raise NotSent(_NOT_SENT)
+                self._ask_all(parts, isolated=True)
             except NotIsolated as error:
-                pool.isolated = isinstance(error, NotSent)
-                pool.warn(str(error))
+                pool.thread_instead(error, always=not isinstance(error, NotSent))
         elif self._scorer.place == "thread" and self._scorer.source is None:
-            pool.warn("only this process has it, as a function of a script or notebook")
-        self._ask_all([work] * size(work) if isinstance(work, RewardContext) else work, isolated=False)
+            pool.thread_instead("only this process has it, as a function of a script or notebook")
+        self._ask_all([work] if isinstance(work, RewardContext) else work, isolated=False)
         return tuple(self._found[at] for at in range(size(work)))
 
     def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
-        alone = False
-        while left := [at for at in range(len(parts)) if at not in self._found]:
-            ended = self._pool.closed or self.given_up
-            if ended or (reason := self._pool.refusal(isolated=isolated)):
+        """Ask about what has no verdict yet. ``parts``: of each attempt, or one of a whole group."""
+        pool, alone = self._pool, False
+        while left := [at for at in range(size(self.work)) if at not in self._found]:
+            ended = pool.closed or self.given_up
+            if ended or (reason := pool.refusal(isolated=isolated)):
                 self._found |= dict.fromkeys(left, self.ended if ended else self._broken(reason))
                 return
             asked = left[:1] if alone else left
-            fault = self._ask([parts[at] for at in asked], asked, isolated=isolated)
+            own = parts if isinstance(self.work, RewardContext) else [parts[at] for at in asked]
+            fault = self._ask(own, asked, isolated=isolated)
             lost = [at for at in asked if at not in self._found]
             if fault is not None and len(lost) > 1:
                 if self._scorer.scope == "item" and not is_async(self._scorer.call):
@@ -425,26 +422,11 @@ class _Call:
                     alone, lost = True, []  # each is asked about alone
             self._found |= dict.fromkeys(lost, fault or Abstained(self._scorer.rewarder_id, NO_RESULT))
 
-    def _broken(self, reason: str) -> Abstained:
-        return Abstained(self._scorer.rewarder_id, reason, broke=True)
-
-    def _item(self, at: int) -> str:
-        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[at].sample_id
-
-    def _worker(self, item: str, *, isolated: bool) -> _Process | _Thread | Abstained:
-        try:
-            return self._pool.take(isolated=isolated)
-        except NotIsolated as error:
-            if not (self._pool.closed or self._pool.has_worked):
-                raise
-            self._pool.count(item, str(error))
-            return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
-
     def _ask(self, parts: Sequence[Any], asked: Sequence[int], *, isolated: bool) -> Abstained | None:
         """Ask a worker, and add its verdicts. Return why it was ended, None if it answered. Raises ``NotIsolated``."""
         pool = self._pool
         while True:
-            worker, begun = self._worker(self._item(asked[0]), isolated=isolated), False
+            worker, begun = self._worker(asked, isolated=isolated), False
             if isinstance(worker, Abstained):
                 return worker
             try:
@@ -452,8 +434,7 @@ class _Call:
                 deadline = time.monotonic() + START_S
                 while (message := worker.next(deadline)) not in (DONE, UNREADABLE):
                     if isinstance(message, tuple):
-                        at, verdict = message
-                        self._found[asked[at]] = verdict
+                        self._found[asked[message[0]]] = message[1]
                         pool.count("", None)
                     else:
                         begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
@@ -461,14 +442,28 @@ class _Call:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
                 if isolated:
-                    pool.count(self._item(min({*asked} - self._found.keys(), default=asked[0])), fault.reason)
+                    pool.count(self._item(asked), fault.reason)
                 if begun or worker.fresh or pool.closed:
                     return fault  # else it ended while it was idle, which costs no attempt
             else:
                 pool.give_back(worker)
                 if message == UNREADABLE:
-                    raise NotSent
+                    raise NotSent(_NOT_SENT)
                 return None
+
+    def _worker(self, asked: Sequence[int], *, isolated: bool) -> _Process | _Thread | Abstained:
+        try:
+            return self._pool.take(isolated=isolated)
+        except NotIsolated as error:
+            if not (self._pool.closed or self._pool.has_worked):
+                raise
+            self._pool.count(self._item(asked), str(error))
+            return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
+
+    def _item(self, asked: Sequence[int]) -> str:
+        """Return the item of the first attempt without a verdict."""
+        first = next((at for at in asked if at not in self._found), asked[0])
+        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[first].sample_id
 
     def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
         if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
@@ -479,3 +474,6 @@ class _Call:
         if worker.process.returncode == -signal.SIGPROF:
             return replace(self.ended, reason=f"no score within {self._cpu_s:g} s of processor time", late=True)
         return self._broken(f"its process ended{how}" if how else "its process sent what is no verdict")
+
+    def _broken(self, reason: str) -> Abstained:
+        return Abstained(self._scorer.rewarder_id, reason, broke=True)

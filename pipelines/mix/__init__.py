@@ -1,3 +1,3 @@
 """Staged data mixes in Kolibrify's form: configuration, sampling, graders."""
 
-__all__ = ["config", "items", "sampling"]
+__all__ = ["config", "items"]

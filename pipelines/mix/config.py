@@ -1,4 +1,4 @@
-"""Read a staged data mix from a file of the ``rl_data_config.yaml`` form, with its datasets and graders.
+"""Read a staged data mix from a file of the ``rl_data_config.yaml`` form, with its datasets and graders; draw from it.
 
 All problems of the file, its data and its graders are reported at once. In addition to the keys of the form there is
 ``seed``, which makes the draws repeatable. Numbers are read as the form has always read them: text that is a number, in the
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import random
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
@@ -386,6 +389,60 @@ class MixConfig:
     def stage_at(self, iteration: int) -> MixStage:
         """Return the first stage whose boundary is above ``iteration``, else the last one."""
         return next((stage for stage in self.stages if iteration < stage.until_step), self.stages[-1])
+
+    def locate(self, sample_id: str) -> tuple[str, int]:
+        """Return the dataset of a sample id and the number of its record in the file, from 0 without blank lines.
+
+        The number follows the last colon, because a dataset id may contain one. Raise ``DatasetError`` for an unknown id.
+        """
+        dataset_id, colon, index = sample_id.rpartition(":")
+        dataset = self.datasets.get(dataset_id)
+        with suppress(ValueError):
+            if colon and dataset is not None and 0 <= (number := int(index)) < len(dataset.records):
+                return dataset_id, number
+        accepted = "the id of a sample that was drawn, <dataset>:<number of the record>"
+        raise DatasetError.one("sample_id", repr(sample_id[:200]), accepted)
+
+
+class MixSampler:
+    """Draws from a mix, with replacement: a dataset by the weights of the stage, then one of its servable records.
+
+    Threads share one random stream, so their samples depend on their order.
+    """
+
+    def __init__(
+        self,
+        config: MixConfig,
+        rng: random.Random | None = None,
+        *,
+        only: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Without ``rng``, draw by the config's seed, or unrepeatably without one.
+
+        ``only``: the numbers to draw from, by dataset; an absent dataset has none.
+        """
+        self._config, self._rng, self._turn = config, rng or random.Random(config.seed), threading.Lock()
+        whole = {name: dataset.records.servable for name, dataset in config.datasets.items()}
+        self._numbers: Mapping[str, Sequence[int]] = whole if only is None else only
+
+    def draw(self, iteration: int, n: int) -> list[tuple[str, int]]:
+        """Return ``n`` independent draws as (dataset id, number), none if ``n`` is not above 0.
+
+        Raise ``DatasetError`` if a drawn dataset has no records.
+        """
+        entries = self._config.stage_at(iteration).datasets
+        names = [entry.id for entry in entries]
+        whole = sum(entry.weight for entry in entries)
+        weights = [entry.weight / whole for entry in entries]
+        with self._turn:
+            return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
+
+    def _one(self, name: str) -> tuple[str, int]:
+        numbers = self._numbers.get(name, ())
+        if not numbers:
+            source = str(self._config.datasets[name].records.path)
+            raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
+        return name, numbers[self._rng.randint(0, len(numbers) - 1)]  # as samplers of this form have always drawn
 
 
 def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:

@@ -15,8 +15,7 @@ from typing import Any, Final
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_rows
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.rows import Row
-from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
+from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap
 from tfgrpo.rewarders.composite import ByDataset, Composite
@@ -97,7 +96,7 @@ def mix_data(config: MixConfig) -> Dataset:
     Raise ``DatasetError`` for a record with an answer or prompt that no item can have.
     """
     rows = (
-        Row(records.where(index), _values(sample_id(name, index), records[index]))
+        Row(records.where(index), _values(f"{name}:{index}", records[index]))
         for name in used_datasets(config)
         for records in [config.datasets[name].records]
         for index in records.servable
@@ -127,10 +126,11 @@ def dataset_graders(config: MixConfig) -> ByDataset:
 
     def route(context: RewardContext) -> tuple[Composite, RewardContext]:
         try:
-            dataset_id, record = record_of(config, context.item_id)
+            dataset_id, number = config.locate(context.item_id)
         except DatasetError as error:
             raise RewardError(str(error)) from error
-        return config.datasets[dataset_id].graders, replace(context, record=record, parse="think")
+        dataset = config.datasets[dataset_id]
+        return dataset.graders, replace(context, record=dataset.records[number], parse="think")
 
     return ByDataset(DATASET_GRADERS, route, tuple(each.graders for each in config.datasets.values()))
 

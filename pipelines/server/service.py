@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, Strict, StrictBool, WithJsonSchema
 
-from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.sampling import MixSampler, locate, sample_id
+from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
@@ -136,7 +135,7 @@ class DataService:
             for name, number in self._sampler.draw(iteration, count):
                 record = self.config.datasets[name].records[number]
                 served = {key: record.get(key) for key in ("system_prompt", "prompt", "metadata")}
-                yield {"sample_id": sample_id(name, number), "dataset_id": name, **served}
+                yield {"sample_id": f"{name}:{number}", "dataset_id": name, **served}
 
         return await asyncio.to_thread(lambda: list(drawn()))
 
@@ -147,7 +146,7 @@ class DataService:
         """
         groups: dict[str, dict[int, list[int]]] = {}
         for at, item in enumerate(items):
-            dataset_id, number = locate(self.config, item.sample_id)
+            dataset_id, number = self.config.locate(item.sample_id)
             groups.setdefault(dataset_id, {}).setdefault(number, []).append(at)
         grades: dict[int, ItemGrade] = {}
 

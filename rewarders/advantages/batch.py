@@ -95,6 +95,7 @@ def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+_NONE: Final[Floats] = np.zeros((1, 1))
 RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
 """An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
@@ -127,17 +128,24 @@ def batch_advantages(
         truth, _ = _matrix("mask", mask, matrix.shape)
         _require("mask", truth, (truth == 0) | (truth == 1) | (np.isnan(truth) & ~present), "true or false, 1 or 0")
         present = np.asarray(truth == 1)
-    values = _used("reward", matrix, present)
-    filled = np.asarray(present.any(axis=1, keepdims=True))
-    tokens = outside = np.zeros((1, 1))
+    values, tokens, outside = _used("reward", matrix, present), _NONE, _NONE
     if "token_lengths" in chosen.needs:
         tokens = _used("token length", _matrix("token_lengths", token_lengths, matrix.shape)[0], present, 0.0)
     if "greedy" in chosen.needs:
-        column, _ = _matrix("greedy", np.reshape(np.asarray(greedy), (-1, 1)), filled.shape)
-        outside = _used("greedy reward", column, filled)
+        some = np.asarray(present.any(axis=1, keepdims=True))
+        column, _ = _matrix("greedy", np.reshape(np.asarray(greedy), (-1, 1)), some.shape)
+        outside = _used("greedy reward", column, some)
     if not present.any():
         return np.full(matrix.shape, fill, dtype=np.float64)
-    advantages = _advantages(chosen, _Groups(values, present, tokens, outside))
+    groups = _Groups(values, present, tokens, outside)
+    alone = groups.sizes == 1.0
+    if chosen.singleton == "refuse" and alone.any():
+        group = np.flatnonzero(alone)[0]
+        raise ValueError(f"{chosen.name}: group {group} has a single reward, which cannot be compared; omit the group")
+    advantages = _FORMULAS[chosen.kind](chosen, groups)
+    if chosen.singleton == "reward":
+        # As in the trainers that keep the reward: mean 0 and standard deviation 1 are assumed.
+        advantages = np.where(alone, values / (1.0 + chosen.epsilon * (chosen.kind == "group_std")), advantages)
     return np.where(present, advantages, fill)
 
 
@@ -152,9 +160,8 @@ def multi_reward_advantages(
     """Combine several rewards of each rollout: normalise each in its group, add by weight, normalise over the batch.
 
     ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards, so that
-    one of a large scale does not hide the others (TRL's ``normalize_then_sum``). ``parts``: rewards by name, all of
-    one shape; where one is absent (None), the others of that rollout count alone. A rollout without any is ``fill``.
-    Raises ``ValueError`` as ``batch_advantages`` does, and unless parts and weights have the same names.
+    one of a large scale does not hide the others (TRL's ``normalize_then_sum``). Where one is absent (None), the others of
+    that rollout count alone. Raises ``ValueError`` as ``batch_advantages`` does, and for weights that do not fit the parts.
     """
     if not parts or set(parts) != set(weights) or not all(abs(weight) <= MAX_SCORE for weight in weights.values()):
         raise ValueError(f"weights: expected a finite number for each of {sorted(parts)}, received {dict(weights)}")
@@ -167,9 +174,6 @@ def multi_reward_advantages(
     return batch_advantages(np.nansum(scores, axis=0), ~np.isnan(scores).all(axis=0), whitened, fill=fill)
 
 
-# --- reading
-
-
 def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[Floats, Bools]:
     """Return numbers ``[B, G]`` with NaN for None and behind shorter groups, and False at both."""
     rows: Any = np.asarray(given) if hasattr(given, "__array__") else given
@@ -177,19 +181,15 @@ def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tupl
         matrix, present = rows.astype(np.float64, copy=False), np.ones(rows.shape, dtype=np.bool_)
     else:
         try:
-            rows = [*rows]
             columns = [*zip_longest(*rows)]
-        except TypeError:
-            raise ValueError(f"{name}: expected a sequence for each group, received {given!r:.60}") from None
-        if refused := [kind for kind in {*map(type, chain(*columns))} if not issubclass(kind, Real | np.bool_ | None)]:
-            value = next(each for each in chain(*columns) if type(each) in refused)
-            raise ValueError(f"{name}: expected numbers, received {value!r:.40}")
-        table = np.array(columns, dtype=object).reshape(len(columns), len(rows)).T
-        present = table != None  # noqa: E711  compared element by element
-        try:
+            if not all(issubclass(kind, Real | np.bool_ | None) for kind in {*map(type, chain(*columns))}):
+                raise TypeError
+            table = np.array(columns, dtype=object).reshape(len(columns), len(rows)).T
+            present = table != None  # noqa: E711  compared element by element
             matrix = np.where(present, table, nan).astype(np.float64)
-        except OverflowError:
-            raise ValueError(f"{name}: expected finite numbers, received an integer that is too large") from None
+        except (TypeError, ValueError, OverflowError):
+            accepted = "numbers, in a sequence for each group"
+            raise ValueError(f"{name}: expected {accepted}, received {given!r:.60}") from None
     if shape is not None and matrix.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, received {matrix.shape}")
     return matrix, present
@@ -199,7 +199,7 @@ def _used(name: str, matrix: Floats, used: Bools, least: float = -MAX_SCORE) -> 
     """Return 0 for what is not used. Raises ``ValueError`` unless the rest is from ``least`` to 1e100."""
     in_range = (matrix >= least) & (matrix <= MAX_SCORE)
     _require(name, matrix, in_range | ~used, f"finite numbers from {least:g} to {MAX_SCORE:g}")
-    return matrix if used.all() else np.where(used, matrix, 0.0)
+    return np.where(used, matrix, 0.0)
 
 
 def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
@@ -207,9 +207,6 @@ def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
         (group, index), *others = np.argwhere(~valid)
         more = f" and {len(others)} more" if others else ""
         raise ValueError(f"{name} {index} of group {group} is {matrix[group, index]:g}{more}; accepted: {accepted}")
-
-
-# --- formulas
 
 
 @dataclass
@@ -248,21 +245,6 @@ def _sums(values: Floats) -> Floats:
 def _over(values: Floats, scale: Floats | float) -> Floats:
     """Divide; a flat group without epsilon has a scale of 0 and advantages of 0."""
     return np.divide(values, scale, out=np.zeros_like(values), where=np.not_equal(scale, 0.0))
-
-
-def _advantages(estimator: Estimator, groups: _Groups) -> Floats:
-    alone = groups.sizes == 1.0
-    if estimator.singleton == "refuse" and alone.any():
-        group = np.flatnonzero(alone)[0]
-        raise ValueError(
-            f"{estimator.name}: group {group} has a single reward, which cannot be compared; omit the group"
-        )
-    advantages = _FORMULAS[estimator.kind](estimator, groups)
-    if estimator.singleton == "reward":
-        # As in the trainers that keep the reward: mean 0 and standard deviation 1 are assumed.
-        scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
-        advantages = np.where(alone, groups.values / scale, advantages)
-    return advantages
 
 
 def _mean_and_variance(estimator: Estimator, values: Floats, weights: Floats | None = None) -> tuple[float, float]:

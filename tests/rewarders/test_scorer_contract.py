@@ -16,6 +16,7 @@ from tfgrpo.stores.outcomes import RewardScore
 
 HUGE = "is no finite number of at most 1e+100"
 NONE = "the result has no reward, or two different ones"
+NO_JSON = "broke: ValueError: details of a score that are no JSON: "
 VALUES = {
     "a float": 0.5,
     "a bool": 1.0,
@@ -39,13 +40,13 @@ VALUES = {
     "an odd object": "broke: the reward of type Odd is no number",
     "a list": "broke: the reward [0.5] is no number",
     "a verdict": 0.5,
-    "a verdict of NaN": f"broke: the score nan {HUGE}",
-    "a verdict of text": f"broke: the score '1.0' {HUGE}",
-    "a verdict of a huge int": f"broke: the score of type int {HUGE}",
+    "a verdict of NaN": f"broke: the reward nan {HUGE}",
+    "a verdict of text": 1.0,
+    "a verdict of a huge int": "broke: the reward of type int is no number",
     "a verdict with odd evidence": "broke: RuntimeError: no text",
-    "details that are no JSON": "broke: details of a score that are no JSON: set is not a JSON value",
-    "details with NaN": "broke: details of a score that are no JSON: Out of range float values are not JSON compliant",
-    "details that are a list": "broke: details of a score that are a list, expected a mapping",
+    "details that are no JSON": f"{NO_JSON}set is not a JSON value",
+    "details with NaN": f"{NO_JSON}Out of range float values are not JSON compliant",
+    "details that are a list": "broke: ValueError: details of a score that are a list, expected a mapping",
     "lone surrogates": 0.5,
     "an abstention": "two readings",
 }
@@ -66,7 +67,6 @@ ERRORS = {
 }
 """What each error of ``kinds.ERRORS`` is for the attempt it is raised about."""
 IN_COROUTINES = {"a stop": "broke: RuntimeError: coroutine raised StopIteration"}
-FOREIGN = "returned no result for it, but one for 'other', completion_index 0, which it was not asked for"
 BATCHES = {
     "numbers": [0.0, 0.5, 1.0],
     "results": [0.0, 0.5, 1.0],
@@ -81,7 +81,7 @@ BATCHES = {
     "names only": [0.0, 0.5, 1.0],
     "indices only": [0.0, 0.5, 1.0],
     "foreign names": [0.0, 0.5, 1.0],
-    "one foreign name": [FOREIGN, 0.5, 1.0],
+    "one foreign name": ["returned no result for it", 0.5, 1.0],
     "an unnamed one": ["returned no result for it", 0.5, 1.0],
     "none": ["returned a NoneType, expected a list of results"] * 3,
     "one number": ["returned a float, expected a list of results"] * 3,
@@ -185,9 +185,9 @@ async def test_a_scorer_of_groups_loses_one_attempt_to_a_value_and_the_group_to_
         ([1.0], "1 verdict for 2 attempts"),
         ([1.0] * 3, "3 verdicts for 2 attempts"),
         (iter(int, 1), "5 verdicts for 2 attempts"),
-        (1.0, "returned float, expected one verdict for each attempt"),
-        (None, "returned NoneType, expected one verdict for each attempt"),
-        ("ab", "returned str, expected one verdict for each attempt"),
+        (1.0, "returned a float, expected one verdict for each attempt"),
+        (None, "returned a NoneType, expected one verdict for each attempt"),
+        ("ab", "returned a str, expected one verdict for each attempt"),
     ],
 )
 def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt(returned, reason):

@@ -28,7 +28,6 @@ from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judge
 from tfgrpo.pipelines.datasets.datasets import Dataset
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
-from tfgrpo.pipelines.mix.sampling import locate
 from tfgrpo.pipelines.plan.data import read_every
 from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
 from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
@@ -158,7 +157,7 @@ class MixGrading:
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
         try:
-            locate(self.config, sample_id)
+            self.config.locate(sample_id)
         except DatasetError:
             sizes = (
                 f"{name}:0 to {len(each.records) - 1}" for name, each in self.config.datasets.items() if each.records
@@ -168,7 +167,7 @@ class MixGrading:
 
     def dataset_of(self, sample_id: str) -> str:
         """Return the dataset of an item."""
-        return locate(self.config, sample_id)[0]
+        return self.config.locate(sample_id)[0]
 
     def parts_of(self, dataset: str) -> Sequence[str]:
         """Return the names of the graders of a dataset."""

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.sampling import record_of
 from tfgrpo.stores.errors import PipelineError
 
 
@@ -66,7 +65,7 @@ def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(
     told = f"1 of 4 records can be graded but not served; the first: {tmp_path / 'data' / 'a.jsonl'}:4: {reason}"
     assert config.warnings == (f"dataset 'a': {told}",)
     assert config.datasets["a"].records.servable == (0, 1, 3)
-    assert record_of(config, "a:2")[1] == config.datasets["a"].records[2]
+    assert config.locate("a:2") == ("a", 2)
 
 
 @pytest.mark.parametrize(

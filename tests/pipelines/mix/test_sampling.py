@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pipelines.mixes import ROWS, write_mix
-from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
-from tfgrpo.pipelines.mix.sampling import MixSampler
+from tfgrpo.pipelines.mix.config import MixConfig, MixSampler, load_mix_config
 
 
 @pytest.fixture

@@ -170,24 +170,15 @@ async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(
 
 def test_options_are_refused_all_at_once():
     with pytest.raises(PipelineError) as caught:
-        JudgeOptions(votes=0, retries=True, temperature="hot", speed=1, reference=1)
+        JudgeOptions(votes=0, retries=True, temperature="hot", speed=1, reference=1, rubric=" ", model="")
     assert {problem.source for problem in caught.value.problems} == {
-        "votes", "retries", "temperature", "speed", "reference",
+        "votes", "retries", "temperature", "speed", "reference", "rubric", "model",
     }  # fmt: skip
+    for rubric in (3, "x" * 20_001):
+        with pytest.raises(PipelineError, match="rubric"):
+            JudgeOptions(rubric=rubric)
     with pytest.raises(PipelineError, match="votes: got 0; accepted: a whole number from 1 to 25"):
         JudgeOptions(votes=0)
-
-
-@pytest.mark.parametrize("options", [{"rubric": " "}, {"rubric": 3}, {"rubric": "x" * 20_001}, {"model": ""}])
-def test_a_blank_rubric_or_model_is_refused(options):
-    with pytest.raises(PipelineError):
-        built("judge", **options)
-
-
-def test_a_judge_may_have_another_name():
-    assert built("judge", rewarder_id="style").rewarder_id == "style"
-    with pytest.raises(PipelineError, match="rewarder_id"):
-        built("judge", rewarder_id="")
 
 
 def test_what_a_group_takes_is_known_beforehand():

@@ -36,17 +36,11 @@ async def test_each_pair_is_judged_in_both_orders():
     assert len({(question.rollout, question.turn) for question in model.asked}) == 2
 
 
-@pytest.mark.parametrize("favourite", ["first", "second"])
-async def test_a_judge_that_prefers_a_position_makes_ties_and_no_ranks(favourite):
-    _, verdicts = await ranked(lambda _: {"reason": "", "better": favourite}, ["A", "B", "C"])
-    assert numbers(verdicts) == [0.5, 0.5, 0.5]
-
-
-async def test_a_tie_in_one_order_and_a_win_in_the_other_is_a_tie():
-    def answer(question):
-        return {"reason": "", "better": "tie" if material(question)["first"] == "A" else "first"}
-
-    _, verdicts = await ranked(answer, ["A", "B"])
+@pytest.mark.parametrize(
+    "better", [lambda _: "first", lambda _: "second", lambda shown: "tie" if shown["first"] == "A" else "first"]
+)
+async def test_orders_that_do_not_agree_make_ties_and_no_ranks(better):
+    _, verdicts = await ranked(lambda question: {"reason": "", "better": better(material(question))}, ["A", "B"])
     assert numbers(verdicts) == [0.5, 0.5]
 
 
@@ -92,11 +86,6 @@ async def test_votes_on_a_pair_add_up():
     model, verdicts = await ranked(answer, ["A", "B"], {"votes": 3}, "centered")
     assert len(model.asked) == 6
     assert numbers(verdicts) == pytest.approx([1 / 6, -1 / 6])
-
-
-async def test_variants_give_their_own_scale():
-    _, centred = await ranked(by_order("ABC"), ["A", "B", "C"], variant="centered")
-    assert numbers(centred) == pytest.approx([0.5, 0.0, -0.5])
 
 
 async def test_large_groups_are_compared_in_a_bounded_number_of_pairs():
@@ -146,34 +135,30 @@ def by_totals(totals, variant="rank", attempts=3):
     return built("relative", variant=variant).call(group(*"abc"[:attempts], prior_scores=prior))
 
 
-def test_attempts_are_sorted_by_their_total_and_ties_are_ties():
-    verdicts = by_totals([0.5, 1.0, 0.5])
-    assert numbers(verdicts) == [0.25, 1.0, 0.25]
-    assert verdicts[0].evidence == "total 0.5: 1 of 3 better, 1 equal (rank)"
+@pytest.mark.parametrize(
+    ("totals", "variant", "values"),
+    [
+        ([0.5, 1.0, 0.5], "rank", [0.25, 1.0, 0.25]),
+        ([0.0, 1.0], "centered", [-0.5, 0.5]),
+        ([0.0, 1.0], "zscore", [-1.0, 1.0]),
+        ([0.1, 0.1, 0.1], "rank", [0.5] * 3),
+        ([0.1, 0.1, 0.1], "centered", [0.0] * 3),
+        ([0.1, 0.1, 0.1], "zscore", [0.0] * 3),
+        ([0.0, None, 1.0], "rank", [0.0, None, 1.0]),
+    ],
+)
+def test_attempts_are_ranked_by_their_totals_ties_are_ties_and_what_has_none_has_no_rank(totals, variant, values):
+    verdicts = by_totals(totals, variant, len(totals))
+    for verdict, value in zip(numbers(verdicts), values, strict=True):
+        assert verdict == (None if value is None else pytest.approx(value, abs=1e-7))
+    if None in values:
+        assert isinstance(verdicts[1], Abstained)
+    assert by_totals([0.5, 1.0, 0.5])[0].evidence == "total 0.5: 1 of 3 better, 1 equal (rank)"
 
 
-def test_each_variant_gives_its_own_scale():
-    for variant, expected in (("rank", [0.0, 1.0]), ("centered", [-0.5, 0.5]), ("zscore", [-1.0, 1.0])):
-        assert numbers(by_totals([0.0, 1.0], variant, 2)) == pytest.approx(expected, abs=1e-7)
-
-
-@pytest.mark.parametrize(("variant", "value"), [("rank", 0.5), ("centered", 0.0), ("zscore", 0.0)])
-def test_a_flat_group_has_one_value_throughout(variant, value):
-    assert numbers(by_totals([0.1, 0.1, 0.1], variant)) == [value] * 3
-
-
-@pytest.mark.parametrize("totals", [[], [1.0]])
-def test_ranking_fewer_than_two_attempts_is_refused(totals):
-    with pytest.raises(RewardError, match="at least two"):
+@pytest.mark.parametrize(
+    ("totals", "why"), [([], "at least two"), ([1.0], "at least two"), ([float("nan"), 1.0], "finite")]
+)
+def test_fewer_than_two_totals_and_what_is_no_number_are_refused(totals, why):
+    with pytest.raises(RewardError, match=why):
         by_totals(totals)
-
-
-def test_an_attempt_without_a_total_is_not_ranked_as_if_it_had_none():
-    verdicts = by_totals([0.0, None, 1.0])
-    assert isinstance(verdicts[1], Abstained)
-    assert numbers(verdicts) == [0.0, None, 1.0]
-
-
-def test_totals_that_are_no_numbers_are_refused():
-    with pytest.raises(RewardError, match="finite"):
-        by_totals([float("nan"), 1.0])
