@@ -35,7 +35,7 @@ QUOTES: Final = str.maketrans(
 )
 _NEGATION: Final = re.compile(
     r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+\S+){0,2}\s*$"
+    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+(?!but\b)\S+){0,2}\s*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
