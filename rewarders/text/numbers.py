@@ -185,6 +185,9 @@ _PARTS: Final = {
     **dict.fromkeys(("eighth", "eighths"), 8),
     **dict.fromkeys(("tenth", "tenths"), 10),
 }
+_ORDINALS: Final = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | {
+    "first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12,
+}  # fmt: skip
 _UNIT_NAMES: Final = (
     "mm millimeter millimeters millimetre millimetres", "cm centimeter centimeters centimetre centimetres",
     "km kilometer kilometers kilometre kilometres", "m meter meters metre metres", "mile miles", "inch inches", "foot feet",
@@ -384,6 +387,15 @@ def boxed_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     several = sum(re.search(r"\d", part) is not None for part in _ALTERNATIVES.split(text)) > 1
     last = next((part for part in reversed(text.split("=")) if re.search(r"\d", part)), "")
     return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
+
+
+def ordinal(text: str) -> int | None:
+    """Return the number of a text that is an ordinal: ``3rd``, ``the third``, ``twenty-first``; None for any other text."""
+    said = re.fullmatch(r"\W*(?:the )?(?:(\d+)(?:st|nd|rd|th)|(?:([a-z]+ty)[ -])?([a-z]+))\W*", text.casefold())
+    if said is None or said[1]:
+        return int(said[1]) if said else None
+    ones = _ORDINALS.get(said[3])
+    return ones if ones is None or not said[2] else _UNITS.get(said[2], 0) + ones
 
 
 def number_in_words(text: str) -> Number | None:

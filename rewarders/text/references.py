@@ -27,6 +27,7 @@ from tfgrpo.rewarders.text.numbers import (
     number_of,
     numbers_agree,
     only_number,
+    ordinal,
     reference_number,
 )
 from tfgrpo.rewarders.text.words import (
@@ -48,6 +49,7 @@ from tfgrpo.rewarders.text.words import (
     same_text,
     shown,
 )
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.text import pluralize
 
@@ -81,7 +83,8 @@ class NumberReference(Reference):
         number = number_of(stated, self.decimal)
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
-        if same_text(stated.text, self.text) or same_text(stated.whole, self.text):
+        same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
+        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
@@ -110,9 +113,12 @@ class NumberReference(Reference):
                 raise RewardError(f"{shown(one.text)} may be {format_value(another.value)}, in another unit")
 
     def _agrees(self, number: Number) -> bool:
-        return numbers_agree(number, self.number, self.tolerance)
+        # 0.1 + 0.2 is 0.30000000000000004 in a file that a program wrote.
+        noise = abs(self.number.value) / 10**14 if len(self.number.text) > _DIGITS_OF_FLOAT else 0
+        return numbers_agree(number, self.number, self.tolerance + noise)
 
 
+_DIGITS_OF_FLOAT: Final = 16
 _SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
 
@@ -193,10 +199,20 @@ class JsonReference(Reference):
         try:
             value = json_in(rest)
         except ValueError as error:
+            stated = stated_answer(rest) if isinstance(self.value, list) else None
+            if stated is not None and any(TextReference(str(each)).states(stated) for each in self.value):
+                raise RewardError(
+                    f"{shown(stated.text)} is one of {self.shown}, of which all may be asked for"
+                ) from None
             return Compared(False, f"{shown(rest.strip())} ({error})")
         if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
             value = value["answer"]
         same = value == self.value and _truths(value) == _truths(self.value)
+        one, other = (
+            sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
+        )
+        if not same and one is not None and one == other:
+            raise RewardError(f"{shown(json.dumps(value))} has the values of the reference in another order")
         return Compared(same, shown(json.dumps(value, ensure_ascii=False)))
 
 
