@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from tfgrpo.rewarders.text.json_values import written_value
+
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
@@ -130,11 +132,8 @@ def _in_an_object(text: str) -> Stated | None:
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
-    try:
-        value = json.loads(inside)
-    except (ValueError, RecursionError):
-        return None
-    found = [each for key, each in value.items() if key.lower().replace("_", " ") in _KEYS]
+    value = written_value(inside)
+    found = [each for key, each in (value or {}).items() if str(key).lower().replace("_", " ") in _KEYS]
     if len(found) != 1 or isinstance(found[0], dict | list):
         return None
     answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])

@@ -36,7 +36,8 @@ QUOTES: Final = str.maketrans(
 )
 _NEGATION: Final = re.compile(
     r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+(?!but\b)\S+){0,2}\s*$"
+    r"|anything but|rule out|whether|excludes?"
+    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)(?:\s+(?!but\b)\S*[^\s.!?;]){0,2}\s*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -122,13 +123,15 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     last, first = (part[:_LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
     if first == last:
         return [last]
+    if _LISTED.match(first):
+        return [last]
     one, other = states(first), None if _LISTED.match(last) else states(last)
     if one is not None and other is not None and one != other:
         raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
     return [first] if one is not None and other is None else [last, first]
 
 
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(
     r"(?:sure|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
     r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
@@ -358,7 +361,7 @@ class LabelReference(Reference):
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(said):
-            if place[0] == "no" and re.match(r"\s+[a-z]", said[place.end() :]):
+            if place[0] == "no" and re.match(r"\s+(?!is\b)[a-z]", said[place.end() :]):
                 continue  # no idea
             (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
         others = {self._key(label) for label in self.labels} - denied
@@ -536,7 +539,7 @@ class ChoicesReference(Reference):
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
     """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    return found[0].strip() in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
+    return found[0].strip(" (\"'") in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
 
 
 _LETTER_WORDS: Final = ("A", "I")
