@@ -223,10 +223,14 @@ class GroundTruth(Options, Comparing):
         if self.match == "choice" and "1" in options:
             return _numbered(bare, options)
         if self.match == "choice":
-            letter = plain(bare).upper()
-            if re.fullmatch("[0-9]", letter) and int(letter) >= self.first:
+            letter = option_sign(bare) or plain(bare)
+            if letter.isdecimal() and len(letter) == 1 and int(letter) >= self.first:
                 letter = LETTERS[int(letter) - self.first]
-            same = [each for each, option in options.items() if plain(option) == plain(bare)]
+            same = [
+                each
+                for each, option in options.items()
+                if plain(bare) in (plain(option), *(plain(f"{each}{mark} {option}") for mark in ").:"))
+            ]
             if len(same) != 1 and letter not in (options or LETTERS):
                 known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
                 raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")
@@ -241,6 +245,12 @@ class GroundTruth(Options, Comparing):
     def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
         """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
         return self.compared(item, item.completion, self.match, equal)
+
+
+def option_sign(text: str) -> str:
+    """Return the letter or the digit of an option that a text is: ``B``, ``(b)``, ``option_b``, ``3``; empty for none."""
+    sign = re.fullmatch(r"(?:(?:option|choice|opt|op|answer|ans)[ _]?)?([a-j0-9])", plain(text))
+    return sign[1].upper() if sign else ""
 
 
 def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfgrpo.pipelines.datasets.json_text import strict_json
 from tfgrpo.pipelines.datasets.rows import DataSource, Row
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap
+from tfgrpo.rewarders.text.json_values import written_value
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -89,7 +90,9 @@ def _row(cells: Sequence[str], header: Sequence[str], where: str) -> Row | Probl
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if name}
     if METADATA in values:
         try:
-            values[METADATA] = strict_json(values[METADATA]) if values[METADATA] else None
+            text = values[METADATA]  # Python writes single quotes
+            python = written_value(text) if text.startswith("{'") else None
+            values[METADATA] = python or (strict_json(text) if text else None)
         except ValueError as error:
             return Problem(where, str(error), f"a JSON object in the field {METADATA!r}")
     return Row(where, values)

@@ -12,12 +12,18 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, columns_of, first_part, is_template, template_parts
+from tfgrpo.rewarders.text.json_values import written_value
+from tfgrpo.rewarders.text.words import options_of
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import quoted_names
 
 _ABSENT = object()
+OPTION_COLUMNS: Final = (
+    "choices", "options", "endings", "answer_choices", "answer_options", "alternatives", "candidates", "question_choices",
+)  # fmt: skip
+"""Names of columns of a list of options."""
 DROP_KEYS: Final = frozenset({"number", "spans", "date"})
 """Keys of an answer in the form of DROP, which is one of them."""
 
@@ -152,6 +158,15 @@ def _as_part(value: object) -> str:
     return "\n".join(f"{letter}) {text}" for letter, text in zip(ascii_uppercase, texts, strict=False))
 
 
+def option_list(value: object) -> object:
+    """Return the options that a text lists as JSON, as Python, or between bars, semicolons or line ends; else the value."""
+    if not isinstance(value, str) or len(options_of(value)) > 1:
+        return value
+    marks = (mark for mark in "|;\n" if mark in value)
+    listed: object = written_value(value) or [each.strip() for each in value.split(next(marks, value)) if each.strip()]
+    return listed or value
+
+
 def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None:
     """Return a template with its columns filled in; None when all of them are empty."""
     columns = {name: value_at(values, name, _ABSENT) for name in columns_of(template)}
@@ -159,7 +174,10 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
         given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
     try:
-        texts = {name: _as_part(value) for name, value in columns.items()} | {"": ""}
+        texts = {
+            name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
+            for name, value in columns.items()
+        } | {"": ""}
     except ValueError:
         raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
     if not any(text.strip() for text in texts.values()):

@@ -50,8 +50,17 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
         return
     several, where = "\n" in text[at:end], f"{path}:{_line(text, at)}"
     single = isinstance(value, dict) and _past_space(text, end) == len(text) and not _is_item(value, required)
-    lists = [(name, start) for name, start, held in _members(text, at) if _holds_objects(held)] if single else []
-    if len(lists) == 1:
+    members = [*_members(text, at)] if single else []
+    within = [
+        (f"{name}.{inner}", start, value)
+        for name, place, held in members
+        if isinstance(held, dict)
+        for inner, start, value in _members(text, place)
+    ]
+    lists = [(name, start) for each in (members, within) for name, start, held in each if _holds_objects(held)]
+    if not lists and len(members) > 1 and _are_alike([held for _, _, held in members]):
+        yield from _keyed(text, members, path)
+    elif len(lists) == 1:
         yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
         names = quoted_names(name for name, _ in lists)
@@ -74,6 +83,21 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, Any]]:
         yield name, start, value
         at = _past_space(text, end)
         at = _past_space(text, at + text.startswith(",", at))
+
+
+def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Iterator[Row | Problem]:
+    """Yield the objects of an object by their names, which are the ids of those without one."""
+    line, counted = 1, 0
+    for name, start, _ in members:
+        line, counted = line + text.count("\n", counted, start), start
+        row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
+        yield row if isinstance(row, Problem) else Row(row.source, {"id": name, **row.values})
+
+
+def _are_alike(values: Sequence[object]) -> bool:
+    """Return whether all values are objects that have a key in common."""
+    objects = [set(value) for value in values if isinstance(value, dict)]
+    return len(objects) == len(values) and bool(set.intersection(*objects))
 
 
 def _is_item(value: Mapping[str, object], required: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
 _SHOWN: Final = 3
-_DELIMITERS: Final = {".jsonl": "", ".ndjson": "", ".csv": ",;\t", ".tsv": "\t,;", ".json": ""}
+_DELIMITERS: Final = {".jsonl": "", ".ndjson": "", ".csv": ",;\t|", ".tsv": "\t,;|", ".json": ""}
 """Endings of text files, and the delimiters to try on their header; none for JSON."""
 _PARQUET: Final = ".parquet"
 _REMEDIES: Final = {

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from string import ascii_uppercase
 from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.items import DROP_KEYS, Item, value_at
+from tfgrpo.pipelines.datasets.items import DROP_KEYS, OPTION_COLUMNS, Item, option_list, value_at
 from tfgrpo.pipelines.settings.tree import RewarderSettings, columns_of, first_part, is_template
-from tfgrpo.rewarders.gt import GroundTruth, options_for_references
+from tfgrpo.rewarders.gt import GroundTruth, option_sign, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
 from tfgrpo.rewarders.text.references import read_column
@@ -56,11 +57,9 @@ _BESIDE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 _PAIRS: Final = {"premise": "hypothesis", "sentence_1": "sentence_2", "text_1": "text_2", "question_1": "question_2"}
 """Columns of two texts that are compared."""
 _LETTERED: Final = re.compile(
-    r"(?:(option|choice|opt|op|answer_option|answer|ans|ending|sol|solution|alternative|candidate)_?)?([a-j]|[1-9])"
+    r"(?:(option|choice|opt|op|answer_option|answer|ans|ending|sol|solution|alternative|candidate)_?)?([a-j]|[0-9])"
 )
-_LISTED: Final = (
-    "choices", "options", "endings", "answer_choices", "answer_options", "alternatives", "candidates", "question_choices",
-)  # fmt: skip
+_SIGNS: Final = ("abcdefghij", "0123456789", "123456789")
 _TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answers")
 """Keys of an object that holds the accepted answers."""
 _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
@@ -236,7 +235,7 @@ class _Seen:
 
 
 _ABSENT: Final = object()
-_CLOSED: Final = frozenset({"metadata", *_LISTED, *_NAMES["answer"]} | {*_CONTEXT})
+_CLOSED: Final = frozenset({"metadata", *OPTION_COLUMNS, *_NAMES["answer"]} | {*_CONTEXT})
 """Names of columns whose objects have no field within, but a value."""
 
 
@@ -262,15 +261,15 @@ def _options(seen: _Seen) -> tuple[str, int]:
     found: dict[str, dict[str, str]] = {}
     for column in seen.columns:
         if match := _LETTERED.fullmatch(_name(column)):
-            sign = match[2] if match[2].isalpha() else chr(ord("a") + int(match[2]) - 1)
-            found.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[sign] = column
+            found.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[match[2]] = column
     for named in found.values():
-        signs = sorted(named)
-        if len(signs) > 1 and signs == [chr(ord("a") + index) for index in range(len(signs))]:
-            return "\n".join(f"{sign.upper()}) {{{named[sign]}}}" for sign in signs), len(signs)
-    paths = [*seen.columns, *(f"{column}.{name}" for column in seen.columns for name in _LISTED)]
+        signs = "".join(sorted(named))
+        if len(signs) > 1 and any(each.startswith(signs) for each in _SIGNS):
+            lines = zip(ascii_uppercase, signs, strict=False)
+            return "\n".join(f"{letter}) {{{named[sign]}}}" for letter, sign in lines), len(signs)
+    paths = [*seen.columns, *(f"{column}.{name}" for column in seen.columns for name in OPTION_COLUMNS)]
     for path in paths:
-        if _name(path.rpartition(".")[2]) in _LISTED and (counted := _listed(path, seen.values(path))):
+        if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (counted := _listed(path, seen.values(path))):
             return counted
     return "", 0
 
@@ -278,7 +277,7 @@ def _options(seen: _Seen) -> tuple[str, int]:
 def _listed(path: str, values: Sequence[Any]) -> tuple[str, int] | None:
     """Return the template and the number of options in a list, an object of letters or a text; None for anything else."""
     counts, inner = list[int](), ""
-    for value in values:
+    for value in map(option_list, values):
         match value:
             case {"text": [*texts]}:
                 counts.append(len(texts))
@@ -311,7 +310,7 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
     ``DatasetError`` naming the dataset where they show neither.
     """
     known = [item for item in islice(items, _LOOKED_AT) if item.accepted]
-    numbers = {int(item.answer) for item in known if re.fullmatch("[0-9]", item.answer.strip())}
+    numbers = {int(sign) for item in known if (sign := option_sign(item.answer)).isdecimal()}
     options: dict[str, Any] = {"match": "choice"}
     options |= {"first": 1} if numbers and 0 not in numbers and max(numbers) >= count else {}
     read = GroundTruth(**options)

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from tfgrpo.rewarders.text.json_values import written_value
+
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
@@ -57,6 +59,7 @@ _SENTENCE_END: Final = re.compile(r"[.!?][*_\"'”’)\]$]*(?=\s+[A-Z\"'“(*#<\
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _LONGEST_ABBREVIATION: Final = 8
 """Characters before a full stop that may be an abbreviation, with the one before it."""
+_WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
 _FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
@@ -64,6 +67,8 @@ _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": 
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]+)[ \t]*")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
+_CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
+"""``not 5 but 7`` states 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,8 @@ class Stated:
 def bare_reference(text: str) -> str:
     """Return a reference without what surrounds its answer: of a worked solution the part that is marked as the answer."""
     stated = stated_answer(text)
-    return stated.text if stated is not None and stated.is_marked and stated.source != "sentence" else text.strip()
+    marked = stated is not None and stated.is_marked and stated.source != "sentence"
+    return _WORDS_OF_LATEX.sub(r"\1", stated.text if stated is not None and marked else text.strip())
 
 
 def without_reasoning(text: str) -> str | None:
@@ -126,11 +132,8 @@ def _in_an_object(text: str) -> Stated | None:
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
-    try:
-        value = json.loads(inside)
-    except (ValueError, RecursionError):
-        return None
-    found = [each for key, each in value.items() if key.lower().replace("_", " ") in _KEYS]
+    value = written_value(inside)
+    found = [each for key, each in (value or {}).items() if str(key).lower().replace("_", " ") in _KEYS]
     if len(found) != 1 or isinstance(found[0], dict | list):
         return None
     answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])
@@ -151,7 +154,7 @@ def _marked(text: str) -> Stated | None:
         return None
     _, source, stated = max(marks)
     inner = _in_a_sentence(stated.strip()) if source == "answer line" else None
-    return Stated(stated.strip() if inner is None else inner.text, source, text)
+    return Stated(_CORRECTED.sub("", stated.strip()) if inner is None else inner.text, source, text)
 
 
 def _behind(text: str, mark: re.Match[str]) -> str:
@@ -173,8 +176,8 @@ def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
     """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
-        negated = not denied and _NEGATED.match(rest) and " but " not in rest.partition("\n")[0]
-        if negated or not rest.strip():
+        rest = rest if denied else _CORRECTED.sub("", rest)
+        if not rest.strip() or (not denied and _NEGATED.match(rest)):
             continue
         if rest.startswith("\n"):
             return Stated(_behind(text, found).strip(), "sentence", text)

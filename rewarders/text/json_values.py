@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from tfgrpo.stores.canonical import canonical_json
@@ -96,6 +98,15 @@ def _embedded(text: str) -> list[Any]:
     objects = [value for value in values if "{" in canonical_json(value)]
     # Braces around it may make it a part of a value that is broken.
     return [] if _BRACE.search("".join([*pieces, text[place:]])) else objects or values
+
+
+def written_value(text: str) -> Any:
+    """Return the list or object that a cell of a table has as text: JSON, or Python as pandas writes it; None for neither."""
+    read: Callable[[str], Any]
+    for read in (load_json, ast.literal_eval) if text.lstrip()[:1] in ("[", "{") else ():
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(text.strip())
+    return None
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -137,7 +137,7 @@ _BEFORE: Final = re.compile(
 _BEHIND: Final = re.compile(
     r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
       | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
-      | (?:squared|cubed|factorial)s?\b
+      | (?:squared|cubed|factorial)s?\b | [aApP]\.?[mM]\b
       | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
     | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
     | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
@@ -185,6 +185,9 @@ _PARTS: Final = {
     **dict.fromkeys(("eighth", "eighths"), 8),
     **dict.fromkeys(("tenth", "tenths"), 10),
 }
+_ORDINALS: Final = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | {
+    "first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12,
+}  # fmt: skip
 _UNIT_NAMES: Final = (
     "mm millimeter millimeters millimetre millimetres", "cm centimeter centimeters centimetre centimetres",
     "km kilometer kilometers kilometre kilometres", "m meter meters metre metres", "mile miles", "inch inches", "foot feet",
@@ -195,6 +198,15 @@ _UNIT_NAMES: Final = (
 )  # fmt: skip
 UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in _UNIT_NAMES for name in names.split()}
 """Units by their spellings. ``in`` is a word besides, and none of them."""
+TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
+    name: (base, Fraction(factor))
+    for base, factors in (
+        ("second", "second 1 minute 60 hour 3600 day 86400 week 604800"), ("m", "mm 1/1000 cm 1/100 m 1 km 1000"),
+        ("gram", "mg 1/1000 gram 1 kg 1000"), ("liter", "ml 1/1000 liter 1"),
+    )
+    for name, factor in zip(factors.split()[::2], factors.split()[1::2], strict=True)
+}  # fmt: skip
+"""What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?![\w])")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
@@ -256,7 +268,8 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     else:
         behind = stated.whole[box.end() :]
         inside = until_closing(behind)
-        found = None if BOX.search(behind, len(inside)) else only_number(inside, decimal)
+        several = BOX.search(behind, len(inside)) or _WITH_COMMAS.search(inside)
+        found = None if several else only_number(inside, decimal)
     return None if found is None or found.abbreviated else found
 
 
@@ -376,6 +389,15 @@ def boxed_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
 
 
+def ordinal(text: str) -> int | None:
+    """Return the number of a text that is an ordinal: ``3rd``, ``the third``, ``twenty-first``; None for any other text."""
+    said = re.fullmatch(r"\W*(?:the )?(?:(\d+)(?:st|nd|rd|th)|(?:([a-z]+ty)[ -])?([a-z]+))\W*", text.casefold())
+    if said is None or said[1]:
+        return int(said[1]) if said else None
+    ones = _ORDINALS.get(said[3])
+    return ones if ones is None or not said[2] else _UNITS.get(said[2], 0) + ones
+
+
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
     words = [word.casefold() for word in _WORD.findall(text)]
@@ -426,12 +448,14 @@ def _spelled_value(words: list[str]) -> Fraction | None:
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
     """Return whether a number equals the reference ``right``, or is at most ``tolerance`` apart.
 
-    Two different units are two different things. A percent sign on one side only is a hundredth, and next to a reference
-    above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with ``50``, but ``0.5 %`` not with ``0.5``.
+    Two different units are two different things, but for multiples such as ``60 min`` and ``1 h``. A percent sign on one
+    side only is a hundredth, and next to a reference above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with
+    ``50``, but ``0.5 %`` not with ``0.5``.
     """
     units = {"%" if each.percent else each.unit for each in (left, right)} - {""}
     if len(units) > 1:
-        return False
+        (base, factor), (other, over) = (TO_BASE.get(each.unit, (each.unit, Fraction(1))) for each in (left, right))
+        return base == other and abs(left.value * factor - right.value * over) <= tolerance * over
     if left.percent == right.percent:
         scale = 100 if left.percent else 1
         return abs(left.value - right.value) / scale <= tolerance

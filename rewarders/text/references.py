@@ -18,6 +18,8 @@ from typing import Any, Final, Literal, TypeAlias
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
+    TO_BASE,
+    UNITS,
     DecimalMark,
     Number,
     answered_number,
@@ -25,6 +27,7 @@ from tfgrpo.rewarders.text.numbers import (
     number_of,
     numbers_agree,
     only_number,
+    ordinal,
     reference_number,
 )
 from tfgrpo.rewarders.text.words import (
@@ -46,6 +49,7 @@ from tfgrpo.rewarders.text.words import (
     same_text,
     shown,
 )
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.text import pluralize
 
@@ -79,7 +83,8 @@ class NumberReference(Reference):
         number = number_of(stated, self.decimal)
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
-        if same_text(stated.text, self.text) or same_text(stated.whole, self.text):
+        same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
+        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
@@ -97,6 +102,9 @@ class NumberReference(Reference):
                 raise RewardError(
                     f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
                 )
+        may_be = reference_number(self.text, "," if self.decimal == "." else ".")
+        if number is not None and may_be is not None and numbers_agree(number, may_be, self.tolerance):
+            raise RewardError(f"the reference {shown(self.text)} may be {format_value(may_be.value)}")
         share = _SHARE.fullmatch(number.text) if number is not None else None
         if share is not None and Fraction(int(share[1])) == self.number.value:
             raise RewardError(f"{shown(share[0])} may be {share[1]} of {share[2]}")
@@ -105,9 +113,12 @@ class NumberReference(Reference):
                 raise RewardError(f"{shown(one.text)} may be {format_value(another.value)}, in another unit")
 
     def _agrees(self, number: Number) -> bool:
-        return numbers_agree(number, self.number, self.tolerance)
+        # 0.1 + 0.2 is 0.30000000000000004 in a file that a program wrote.
+        noise = abs(self.number.value) / 10**14 if len(self.number.text) > _DIGITS_OF_FLOAT else 0
+        return numbers_agree(number, self.number, self.tolerance + noise)
 
 
+_DIGITS_OF_FLOAT: Final = 16
 _SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
 
@@ -140,6 +151,8 @@ class ListReference(Reference):
         if found is None:
             return Compared(same_text(self.text, stated.text), shown(stated.text))
         values, wanted = ([number.value for number in each] for each in (found.numbers, self.numbers))
+        if self.text.lstrip("$ \\").startswith("{"):  # a set
+            return Compared(sorted(values) == sorted(wanted), shown(found.text))
         if values != wanted and sorted(values) == sorted(wanted) and "(" not in self.text and "[" not in self.text:
             raise RewardError(f"{shown(found.text)} has the numbers of the reference in another order")
         edges = [re.sub(r"[^()\[\]]", "", each) for each in (found.text, self.text)]
@@ -186,10 +199,20 @@ class JsonReference(Reference):
         try:
             value = json_in(rest)
         except ValueError as error:
+            stated = stated_answer(rest) if isinstance(self.value, list) else None
+            if stated is not None and any(TextReference(str(each)).states(stated) for each in self.value):
+                raise RewardError(
+                    f"{shown(stated.text)} is one of {self.shown}, of which all may be asked for"
+                ) from None
             return Compared(False, f"{shown(rest.strip())} ({error})")
         if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
             value = value["answer"]
         same = value == self.value and _truths(value) == _truths(self.value)
+        one, other = (
+            sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
+        )
+        if not same and one is not None and one == other:
+            raise RewardError(f"{shown(json.dumps(value))} has the values of the reference in another order")
         return Compared(same, shown(json.dumps(value, ensure_ascii=False)))
 
 
@@ -208,15 +231,14 @@ class FormulaReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
-        answer = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer)
+        answer = re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
-        if _formula(answer) == _formula(bare_reference(self.text)) or (
-            plain(answer) == plain(self.text) and _edges(answer) == _edges(self.text)
+        if _formula(answer) == _formula(self.text) or (
+            _edges(answer) == _edges(self.text)
+            and (plain(answer) == plain(self.text) or TextReference(self.text).states(stated))
         ):
             return Compared(True, shown(answer))
-        if TextReference(self.text).states(stated):
-            return Compared(True, shown(stated.text))
         if not re.search(r"[\d\\]|^\W*[A-Za-z]\W*$", answer):
             return Compared(False, f"{shown(stated.text)} (no formula)")
         if self.equal is None:
@@ -278,48 +300,58 @@ _NAMED: Final = re.compile(
 )
 _SLASHED: Final = re.compile(r"(?<!\d)(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?!\d)")
 _CLOCK: Final = re.compile(
-    r"(?<![\d:.])(?P<h>\d{1,2})[:.](?P<m>\d\d)(?::(?P<s>\d\d))?(?!\d|:\d)\s*(?P<half>[ap]\.?m\b)?", re.IGNORECASE
+    r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.](?P<m>\d\d)(?::(?P<s>\d\d))?(?!\d|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
+    re.IGNORECASE,
 )
+_TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
+_TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)\b"
+_DURATION: Final = re.compile(rf"{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
+_Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class MomentReference(TextReference):
-    """A date such as ``2024-01-03``, or a time of day such as ``12:05``.
+    """A date such as ``2024-01-03``, a time of day such as ``12:05``, or a duration such as ``1 h 5 min``.
 
     Two readings where day and month, or morning and evening, may be either.
     """
 
-    moments: frozenset[tuple[int, ...]]
-    is_date: bool
+    moments: frozenset[tuple[Fraction | int, ...]]
+    read: Callable[[str], list[_Readings]]
+    """What finds the moments of this kind in a text: sets of readings."""
 
     @classmethod
     def of(cls, text: str) -> MomentReference | None:
         """Return the date or time that a text is as a whole."""
         bare = plain(text)
-        for is_date, patterns in ((True, (_ISO, _NAMED, _SLASHED)), (False, (_CLOCK,))):
-            if any(pattern.fullmatch(bare) for pattern in patterns):
-                moments = _dates(bare) if is_date else _times(bare)
-                return cls(text, frozenset(moments[0]), is_date) if moments else None
+        for read, patterns in ((_dates, (_ISO, _NAMED, _SLASHED)), (_times, (_CLOCK,)), (_durations, (_DURATION,))):
+            if any(pattern.fullmatch(bare) for pattern in patterns) and (moments := read(bare)):
+                return cls(text, frozenset(moments[0]), read)
         return None
 
     def _compare(self, stated: Stated) -> Compared:
-        text = Compared(self.states(stated), shown(stated.text))
-        if text.right:
-            return text
-        for part in parts_of(stated):
-            readings = _dates(plain(part)) if self.is_date else _times(plain(part))
+        for part in () if UNCLEAR.search(stated.text) else parts_of(stated):
+            readings = self.read(plain(part))
             if len(readings) == 1:
                 (found,) = readings
-                if found & self.moments and found != self.moments:
+                if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
                     raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
                 return Compared(found == self.moments, shown(part))
-        return text
+        return Compared(self.states(stated), shown(stated.text))
+
+    def _is_half_a_day_apart(self, part: str, found: _Readings) -> bool:
+        """Return whether of two times only one says whether it is in the morning, and they differ in nothing else."""
+        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (found, self.moments))
+        halves = {
+            match["half"] is None and int(match["h"]) <= 12
+            for text in (part, self.text)
+            for match in _CLOCK.finditer(plain(text))
+        }
+        return self.read is _times and len(halves) > 1 and next(folded) == next(folded)
 
 
-def _dates(text: str) -> list[set[tuple[int, ...]]]:
-    found: list[set[tuple[int, ...]]] = [
-        {(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)
-    ]
+def _dates(text: str) -> list[_Readings]:
+    found: list[_Readings] = [{(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)]
     for each in _NAMED.finditer(text):
         month = _MONTHS.index((each["month"] or each["month2"])[:3].lower()) + 1
         found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
@@ -329,15 +361,23 @@ def _dates(text: str) -> list[set[tuple[int, ...]]]:
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
-def _times(text: str) -> list[set[tuple[int, ...]]]:
-    found: list[set[tuple[int, ...]]] = []
+def _times(text: str) -> list[_Readings]:
+    found: list[_Readings] = []
     for each in _CLOCK.finditer(text):
-        hour, minute, second = int(each["h"]), int(each["m"]), int(each["s"] or 0)
+        hour, minute, second = int(each["h"]), int(each["m"] or 0), int(each["s"] or 0)
         if each["half"]:
             hour = hour % 12 + 12 * (each["half"][0] in "pP")
         if hour < 25 and minute < 60:
             found.append({(hour, minute, second)})
     return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def _durations(text: str) -> list[_Readings]:
+    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
+    return [
+        {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
+        for each in spans
+    ]
 
 
 def read_reference(
@@ -354,7 +394,7 @@ def read_reference(
         or MomentReference.of(bare)
         or JsonReference.of(bare)
         or ListReference.of(bare, decimal)
-        or (FormulaReference(text, equal) if is_formula(text) else TextReference(bare))
+        or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
     )
 
 
@@ -372,7 +412,10 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
 
 Kind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]
 
-_COMMA: Final = re.compile(r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{1,3}(?:\.\d{3})+,\d+)(?![\w.,]*\d)")
+_COMMA: Final = re.compile(
+    r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)"
+)
+_VERSION: Final = re.compile(r"v?\d+(?:\.\d+)+(?:-[a-z]\w*)?", re.IGNORECASE)
 _POINT: Final = re.compile(
     r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
 )
@@ -417,9 +460,9 @@ def read_column(references: Sequence[str]) -> ColumnReading:
     """
     texts = [text.strip() for text in references if text.strip()]
     total = len(texts)
-    if any(re.fullmatch(r"0\d+", text) for text in texts) and all(re.fullmatch(r"\d+", text) for text in texts):
-        return ColumnReading("codes", total)
     decimal = decimal_mark(texts)
+    if decimal == "." and _are_codes(texts):
+        return ColumnReading("codes", total)
     # Prose that mentions one number is none: what a reference states, in a mark or at its end, is short.
     stated = (read.text if (read := stated_answer(text)) else text for text in texts)
     is_prose = texts and median(len(text.split()) for text in stated) > _LONG
@@ -450,9 +493,20 @@ def _kind(texts: Sequence[str]) -> Kind:
     return "texts" if not numbers and not any(map(is_formula, texts)) else "mixed"
 
 
+def _are_codes(texts: Sequence[str]) -> bool:
+    """Return whether what looks like numbers is none: ``007``, or ``3.10`` beside ``3.1`` or ``3.1.4``."""
+    if all(re.fullmatch(r"\d+", text) for text in texts):
+        return any(re.fullmatch(r"0\d+", text) for text in texts)
+    numbers = [*map(reference_number, {*texts})] if all(map(_VERSION.fullmatch, texts)) else []
+    return 0 < len({number.value for number in numbers if number is not None}) < len(numbers)
+
+
 def decimal_mark(references: Sequence[str]) -> DecimalMark:
     """Return the decimal mark of a column: a comma where some number can only have one, and none can only have a point."""
     texts = [_BRACKETED.sub(" ", text) for text in references]
     commas, thousands = (sum(pattern.search(text) is not None for text in texts) for pattern in (_COMMA, _THOUSANDS))
+    behind = [each.partition(".")[2] for each in texts if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})?", each)]
+    if len(behind) == len(texts) and "" in behind and any(each.endswith("0") for each in behind):
+        return ","  # 850 beside 12.000: those are no decimals
     lists = any(map(_SPACED_LIST.search, texts))
     return "," if commas > thousands and not lists and not any(map(_POINT.search, texts)) else "."

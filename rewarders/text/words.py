@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, Stated, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.numbers import ordinal
 from tfgrpo.stores.errors import RewardError
 
 _TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -35,7 +36,8 @@ QUOTES: Final = str.maketrans(
 )
 _NEGATION: Final = re.compile(
     r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+\S+){0,2}\s*$"
+    r"|anything but|rule out|whether|excludes?"
+    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)(?:\s+(?!but\b)\S*[^\s.!?;]){0,2}\s*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -121,13 +123,15 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     last, first = (part[:_LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
     if first == last:
         return [last]
+    if _LISTED.match(first):
+        return [last]
     one, other = states(first), None if _LISTED.match(last) else states(last)
     if one is not None and other is not None and one != other:
         raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
     return [first] if one is not None and other is None else [last, first]
 
 
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(
     r"(?:sure|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
     r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
@@ -161,7 +165,8 @@ class TextReference(Reference):
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         parts = parts_of(stated)
-        if plain(self.text) == plain(stated.whole) or any(map(self.equals, parts)):
+        fenced = _FENCED.findall(stated.whole)
+        if any(map(self.equals, [stated.whole, *parts, *(fenced if len(fenced) == 1 else ())])):
             return True
         if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
             if any(map(self.is_in, parts)):
@@ -171,14 +176,23 @@ class TextReference(Reference):
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
-        wanted = plain(self.text)
+        wanted = _comparable(self.text)
         bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
-        forms = [bare, _ELABORATION.split(bare)[0]]
-        return any(plain(form) == wanted or _DETERMINER.sub("", plain(form), count=1) == wanted for form in forms)
+        for form in map(_comparable, (bare, _ELABORATION.split(bare)[0])):
+            if wanted in (form, _DETERMINER.sub("", form, count=1)):
+                return True
+            if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
+                raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
+            if form.isascii() and form == _without_accents(wanted):
+                if len(wanted.split()) == 1:
+                    raise RewardError(f"{shown(part)} is {self.shown} without accents, which may be another word")
+                return True
+        return ordinal(part) is not None and ordinal(part) == ordinal(self.text)
 
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
-        wanted, said = plain(self.text), plain(part)
+        wanted, said = _comparable(self.text), _comparable(part)
+        wanted = _without_accents(wanted) if said.isascii() and " " in wanted else wanted
         if not re.search(r"\w", wanted):
             return False
         places = [*re.finditer(whole_words(wanted), said)]
@@ -203,6 +217,22 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
         _refuse_longer_name(self.text, part)
         return True
+
+
+_FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_LINE_OF_LIST: Final = re.compile(r"\n\s*(?:[-*\u2022]|\d+[.)])\s+")
+_JOINED: Final = re.compile(r",? (?:and|&) |; ")
+_SPAN: Final = re.compile(r"(?<=\d) ?([-:]|\bto\b) ?(?=\d)")
+
+
+def _comparable(text: str) -> str:
+    """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
+    listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
+    return _SPAN.sub(lambda mark: mark[1].replace("to", "-"), _JOINED.sub(", ", plain(listed)))
+
+
+def _without_accents(text: str) -> str:
+    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
 
 
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
@@ -252,7 +282,8 @@ def _has_alternative(said: str, place: re.Match[str]) -> bool:
 def _refuse_longer_name(name: str, part: str) -> None:
     """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
     if not name[:1].isupper():
-        _refuse_longer_term(name, part)
+        if re.search(r"[^\W\d_]{2}", name):  # a word next to a code is no part of it: version 3.10
+            _refuse_longer_term(name, part)
         return
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
@@ -330,7 +361,7 @@ class LabelReference(Reference):
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(said):
-            if place[0] == "no" and re.match(r"\s+[a-z]", said[place.end() :]):
+            if place[0] == "no" and re.match(r"\s+(?!is\b)[a-z]", said[place.end() :]):
                 continue  # no idea
             (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
         others = {self._key(label) for label in self.labels} - denied
@@ -508,7 +539,7 @@ class ChoicesReference(Reference):
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
     """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    return found[0].strip() in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
+    return found[0].strip(" (\"'") in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
 
 
 _LETTER_WORDS: Final = ("A", "I")

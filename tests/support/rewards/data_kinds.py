@@ -111,6 +111,9 @@ def _numbers() -> Iterator[Kind]:
     yield of("years", [1900 + 3 * i for i in n])
     comma = [f"{i * 1.37 + 0.11:.2f}".replace(".", ",") for i in n]
     yield Kind("decimal commas, `;`, cp1252", "items.csv", _table(_asked(comma), ";", "cp1252"), tuple(comma), "number")
+    grouped = [f"{i * 8919 + 12000:,}".replace(",", ".") if i % 3 else str(i * 31 + 7) for i in n]
+    values = tuple(each.replace(".", "") for each in grouped)
+    yield Kind("thousands, `12.000` beside `850`", "items.csv", _table(_asked(grouped), ";"), values, "number")
     euros = [f"{i + 1}.{i * 31 % 900 + 100},{i:02d} €" for i in n]
     yield Kind("euros, `1.234,50 €`", "items.csv", _table(_asked(euros), ";"), tuple(euros), "text")
     worked = [f"They have 3*{i + 5}=<<3*{i + 5}={3 * i + 15}>>{3 * i + 15} apples.\n#### {4 * i + 15}" for i in n]
@@ -171,6 +174,21 @@ def _choices() -> Iterator[Kind]:
         "`option1` to `option4`, from 1",
         "items.csv",
         lambda i, options: {**{f"option{k + 1}": options[k] for k in range(4)}, "answer": i % 4 + 1},
+    )
+    yield of(
+        "`choice_0` to `choice_3`",
+        "items.csv",
+        lambda i, options: {**{f"choice_{k}": options[k] for k in range(4)}, "answer": f"choice_{i % 4}"},
+    )
+    yield of(
+        "options between bars",
+        "items.csv",
+        lambda i, options: {"options": "|".join(options), "answer": options[i % 4]},
+    )
+    yield of(
+        "options as Python writes a list",
+        "items.csv",
+        lambda i, options: {"choices": repr(options), "answer": i % 4},
     )
     yield of(
         "MedMCQA, `opa` to `opd`, `cop`",
@@ -268,6 +286,12 @@ def _texts() -> Iterator[Kind]:
     yield Kind("dates in words", "items.csv", _table(_asked(written)), said, "name")
     times = tuple(f"{i:02d}:{i * 7 % 60:02d}" for i in n)
     yield Kind("times, `12:05`", "items.csv", _table(_asked(times)), times, "code")
+    lengths = tuple(f"{i + 1} hours {i * 2 + 5} minutes" for i in n)
+    yield Kind("durations", "items.csv", _table(_asked(lengths)), lengths, "text")
+    versions = ("3.1", *(f"3.{i + 10}" for i in n[1:]), "3.10")
+    yield Kind("versions, `3.10`", "items.csv", _table(_asked(versions)), versions, "code")
+    series = tuple(f"{_CITIES[i]}, {_CITIES[i - 1]} and {_CITIES[i - 2]}" for i in n)
+    yield Kind("lists of names", "items.csv", _table(_asked(series)), series, "name")
     commands = tuple(f"git rebase -i HEAD~{i + 2}" for i in n)
     yield Kind("commands", "items.csv", _table(_asked(commands)), commands, "code")
     mixed = [(_PEOPLE[i], str(i * 13), f"{i} km", _CITIES[i])[i % 4] for i in n]
