@@ -215,7 +215,7 @@ def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(tas
     task.paths.experiences.write_text("".join(kept))
     seal(task.paths.experiences)
     answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
-    assert [each.rpartition(": ")[2] for each in answer["problems"]] == [gone]
+    assert [gone in each for each in answer["problems"]] == [True, True]
     assert gone in task.tell("experiences", "list").err
     assert task.tell("experiences", "export").out == f"- Avoid: {CENTS}\n"
 
@@ -249,6 +249,16 @@ def test_a_person_changes_nothing_in_force_while_a_lesson_of_it_is_lost_or_it_wo
     task.paths.experiences.write_text(known)
     task.tell("experiences", "retire", first, "--why", "x")
     assert task.texts == [CENTS]
+
+
+def test_a_lesson_on_trial_that_is_lost_before_any_run_fails_the_check(task):
+    (trial,) = {row["experience_id"] for row in records(task.paths)} - {*task.ids}
+    assert task.ask("verify", kit.TASK)["problems"] == []
+    kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if trial not in row]
+    task.paths.experiences.write_text("".join(kept))
+    seal(task.paths.experiences)
+    answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
+    assert answer["problems"] == [f"experiences.jsonl: lacks {trial}, stored by batches.jsonl"]
 
 
 def test_a_record_that_is_there_twice_is_one_lesson(task):

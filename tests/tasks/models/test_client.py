@@ -220,6 +220,9 @@ HINTS = [
     (400, refused("request (9000 tokens) exceeds the available context size (4096 tokens)"), "lower model.max_tokens"),
     (400, refused("Please reduce the length of the messages."), "lower model.max_tokens"),
     (400, refused("too much", code="context_length_exceeded"), "lower model.max_tokens"),
+    *((400, refused(words), "takes no system message") for words in (
+        "System role not supported", "unsupported role: system", "Developer instruction is not enabled", "roles must alternate",
+    )),
     (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra"}]}, "model.send_seed: false"),
     (400, refused("You are not allowed to request logprobs from this model."), "model.logprobs: false"),
     (400, refused("Invalid parameter: 'response_format' of type 'json_schema' is not supported"), "model.structured"),
