@@ -230,9 +230,10 @@ def _matches(rule: Rule, subject: str) -> bool:
 
 def _decoded(match: re.Match[str]) -> str:
     """Return what an encoded word says, or the word itself."""
-    for decode in (bytes.fromhex, partial(b64decode, validate=True)):
+    word = match.group().rstrip("=")
+    for decode, text in ((bytes.fromhex, word), (partial(b64decode, validate=True), word + "=" * (-len(word) % 4))):
         try:
-            said = decode(match.group()).decode("ascii")
+            said = decode(text).decode("ascii")
         except ValueError:
             continue
         if said.isprintable():

@@ -12,8 +12,9 @@ from tfgrpo.rewarders.statistics.credit import RULES, Effect
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
-from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions
+from tfgrpo.stores.experiences.decisions import WAY_OUT, Decision, in_force, kept_out, lost_credit, read_decisions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -73,10 +74,16 @@ def memory_of(
     )
 
 
+def credit_lines(paths: TaskPaths) -> list[CreditLine]:
+    """Return all credit of a task. Raises ``CorruptFile``, too if some is lost: the figures would be others."""
+    if lost := lost_credit(paths.promotions):
+        raise CorruptFile(f"{lost}; accepted: {WAY_OUT}")
+    return read_credit(paths.credit)
+
+
 def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -> Credit:
     """Return what a task knows of its lessons as of now, for commands and pages. Raises ``CorruptFile``."""
-    decisions = list(read_decisions(paths.promotions))
-    lines = read_credit(paths.credit)
+    decisions, lines = list(read_decisions(paths.promotions)), credit_lines(paths)
     # ``tfgrpo.night`` may be set, to a later one than there are.
     night = max((line.night for line in lines if line.simulated == simulated), default=0)
     night = max(night, nights_begun(paths, simulated=simulated) - 1)

@@ -159,7 +159,7 @@ def record_file(run: RunPaths, path: Path) -> None:
     """Write one file that was made again into the manifest of an ended run."""
     manifest = ManifestFile(run.manifest)
     if files := manifest.read().get("files"):
-        manifest.update(files={**files, path.name: whole_extent(path)._asdict()})
+        manifest.update(files={**mapping_of(files), path.name: whole_extent(path)._asdict()})
 
 
 def extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
@@ -197,7 +197,7 @@ def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
         if not path.exists():
             yield f"{name}: is missing"
         elif (found := whole_extent(path)._asdict()) != recorded:
-            lines = f"{found['lines']} lines, {recorded['lines']} at the end of its run"
+            lines = f"{found['lines']} lines, {mapping_of(recorded).get('lines')} at the end of its run"
             yield f"{name}: was changed since its run ended ({lines})"
 
 

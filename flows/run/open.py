@@ -140,10 +140,11 @@ def _items_of(plan: Plan) -> dict[str, Any]:
 
 def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Return how many items are new and gone, of many how many there are; None for the same ones."""
-    if before["digest"] == now["digest"]:
+    if before.get("digest") == now["digest"]:
         return None
-    if not before["few"] or not now["few"]:
-        return f"{now['count']:,} items, {before['count']:,} before, not the same ones"
+    if not before.get("few") or not now["few"]:
+        known = f"{before['count']:,}" if "count" in before else "an unknown number"
+        return f"{now['count']:,} items, {known} before, not the same ones"
     old, new = {*before["few"]}, {*now["few"]}
     return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
 

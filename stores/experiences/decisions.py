@@ -8,6 +8,7 @@ lines of ``credit.jsonl``, too.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -154,19 +155,20 @@ def lost_decision(path: Path) -> str | None:
 
 def decided_damage(path: Path) -> str | None:
     """Return what is damaged of the decisions, or of the credit that the newest one is based on; None for nothing."""
-    credit = TaskPaths(path.parent).credit
     try:
-        if lost := lost_decision(path):
-            return lost
-        decisions = list(read_decisions(path))
-        last = decisions[-1] if decisions else None
-        for _ in sound_lines(credit):
-            pass
-        if last and (extent := extent_of(credit, last.credit_lines)) != (last.credit_lines, last.credit_sha256):
-            there = f"{extent.lines} of them are there, or they were changed"
-            return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions)}: {there}"
+        return lost_decision(path) or lost_credit(path)
     except CorruptFile as error:
         return str(error)
+
+
+def lost_credit(path: Path) -> str | None:
+    """Return which credit the newest decision was based on and is lost; None for none. Raises ``CorruptFile``."""
+    credit, decisions = TaskPaths(path.parent).credit, list(read_decisions(path))
+    last = decisions[-1] if decisions else None
+    deque(sound_lines(credit), maxlen=0)
+    if last and (extent := extent_of(credit, last.credit_lines)) != (last.credit_lines, last.credit_sha256):
+        there = f"{extent.lines} of them are there, or they were changed"
+        return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions)}: {there}"
     return None
 
 

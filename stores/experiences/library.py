@@ -79,8 +79,10 @@ def write_state(
 
 def read_state(path: Path) -> dict[str, Any] | None:
     """Return the view, or None without a whole one: it can be written again."""
-    with suppress(CorruptFile, ValueError):  # half a surrogate pair is a ValueError
+    with suppress(CorruptFile, ValueError, LookupError, TypeError):  # half a surrogate pair is a ValueError
         content = read_json(path, "the view of a task")
-        if content is not None and "updated_at" in content and is_signed(path, content):  # a manifest is signed, too
+        if content is not None and is_signed(path, content):
+            _ = content["task_id"], content["updated_at"]  # a manifest is signed, too
+            _ = content["decision"] and (content["decision"]["number"], content["decision"]["sha256"])
             return content
     return None

@@ -6,6 +6,7 @@ decides what is learned, and never returns unstamped or over-long lessons.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,8 +144,13 @@ class ExperienceStore:
         return iter(self._read().records)
 
     def problems(self) -> list[str]:
-        """Return a sentence for each damaged line."""
-        return [f"{self.path.name}: line {number} is damaged" for number in self._read().lost]
+        """Return a sentence for each damaged line, else for the records that were stored and are missing."""
+        if damaged := [f"{self.path.name}: line {number} is damaged" for number in self._read().lost]:
+            return damaged
+        batches = (json.loads(line.body) for line in lines_of(self._batches.path) if line.length)
+        stored = {name for batch in batches for name in batch.get("experience_ids", ())}
+        lost = sorted(stored.difference(record.experience_id for record in self.records()))
+        return [f"{self.path.name}: lacks {', '.join(lost)}, stored by {self._batches.path.name}"] if lost else []
 
     def _read(self) -> _Fold:
         seen = None

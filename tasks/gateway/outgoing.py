@@ -18,7 +18,7 @@ IMAGE_TOKENS = 1 << 16
 """More than any model makes of one image, however many bytes it has."""
 _NAMES = {
     "stream_options": re.compile("stream.options|include_usage", re.IGNORECASE),
-    "system": re.compile(r"system|instructions|\broles?\b", re.IGNORECASE),
+    "system": re.compile(r"system|instruction|\broles?\b", re.IGNORECASE),
 }
 """How refusals name what the gateway added."""
 _IMAGE_FIELDS = frozenset({"url", "image_url", "data"})

@@ -322,7 +322,8 @@ class ChatClient:
         reason = self.endpoint.excerpt(refusal.message) or "an empty body"
         moved = received.moved_to
         if moved is not None:
-            reason = f"it moved to {display_url(moved)}; give that as the base URL, without /chat/completions"
+            there = self.endpoint.scrub(display_url(moved))
+            reason = f"it moved to {there}; give that as the base URL, without /chat/completions"
         text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{hint_of(refusal.status, refusal.words)}"
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"

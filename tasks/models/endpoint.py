@@ -7,10 +7,11 @@ or shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, AnyStr, NoReturn, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -22,7 +23,7 @@ from tfgrpo.stores.text import replace_surrogates
 
 Scrub: TypeAlias = Callable[[str], str]
 T = TypeVar("T")
-_MASK, _RAW_MASK = "***", b"***"
+_MASK = "***"
 _MIN_MIXED_SECRET = 6
 _MIN_SECRET = 16
 _MAX_ERROR_TEXT = 300
@@ -35,14 +36,14 @@ class ApiKey:
     White space around it is dropped. Raises ``EndpointError`` for a key that cannot be in an HTTP header.
     """
 
-    __slots__ = ("_raw", "_secret", "_text")
+    __slots__ = ("_forms", "_secret", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
             given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
             raise EndpointError.one("API key", given, "the key alone, as the vendor shows it")
-        self._raw = self._text.encode()
+        self._forms = tuple((form, form.encode()) for form in dict.fromkeys(_forms_of(self._text)))
         # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
         mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
         self._secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
@@ -52,10 +53,13 @@ class ApiKey:
         return self._text
 
     def scrub(self, text: AnyStr) -> AnyStr:
-        """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind."""
-        if not self._secret:
-            return text
-        return text.replace(self._text, _MASK) if isinstance(text, str) else text.replace(self._raw, _RAW_MASK)
+        """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind.
+
+        So are its escaped forms in JSON and addresses, and its Base64, which endpoints may echo as well.
+        """
+        for form, raw in self._forms if self._secret else ():
+            text = text.replace(form, _MASK) if isinstance(text, str) else text.replace(raw, _MASK.encode())
+        return text
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
@@ -71,6 +75,19 @@ class ApiKey:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an API key is not pickled: resolve it again in the other process")
+
+
+def _forms_of(key: str) -> Iterator[str]:
+    yield key
+    yield quote(key, safe="")
+    yield key.replace("/", "\\/")
+    for escape in ("\\u{:04x}", "\\u{:04X}"):
+        yield "".join(map(escape.format, key.encode()))
+        yield "".join(each if each.isalnum() else escape.format(ord(each)) for each in key)
+    for before in range(3):  # which characters encode the key depends on how many bytes are in front of it
+        coded = b64encode(bytes(before) + key.encode()).decode()
+        inner = coded[-(-8 * before // 6) : 8 * (before + len(key)) // 6]
+        yield from (inner, inner.translate(str.maketrans("+/", "-_")))
 
 
 def scrubber(*secrets: ApiKey | Endpoint) -> Scrub:

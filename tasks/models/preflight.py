@@ -100,7 +100,7 @@ async def check_endpoint(
             "an API key this endpoint takes, in OPENAI_API_KEY or the variable or Secret block that the pipeline names",
         )
     if received.moved_to is not None:
-        given = f"{status}: it moved to {display_url(received.moved_to)}"
+        given = f"{status}: it moved to {endpoint.scrub(display_url(received.moved_to))}"
         raise EndpointError.one(f"endpoint {url}", given, "the new address as base URL, without /models")
     if status in UNAVAILABLE and not (refusal := read_refusal(status, received.content)).no_credit:
         given = f"{status} from GET /models: {endpoint.excerpt(refusal.message) or 'an empty body'}"

@@ -10,6 +10,7 @@ from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.flows.report.night import Night
+from tfgrpo.flows.run.damage import refuse_changed
 from tfgrpo.flows.run.index import refuse_pruned, runs_of
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval
 from tfgrpo.stores.errors import SettingsError
@@ -42,7 +43,8 @@ class _Run(NamedTuple):
 
     @classmethod
     def read(cls, run: RunPaths) -> _Run:
-        """Return what is compared of a run. Raise ``CorruptFile``."""
+        """Return what is compared of a run. Raise ``CorruptFile``, too for one of which some is lost."""
+        refuse_changed(run)
         rewards: dict[str, dict[str, list[float]]] = {}
         with expected_shape(run.rollouts):
             for row in read_rows(run.rollouts):

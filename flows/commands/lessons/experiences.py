@@ -11,7 +11,7 @@ from typing import Any
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
+from tfgrpo.flows.run.credit import credit_lines, effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.lessons import decided_library, decision_in_force, in_force_problems, screened, verified
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
@@ -98,7 +98,7 @@ def blame(name: str, place: Place, packs_root: Path | None, console: Console) ->
 def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[str, Any]]:
     """Return, by run and source, how many rows carried a lesson on one side alone, and how much better that side was."""
     found: dict[tuple[int, str, Source], list[float]] = {}
-    for line in read_credit(experiences.paths.credit):
+    for line in credit_lines(experiences.paths):
         if isinstance(line, Row) and line.difference is not None:
             carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
             if carried[0] != carried[1]:
@@ -190,10 +190,12 @@ class TaskExperiences:
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
         matches = self.store.find_by_prefix(prefix, limit=_MAX_MATCHES)
-        found = [record for record in matches if record.experience_id == prefix] or matches
-        if len(found) == 1:
-            return found[0]
-        known = ", ".join(record.experience_id for record in found)
+        found = {
+            record.experience_id: record for record in reversed(matches)
+        }  # of several with one id the first counts
+        if prefix in found or len(found) == 1:
+            return found.get(prefix, matches[0])
+        known = ", ".join(sorted(found))
         accepted = f"one of {known}" if known else "an id that `tfgrpo experiences list --all` shows"
         raise SettingsError.one("ID", repr(prefix), accepted)
 

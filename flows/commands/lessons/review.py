@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import getpass
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +22,16 @@ from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import known_tasks, nights_begun
-from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, verified, write_view
+from tfgrpo.flows.run.lessons import decided_library, library_of, missing, signatures_in, verified, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Word
 from tfgrpo.stores.experiences.decisions import (
+    WAY_OUT,
     Correction,
     Decision,
     decided_damage,
@@ -147,10 +148,9 @@ def retire(name: str, why: str | None, by: str | None, place: Place, packs_root:
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         now = in_force(earlier, simulated=simulated)
         ids = now.experience_ids if now else ()
-        left = tuple(each for each in ids if each not in lesson.ids)
-        if left == ids and name in kept_out(earlier, simulated=simulated):
+        if lesson.ids.isdisjoint(ids) and name in kept_out(earlier, simulated=simulated):
             return None
-        rest = library_of(experiences.store, left, now.signatures if now else {})
+        rest = _whole(experiences.store, now, lesson.ids)
         reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
         return persons_decision(
             experiences.store, rest, "retire", earlier, simulated=simulated, who=who, reasons=reasons
@@ -171,8 +171,7 @@ def approve(
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         if not lesson.kept_out:
             return None
-        now = in_force(earlier, simulated=simulated)
-        library = library_of(experiences.store, now.experience_ids, now.signatures) if now else Library(())
+        library = _whole(experiences.store, in_force(earlier, simulated=simulated))
         decision = persons_decision(
             experiences.store,
             library,
@@ -187,6 +186,15 @@ def approve(
         return decision
 
     _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
+
+
+def _whole(store: ExperienceStore, now: Decision | None, without: Collection[str] = ()) -> Library:
+    """Return what is in force, ``without`` some. Raise ``CorruptFile`` for lost lessons: a decision would end their force."""
+    ids = [each for each in now.experience_ids if each not in without] if now else []
+    signatures = now.signatures if now else {}
+    if lost := missing(store, [(each, signatures.get(each)) for each in ids]):
+        raise CorruptFile(f"{store.path}: {lost[0]}; accepted: {WAY_OUT}")
+    return library_of(store, ids, signatures)
 
 
 def persons_decision(
@@ -341,6 +349,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
     ``now``: whether they are in force at once, in place of those that say the opposite.
     """
     store, task_id = source.store, source.paths.root.name
+    library = _whole(store, in_force(earlier, simulated=source.simulated))
     why = f"taken in from {source.name}"
     line = f"import-{len(earlier) + 1}"
     taken = [
@@ -351,7 +360,6 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
     fresh = [record for entry, record in taken if entry.known is None]
     if fresh:
         store.record_batch(fresh, source.paths.promotions)
-    library = decided_library(store, in_force(earlier, simulated=source.simulated))
     if now:
         opposed = {entry.opposite.experience_id for entry, _ in taken if entry.opposite}
         before = [each for each in library.entries if each.experience_id not in opposed]

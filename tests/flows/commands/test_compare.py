@@ -8,6 +8,9 @@ import pytest
 
 from tests.support.records.line_files import seal
 from tests.support.records.tasks import CENTS, UNITS, Task
+from tfgrpo.flows.run.damage import extents
+from tfgrpo.stores.files.atomic import replace_signed
+from tfgrpo.stores.runs.manifest import ManifestFile
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -23,7 +26,7 @@ def attempted(task, run_id, day, rewards, *, arm="library", settings=(), questio
     run.root.mkdir(parents=True, exist_ok=True)
     table = [{"key": key, "value": value, "source": "default"} for key, value in dict(settings).items()]
     known = {"schema_version": 1, "run_id": run_id, "status": "finished", "simulated": False, "settings_table": table}
-    run.manifest.write_text(json.dumps({**known, "started_at": f"2026-01-{day:02}T00:00:00+00:00"}))
+    replace_signed(run.manifest, {**known, "started_at": f"2026-01-{day:02}T00:00:00+00:00"})
     rows = [
         {"item_id": item, "arm": arm, "outcome": {"name": "failed"} if reward is None else {"reward": reward}}
         for item, each in rewards.items()
@@ -102,3 +105,15 @@ def test_what_cannot_be_compared_is_refused_with_what_can(task, asked, said):
     attempted(task, "one", 1, {"a": [1]})
     attempted(task, "bare", 2, {})
     assert said in task.tell("compare", *asked, code=2).err
+
+
+def test_a_run_that_has_lost_attempts_since_its_end_is_not_compared(task):
+    for day, name in enumerate(("one", "two"), start=1):
+        attempted(task, name, day, {"a": [1], "b": [0]})
+        ManifestFile(task.paths.run(name).manifest).update(files=extents(task.paths.run(name)))
+    task.tell("compare", "one", "two")
+    rollouts = task.paths.run("two").rollouts
+    rollouts.write_text("".join(rollouts.read_text().splitlines(keepends=True)[:-1]))
+    said = task.tell("compare", "one", "two", code=1)
+    assert said.out == ""
+    assert "rollouts.jsonl: was changed since its run ended (1 lines, 2 at the end of its run)" in said.err

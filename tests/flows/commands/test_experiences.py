@@ -67,10 +67,13 @@ def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence(ta
 
 def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
     task.learn(("do", "Ask for the currency."), in_force=False, simulated=False)
+    ids = task.ids
     lines = task.paths.credit.read_text().splitlines(keepends=True)
-    task.paths.credit.write_text("".join(line for line in lines if task.ids[1] not in line))
+    task.paths.credit.write_text("".join(line for line in lines if ids[1] not in line))
     seal(task.paths.credit)
-    task.decide("in force", task.ids[:1])
+    for path in (task.paths.promotions, task.paths.state):  # which know that a line is lost
+        path.unlink()
+    task.decide("in force", ids[:1])
     listed = task.ask("experiences", "list", "--all")["experiences"]
     assert {each["summary32"]: each["state"] for each in listed} == {
         UNITS: "in force",
@@ -212,9 +215,58 @@ def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(tas
     task.paths.experiences.write_text("".join(kept))
     seal(task.paths.experiences)
     answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
-    assert [each.rpartition(": ")[2] for each in answer["problems"]] == [gone]
+    assert [gone in each for each in answer["problems"]] == [True, True]
     assert gone in task.tell("experiences", "list").err
     assert task.tell("experiences", "export").out == f"- Avoid: {CENTS}\n"
+
+
+COMMANDS = ("list", "list --all", "show ID", "blame ID", "review", "export", "retire ID --why x", "approve ID --why x")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_where_credit_that_a_decision_is_based_on_is_lost_no_figures_are_shown_but_where_it_is(task, command):
+    words, decided = command.replace("ID", task.ids[0]).split(), task.decisions
+    lines = task.paths.credit.read_text().splitlines(keepends=True)
+    task.paths.credit.write_text("".join(lines[:-1]))
+    said = task.tell("experiences", *words, code=1)
+    assert said.out == ""
+    assert said.err.count("credit.jsonl: its first 3 lines are not those of decision 2: 2 of them are there") == 1
+    assert task.decisions == decided
+
+
+def test_a_person_changes_nothing_in_force_while_a_lesson_of_it_is_lost_or_it_would_be_out_for_good(task, tmp_path):
+    first, second = task.ids
+    known, decided = task.paths.experiences.read_text(), task.decisions
+    task.paths.experiences.write_text("".join(row for row in known.splitlines(keepends=True) if second not in row))
+    seal(task.paths.experiences)
+    for words in (
+        ("retire", first, "--why", "x"),
+        ("import", tmp_path / "out" / "lessons.json", "--reviewed-by", "Ann"),
+    ):
+        said = task.tell("experiences", *words, code=1).err
+        assert f"1 lesson in force left out, not among the task's records as decided: {second}" in said
+    assert task.decisions == decided
+    task.paths.experiences.write_text(known)
+    task.tell("experiences", "retire", first, "--why", "x")
+    assert task.texts == [CENTS]
+
+
+def test_a_lesson_on_trial_that_is_lost_before_any_run_fails_the_check(task):
+    (trial,) = {row["experience_id"] for row in records(task.paths)} - {*task.ids}
+    assert task.ask("verify", kit.TASK)["problems"] == []
+    kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if trial not in row]
+    task.paths.experiences.write_text("".join(kept))
+    seal(task.paths.experiences)
+    answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
+    assert answer["problems"] == [f"experiences.jsonl: lacks {trial}, stored by batches.jsonl"]
+
+
+def test_a_record_that_is_there_twice_is_one_lesson(task):
+    first = task.ids[0]
+    with task.paths.experiences.open("a") as file:
+        file.write(task.paths.experiences.read_text())
+    for name in (first, first[:-1]):
+        assert [each["summary32"] for each in task.ask("experiences", "show", name)["experiences"]] == [UNITS]
 
 
 def test_a_record_of_another_task_is_not_exported(task, capsys, tmp_path):

@@ -367,7 +367,9 @@ async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint: 
     assert (await agent.post("/responses", json={"model": "m", "input": "hi", "background": False})).is_success
 
 
-def refusing(endpoint: Endpoint, *, stream_options: int = 0, system: int = 0) -> None:
+def refusing(
+    endpoint: Endpoint, *, stream_options: int = 0, system: int = 0, words: str = "System role not supported"
+) -> None:
     """Answer as an endpoint that refuses what it does not know with these statuses."""
 
     def answer(request: web.Request, raw: bytes) -> Any:
@@ -376,7 +378,7 @@ def refusing(endpoint: Endpoint, *, stream_options: int = 0, system: int = 0) ->
             detail = [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]
             return web.json_response({"detail": detail}, status=stream_options)
         if system and any(message["role"] == "system" for message in body["messages"]):
-            return web.json_response({"error": {"message": "System role not supported"}}, status=system)
+            return web.json_response({"error": {"message": words}}, status=system)
         return stream(request, chat_events("seven", body)) if body.get("stream") else chat_body("seven")
 
     endpoint.answer = answer
@@ -384,10 +386,15 @@ def refusing(endpoint: Endpoint, *, stream_options: int = 0, system: int = 0) ->
 
 @pytest.mark.parametrize(
     ("refuses", "tries"),
-    [({"stream_options": 422}, 2), ({"system": 400}, 2), ({"stream_options": 400, "system": 422}, 3)],
+    [
+        ({"stream_options": 422}, 2),
+        ({"system": 400}, 2),
+        ({"system": 400, "words": "Developer instruction is not enabled for models/gemma-3"}, 2),
+        ({"stream_options": 400, "system": 422}, 3),
+    ],
 )
 async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(
-    endpoint: Endpoint, opened: Opener, refuses: dict[str, int], tries: int
+    endpoint: Endpoint, opened: Opener, refuses: dict[str, Any], tries: int
 ) -> None:
     refusing(endpoint, **refuses)
     runtime = opened.runtime(endpoint.url)

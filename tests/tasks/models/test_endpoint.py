@@ -8,6 +8,8 @@ import dataclasses
 import json
 import pickle
 import re
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote
 
 import aiohttp
 import httpx
@@ -71,6 +73,19 @@ def test_an_excerpt_is_short_and_loses_the_key_before_it_is_cut():
     assert SECRET[:6] not in text
     assert endpoint.excerpt("a\n  b") == "a b"
     assert Endpoint("http://h", ApiKey("x")).excerpt("axb") == "axb"
+
+
+@pytest.mark.parametrize("before", ["", "u", "u:", "Bearer "])
+@pytest.mark.parametrize("key", [SECRET, "sk/a+b-0123456789=AbC"])
+def test_a_key_is_masked_as_addresses_json_and_base64_write_it(key, before):
+    coded = [each(f"{before}{key}!".encode()).decode() for each in (b64encode, urlsafe_b64encode)]
+    every = "".join(f"\\u{ord(each):04x}" for each in key)
+    some = "".join(each if each.isalnum() else f"\\u{ord(each):04X}" for each in key)
+    for written in (key, quote(key, safe=""), key.replace("/", "\\/"), every, some, *coded):
+        masked = ApiKey(key).scrub(before + written)
+        assert "***" in masked
+        assert len(masked) < len(before) + 20
+        assert ApiKey(key).scrub((before + written).encode()) == masked.encode()
 
 
 def test_the_key_and_lone_surrogates_are_removed_from_every_text_of_users_code():
@@ -210,7 +225,7 @@ async def test_a_base_url_without_a_path_gets_advice(server, status, body):
 @pytest.mark.parametrize(("act", "key", "said"), [
     (Act(401, {"error": {"message": f"Incorrect key: {SECRET}"}}), SECRET, "401 .*refused.*OPENAI_API_KEY"),
     (Act(403, b""), SECRET, "403 .*refused.*OPENAI_API_KEY"), (Act(401, b""), None, "no API key was sent"),
-    (Act(308, b"", {"location": "https://u:p@new.example/v1/models"}), SECRET, r"moved to https://new\.example/"),
+    (Act(308, b"", {"location": f"https://u:p@new.example/v1/{SECRET}"}), SECRET, r"moved to https://new\.example/v1/\*"),
     *((Act(status, b"busy"), SECRET, f"{status} from GET /models: busy") for status in (429, 502, 503, 504, 529)),
     (Act(ending="hang"), SECRET, r"no answer within 0\.1 s"), (None, SECRET, "no connection.*--base-url"),
 ])  # fmt: skip
