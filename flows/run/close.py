@@ -93,7 +93,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
     summary = summed_up()
-    if session.replay_of is None and (warning := notify(session.settings, summary)) is not None:
+    if _is_news(session, status) and (warning := notify(session.settings, summary)) is not None:
         session.books.manifest.warn(warning, lasting=True)
         summary = summed_up()
     return summary
@@ -140,9 +140,14 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
     }
 
 
+def _is_news(session: Session, status: Status) -> bool:
+    """Return whether an end is reported: not that of a replay, nor a second time that a run has finished."""
+    return session.replay_of is None and not (session.finished_before and status == "finished")
+
+
 def _report_end(session: Session, status: Status, wall_s: float) -> str | None:
-    """Send the last metrics, with the end in them; a replay is no run of its task. Return what was not delivered."""
-    if session.replay_of is None and session.telemetry.active:
+    """Send the last metrics, with the end in them. Return what was not delivered."""
+    if _is_news(session, status) and session.telemetry.active:
         _record_end(session, status, wall_s)
     return session.telemetry.shutdown()
 

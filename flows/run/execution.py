@@ -122,6 +122,7 @@ def _resume_killed(
         if ended.signal is not None or ended.error == KeyboardInterrupt.__name__:
             notify(settings, first)  # the other run has told of its own end
             return ended
+        observer.resumed(ended)
         how = "resumed first" if ended.status in {"finished", "stopped"} else "not resumed"
         happened.append(f"run {run_id} was killed before its end, and was {how}: {ended.message}")
         if ended.status not in {"finished", "stopped"}:

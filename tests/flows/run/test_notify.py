@@ -126,6 +126,14 @@ def test_a_replay_is_no_end_of_its_task(tmp_path, monkeypatch, otlp_receiver, ho
     assert otlp_receiver.points("tfgrpo.run.ended") == hook.bodies == []
 
 
+def test_a_run_that_had_finished_and_is_resumed_is_not_reported_again(tmp_path, monkeypatch, otlp_receiver, hook):
+    asked = {"notify__url": URL, "notify__on": '["finished"]'}
+    run(tmp_path, run_id=RUN, **SMALL, **asked)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    assert run(tmp_path, resume=RUN).status == "finished"
+    assert (len(hook.bodies), otlp_receiver.points("tfgrpo.run.ended")) == (1, [])
+
+
 @pytest.mark.parametrize(
     ("details", "status", "events"),
     [
