@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias
 
 from tfgrpo.flows.console.figures import ARMS, shown_arm
+from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.decisions import Decision
@@ -257,6 +258,9 @@ class Observer:
     def decided(self, decision: Decision) -> None:
         """Handle the decision on what is in force."""
 
+    def resumed(self, ended: RunSummary) -> None:
+        """Handle the end of a killed run that was resumed before this one."""
+
     def closed(self) -> None:
         """Handle the end of all events."""
 
@@ -291,4 +295,5 @@ class Observers(Observer):
     lessons_stored = _sent(Observer.lessons_stored)
     epoch_ended = _sent(Observer.epoch_ended)
     decided = _sent(Observer.decided)
+    resumed = _sent(Observer.resumed)
     closed = _sent(Observer.closed)

@@ -116,10 +116,21 @@ class PrefectArtifacts(Observer):
         """Show how the run ended."""
         self._run_id, self._details = summary.run_id, summary.details
         self._show(summary.status, summary.message)
+        context = FlowRunContext.get()
+        if context is not None and context.flow_run is not None and summary.run_id != str(context.flow_run.id):
+            self.resumed(summary)
         if summary.status != "refused":  # also a night without a sweep, or one that stopped
             self._show_progress(100.0)
         if decision := summary.details.get("decision"):
             self._write("tags", lambda: [*self._tags, decision["decision"]], partial(update_flow_run, None))
+
+    def resumed(self, ended: RunSummary) -> None:
+        """Show the end on the page of the flow run that the run began with, which is dead."""
+        with suppress(ValueError, TypeError):  # begun by a command
+            begun_by = UUID(ended.run_id)
+            page = partial(night_page, ended.status, ended.message, ended.run_id, ended.details)
+            self._write(f"night of {begun_by}", page, partial(_replace, begun_by, "night"))
+            self._write(f"progress of {begun_by}", lambda: 100.0, partial(_replace, begun_by, "progress"))
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
@@ -216,11 +227,19 @@ def _of_earlier_try(key: str) -> UUID | None:
     """The artifact that an earlier try of this flow run wrote; a retry updates it."""
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
-    if run is None or run.run_count < 2:
-        return None
-    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+    return None if run is None or run.run_count < 2 else _artifact_of(run.id, key)
+
+
+def _artifact_of(flow_run: UUID, key: str) -> UUID | None:
+    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
     with get_client(sync_client=True) as client:
         return next((found.id for found in client.read_artifacts(artifact_filter=ours, limit=1)), None)
+
+
+def _replace(flow_run: UUID, key: str, content: object) -> None:
+    known = _artifact_of(flow_run, key)
+    if known is not None:
+        update_artifact(known, content)
 
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#!~&]|:(?=//))")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -61,25 +62,11 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
     timing = session.timing()
-    _report_end(session, status, timing["wall_s"])
-    for warning in (
-        session.telemetry.shutdown(),
-        journal.warning if journal is not None else None,
-        *session.books.damage,
-    ):
+    for warning in (journal.warning if journal is not None else None, *session.books.damage):
         if warning:
             session.books.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()
-    if totals.implausible_usage:
-        session.books.manifest.warn(
-            f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
-            "tokens and cost of each are unknown, and the ledger counts their upper bound"
-        )
-    if refused := session.books.refused_lessons:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
-        session.books.manifest.warn(
-            f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
-        )
+    _warn_of_models(session, totals)
     saturated = saturation(session, totals) if status == "finished" else None
     if saturated is not None:
         message = f"{message}; {saturated['explanation']}"
@@ -95,6 +82,8 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
+    if undelivered := _report_end(session, status, timing["wall_s"]):
+        session.books.manifest.warn(undelivered, lasting=True)
 
     def summed_up() -> RunSummary:
         where = session.task, session.paths, session.store
@@ -104,10 +93,35 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
     summary = summed_up()
-    if session.replay_of is None and (warning := notify(session.settings, summary)) is not None:
+    if _is_news(session, status) and (warning := notify(session.settings, summary)) is not None:
         session.books.manifest.warn(warning, lasting=True)
         summary = summed_up()
     return summary
+
+
+def _warn_of_models(session: Session, totals: Totals) -> None:
+    """Add the warnings about what models have reported and proposed."""
+    if totals.implausible_usage:
+        session.books.manifest.warn(
+            f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
+            "tokens and cost of each are unknown, and the ledger counts their upper bound"
+        )
+    if refused := session.books.refused_lessons:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
+        session.books.manifest.warn(
+            f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
+        )
+
+
+def unclosed_books(session: Session, status: Status, message: str) -> RunSummary:
+    """Return the summary of a run whose last entries are missing, which a resumed run writes; report its end."""
+    details: dict[str, Any] = {"run": str(session.paths.root)}
+    if session.replay_of is not None:
+        return RunSummary(status, session.run_id, message, details)
+    summary = RunSummary(status, session.run_id, message, {**details, "resume with": f"--resume {session.run_id}"})
+    unreported = (_report_end(session, status, session.timing()["wall_s"]), notify(session.settings, summary))
+    warnings = [warning for warning in unreported if warning]
+    return dataclasses.replace(summary, details=summary.details | ({"warnings": warnings} if warnings else {}))
 
 
 def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
@@ -126,11 +140,20 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
     }
 
 
-def _report_end(session: Session, status: Status, wall_s: float) -> None:
-    """Record the end in the metrics; a replay is no run of its task."""
+def _is_news(session: Session, status: Status) -> bool:
+    """Return whether an end is reported: not that of a replay, nor a second time that a run has finished."""
+    return session.replay_of is None and not (session.finished_before and status == "finished")
+
+
+def _report_end(session: Session, status: Status, wall_s: float) -> str | None:
+    """Send the last metrics, with the end in them. Return what was not delivered."""
+    if _is_news(session, status) and session.telemetry.active:
+        _record_end(session, status, wall_s)
+    return session.telemetry.shutdown()
+
+
+def _record_end(session: Session, status: Status, wall_s: float) -> None:
     books, settings, telemetry = session.books, session.settings, session.telemetry
-    if session.replay_of is not None or not telemetry.active:
-        return
     decision, totals, simulated = books.decision, session.runtime.ledger.totals(), session.plan.simulated
     task: Facts = {"task_id": settings.task_id, "simulated": simulated}
     ended: Facts = {**task, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
@@ -138,7 +161,8 @@ def _report_end(session: Session, status: Status, wall_s: float) -> None:
     ended["cost_usd"] = None if totals.unmeasured_attempts or totals.unknown_price_calls else totals.usd
     if decision is not None:
         ended["run_decision"] = decision.decision
-        ended["nights_unchanged"] = unchanged_nights(session.task, simulated=simulated)
+        with suppress(CorruptFile, OSError):
+            ended["nights_unchanged"] = unchanged_nights(session.task, simulated=simulated)
         if (gain := decision.total) is not None:
             ended |= {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high}
     telemetry.record("ended", **ended)
@@ -151,7 +175,8 @@ def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
     try:
         return write()
     except (StoreError, OSError) as error:
-        session.books.manifest.warn(f"no {what} was written: {error}")
+        with suppress(StoreError, OSError):  # the disk may be the cause
+            session.books.manifest.warn(f"no {what} was written: {error}")
         return None
 
 

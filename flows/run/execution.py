@@ -23,7 +23,7 @@ from typing import Final, TypeAlias, TypeVar
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.close import close_books
+from tfgrpo.flows.run.close import close_books, unclosed_books
 from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import close_killed, killed_nights
@@ -122,6 +122,7 @@ def _resume_killed(
         if ended.signal is not None or ended.error == KeyboardInterrupt.__name__:
             notify(settings, first)  # the other run has told of its own end
             return ended
+        observer.resumed(ended)
         how = "resumed first" if ended.status in {"finished", "stopped"} else "not resumed"
         happened.append(f"run {run_id} was killed before its end, and was {how}: {ended.message}")
         if ended.status not in {"finished", "stopped"}:
@@ -195,9 +196,10 @@ def _learn_and_close(session: Session) -> RunSummary:
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
         return replace(summary, error=end.error, signal=end.signal)
     except (TfgrpoError, OSError) as error:
-        return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_described(error)}"))
+        why = session.runtime.scrub(f"the run could not be closed: {_described(error)}")
+        return unclosed_books(session, "failed", why)
     except KeyboardInterrupt:
-        unclosed = _unclosed(session, "stopped", "interrupted before its books were closed")
+        unclosed = unclosed_books(session, "stopped", "interrupted before its books were closed")
         return replace(unclosed, error=KeyboardInterrupt.__name__)
 
 
@@ -218,12 +220,6 @@ def _close(session: Session, what: str, close: Callable[[], object]) -> None:
         with suppress(TfgrpoError, OSError):  # the disk may be the cause
             reason = session.runtime.scrub(_described(error))
             session.books.manifest.warn(f"{what} could not be closed: {reason}", lasting=True)
-
-
-def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
-    """Return the summary of a run whose last entries are missing, which a resumed run writes."""
-    again = {} if session.replay_of is not None else {"resume with": f"--resume {session.run_id}"}
-    return RunSummary(status, session.run_id, message, {"run": str(session.paths.root), **again})
 
 
 def _described(error: Exception) -> str:

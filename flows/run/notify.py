@@ -44,8 +44,9 @@ def notify(settings: Settings, summary: RunSummary) -> str | None:
     events = events_of(summary)
     if settings.notify.url is None or not events & {*settings.notify.on}:
         return None
+    begun = "" if "run" in summary.details else " before it began"
     lines = (summary.details.get("morning") or {}).get("lines") or [
-        {"label": "night", "text": f"{summary.status} before it began (task {settings.task_id})"},
+        {"label": "night", "text": f"{summary.status}{begun} (task {settings.task_id})"},
         *({"label": summary.status, "text": text} for text in summary.message.splitlines()[: _MOST_LINES - 1]),
     ]
     body = {

@@ -103,6 +103,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             lock=lock,
             timing=stopwatch(runtime.ledger),
             waits=prepared.waits,
+            finished_before=(prepared.earlier or {}).get("status") == "finished",
             replay_of=None if request.replay is None else plan.paths,
             failures=recorded_failures(plan.paths.run(run_id)),
         )

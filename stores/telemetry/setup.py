@@ -86,7 +86,7 @@ class Telemetry(SpanMaker, Recorder):
     @property
     def active(self) -> bool:
         """Whether anything is recorded."""
-        return self._tracer is not None or bool(self._measures)
+        return not self._closed and (self._tracer is not None or bool(self._measures))
 
     def collect(self, wait_s: float = 0.0) -> None:
         """Send the current metrics, at the end of an epoch, in a thread that is awaited for at most ``wait_s``."""

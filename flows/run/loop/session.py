@@ -73,6 +73,8 @@ class Session:
     """Of this part of the run, so far."""
     waits: bool = False
     """Whether an endpoint did not answer when the run was prepared."""
+    finished_before: bool = False
+    """Whether the run had finished when it was resumed."""
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
     failures: Mapping[str, Mapping[str, Mapping[str, Abstained]]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import base64
 import re
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from uuid import uuid4
 from xml.etree import ElementTree as ET
 
@@ -55,6 +56,19 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
     assert shown[-1] == 100.0
     pages = [each for each in contents if isinstance(each, str)]
     assert all("SIMULATED" in page and "small" in page for page in pages)
+
+
+def test_the_page_of_a_flow_run_that_died_shows_how_its_run_ended(monkeypatch, small_run):
+    calls, dead = Calls(monkeypatch), uuid4()
+    monkeypatch.setattr(artifacts, "_artifact_of", lambda run, key: f"{key} of {run}")
+    observer = PrefectArtifacts()
+    observer.resumed(replace(small_run.summary, run_id=str(dead)))
+    observer.resumed(small_run.summary)  # begun by a command
+    observer.wait()
+    (night, progress) = [call[1] for call in calls.made]
+    assert night[0] == f"night of {dead}"
+    assert night[1].startswith(f"# {small_run.summary.details['decision']['decision'].upper()}")
+    assert progress == (f"progress of {dead}", 100.0)
 
 
 def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest_is(small_run):

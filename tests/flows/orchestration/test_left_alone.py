@@ -129,6 +129,8 @@ def test_a_run_that_lost_its_machine_is_ended_the_next_one_waits_for_that_and_go
     following.ended_well(f"run {dead.run} was killed before its end, and was resumed first")
     assert time.monotonic() - began > 95.0, "going on took longer than the automation waits, and was not shot"
     assert dead.manifest()["status"] == "finished", dead.manifest()["message"]
+    decision = dead.manifest()["decision"]["decision"]
+    assert machine.artifacts(dead.run)["night"].startswith(f"# {decision.upper()}"), "not RUNNING for ever"
     keys = [str(json.loads(line)["key"]) for line in dead.calls()]
     assert len(keys) == len(set(keys)), "no call is paid for twice"
 

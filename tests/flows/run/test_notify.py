@@ -15,7 +15,8 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.run import notify as notifying
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.notify import events_of
-from tfgrpo.stores.errors import RunAborted
+from tfgrpo.stores.errors import RunAborted, StoreError
+from tfgrpo.stores.runs.manifest import ManifestFile
 
 URL = "env:NIGHT_HOOK"
 
@@ -76,6 +77,27 @@ def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkey
     assert [line.partition(":")[0] for line in body["text"].splitlines()] == [line["label"] for line in body["lines"]]
 
 
+@pytest.mark.parametrize("entry", ["decision", "stages"])
+def test_an_end_that_the_disk_refuses_is_told_all_the_same(tmp_path, monkeypatch, otlp_receiver, hook, entry):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    update = ManifestFile.update
+
+    def until_full(manifest, **fields):
+        if entry in fields:
+            raise StoreError("no space left on device")
+        return update(manifest, **fields)
+
+    monkeypatch.setattr(ManifestFile, "update", until_full)
+    summary = run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished", "failed"]', **SMALL)
+    assert summary.exit_code == 1
+    assert summary.message == "the run could not be closed: StoreError: no space left on device"
+    assert [point.attributes["tfgrpo.run.status"] for point in otlp_receiver.points("tfgrpo.run.ended")] == ["failed"]
+    (body,) = hook.bodies
+    assert [line["text"] for line in body["lines"]] == [f"failed (task {TASK})", summary.message]
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).status == "finished"
+
+
 def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypatch, otlp_receiver):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
     summary = run(tmp_path, run_id=RUN, **SMALL)
@@ -102,6 +124,14 @@ def test_a_replay_is_no_end_of_its_task(tmp_path, monkeypatch, otlp_receiver, ho
     asked = {"notify__url": URL, "notify__on": '["finished", "failed"]'}
     assert run(tmp_path, replay=RUN, **asked).status == "finished"
     assert otlp_receiver.points("tfgrpo.run.ended") == hook.bodies == []
+
+
+def test_a_run_that_had_finished_and_is_resumed_is_not_reported_again(tmp_path, monkeypatch, otlp_receiver, hook):
+    asked = {"notify__url": URL, "notify__on": '["finished"]'}
+    run(tmp_path, run_id=RUN, **SMALL, **asked)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    assert run(tmp_path, resume=RUN).status == "finished"
+    assert (len(hook.bodies), otlp_receiver.points("tfgrpo.run.ended")) == (1, [])
 
 
 @pytest.mark.parametrize(
