@@ -10,10 +10,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
-import coverage
 import hypothesis
 import pytest
 
@@ -44,6 +43,7 @@ os.environ |= {
 }
 
 from tests.support.records.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
+from tests.support.tracing import untraced  # noqa: E402
 
 # Examples are not timed: on a busy machine any of them may take a second.
 # Fifty of them, where a test names no number: a hundred take another minute.
@@ -105,20 +105,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             not item.nodeid.startswith(UNTRACED_PATHS),
         )
     )
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Stop the coverage tracer meanwhile: it doubles and triples the time of what it sees."""
-    stopped: list[coverage.Coverage] = []
-    while (tracer := coverage.Coverage.current()) is not None:  # pytest-cov has two in a worker
-        tracer.stop()
-        stopped.append(tracer)
-    try:
-        yield
-    finally:
-        for tracer in reversed(stopped):
-            tracer.start()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.run.exit_status import RunSummary
@@ -51,13 +54,21 @@ class SmallRun:
 
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
-    """Shared by all tests: read it, never write it."""
-    out = tmp_path_factory.mktemp("small") / "out"
+    """Made by the first worker that asks and shared by all tests: read it, never write it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent / "small" if "PYTEST_XDIST_WORKER" in os.environ else base / "small"
+    shared.mkdir(exist_ok=True)
+    made = shared / "made.pickle"
+    with FileLock(shared / "made.lock"):
+        if not made.exists():
+            told = Told()
+            summary = kit.run(shared / "out", observer=told, run_id="small", sample_size=24, batch_size=12, seed=6)
+            assert summary.status == "finished", summary.message
+            assert summary.details["decision"]["decision"] == "in force"
+            made.write_bytes(pickle.dumps((summary, told.moments)))
     told = Told()
-    summary = kit.run(out, observer=told, run_id="small", sample_size=24, batch_size=12, seed=6)
-    assert summary.status == "finished", summary.message
-    assert summary.details["decision"]["decision"] == "in force"
-    return SmallRun(out, summary, told)
+    summary, told.moments = pickle.loads(made.read_bytes())
+    return SmallRun(shared / "out", summary, told)
 
 
 @pytest.fixture

@@ -105,6 +105,7 @@ def test_what_is_unproven_or_suspicious_is_skipped_with_its_reason(
     "change",
     [
         {"summary32": "Do something else."},
+        {"summary32": "Check \ud800 it."},
         {"polarity": "avoid"},
         {"epoch": 2},
         {"group_id": "another"},
@@ -127,11 +128,6 @@ def test_several_prompts_are_those_of_one_by_one_and_a_copy_proves_nothing_for_i
     asked = [lessons, lessons[1:], [], [edited, lessons[0]], [lessons[0], edited]]
     assert merge_each(pack, asked) == [merge_experiences(pack, each) for each in asked]
     assert [merged.experience_ids for merged in merge_each(pack, asked)][3:] == [(lessons[0].experience_id,)] * 2
-
-
-def test_a_text_that_has_no_bytes_is_not_injected(pack: LoadedPack, make_record: MakeRecord) -> None:
-    record = make_record(pack, 1).model_copy(update={"summary32": "Check \ud800 it."})
-    assert merge_experiences(pack, [record]).skipped == (("e1", STALE_STAMP),)
 
 
 def test_the_pack_may_lower_the_word_limit(

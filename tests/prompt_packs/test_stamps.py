@@ -125,27 +125,21 @@ def test_a_malformed_header_is_no_header(line: str) -> None:
     assert parse_source(f"{line}\nbody").header is None
 
 
-@pytest.mark.parametrize("hidden", ["\u202e", "\u2066", "\x00", "\x1b[2J", "\U000e0041", "\x85"])
-def test_hidden_characters_are_not_approved(hidden: str) -> None:
-    verifier = StampVerifier(Path("demo"), MANIFEST)
-    body = f"Do this.{hidden}"
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        *(
+            (f"Do this.{hidden}", "hidden character")
+            for hidden in ("\u202e", "\u2066", "\x00", "\x1b[2J", "\U000e0041", "\x85")
+        ),
+        *(("", "no text"), ("  \n ", "no text"), ("See </Lessons >.", "a lessons tag")),
+        ("\U0001f469\u200d\U0001f4bb \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 - fine", ""),
+    ],
+)
+def test_hidden_characters_no_text_and_lessons_tags_are_not_approved(body: str, told: str) -> None:
     source = parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")
-    assert "hidden character" in "".join(map(str, verifier.source_problems("system.md", source)))
-
-
-def test_empty_sources_and_lessons_tags_are_not_approved() -> None:
-    verifier = StampVerifier(Path("demo"), MANIFEST)
-    for body, told in (("", "no text"), ("  \n ", "no text"), ("See </Lessons >.", "a lessons tag")):
-        source = parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")
-        assert told in "".join(map(str, verifier.source_problems("system.md", source)))
-
-
-def test_emoji_and_scripts_that_need_joiners_are_approved() -> None:
-    verifier = StampVerifier(Path("demo"), MANIFEST)
-    body = "\U0001f469\u200d\U0001f4bb \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 - fine"
-    assert (
-        verifier.source_problems("system.md", parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")) == ()
-    )
+    problems = "".join(map(str, StampVerifier(Path("demo"), MANIFEST).source_problems("system.md", source)))
+    assert told in problems if told else not problems
 
 
 def test_an_unstamped_pack_has_no_stamp_to_sign_with(pack: LoadedPack) -> None:

@@ -96,12 +96,13 @@ def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: 
         assert written["dataset"]["fields"] == {"prompt": "a", "id": None}
 
 
-def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
-    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
+    for forced, said in (([], "--force"), (["--force"], "127.0.0.1:9")):
+        assert cli.main(["init", data, *forced, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+        assert said in capsys.readouterr().err
+        assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
     with ChatServer(lambda number, body: "7") as server:
         made(capsys, server.url, data, "--force")
 
@@ -134,14 +135,6 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
     assert {each.name for each in Path().iterdir()} == {"d.csv", "c.jsonl", "empty.csv", "few.csv"}, "something is left"
-
-
-def test_a_file_to_be_replaced_stays_until_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    data = csv("d.csv", "prompt,answer", "p{n},{n}")
-    Path("tfgrpo.yaml").write_text("mine: true\n")
-    assert cli.main(["init", data, "--force", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
-    assert "written" not in capsys.readouterr().err
-    assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "tsv"])

@@ -210,7 +210,7 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
 
     def observe(probe: SettingsProbe, options: Options) -> object:
         with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
-            settings: dict[str, Any] = {"model.max_retries": "0", **options}
+            settings: dict[str, Any] = {"model.max_retries": "0", "model.wait_s": "0", **options}
             request = SelectRequest.model_validate(
                 {"prompt": "x", "base_url": server.url, "model": "m", "settings": settings, **asked}
             )

@@ -157,26 +157,33 @@ async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journa
         assert (again.damaged, again.get(key_text)["payload"]) == (0, reply_to_json(REPLY))
 
 
+NO_USAGE = (
+    [-10, 5, 0, 0],
+    [0, 0, 0, 0],
+    ["10", 5, 0, 0],
+    [1e300, 5, 0, 0],
+    [True, 5, 0, 0],
+    [10, 5],
+    "10",
+    {"prompt": 1},
+)
+
+
 @pytest.mark.parametrize(
-    "usage",
+    "changed",
     [
-        *([-10, 5, 0, 0], [0, 0, 0, 0], ["10", 5, 0, 0], [1e300, 5, 0, 0], [True, 5, 0, 0]),
-        *([10, 5], "10", {"prompt": 1}),
+        *({"usage": usage, "cost_usd": 0.5} for usage in NO_USAGE),
+        *({"cost_usd": cost} for cost in (-1.0, "0.1", True, 10**400)),
     ],
     ids=str,
 )
-async def test_usage_in_an_entry_that_is_no_count_is_unknown(journal: Journal, usage: object) -> None:
-    journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "usage": usage, "cost_usd": 0.5})
+async def test_usage_and_cost_in_an_entry_that_are_none_are_unknown(
+    journal: Journal, changed: dict[str, object]
+) -> None:
+    journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), **changed})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
-    assert (reply.usage, reply.cost_usd) == (None, None)
+    assert (reply.usage, reply.cost_usd) == (None if "usage" in changed else REPLY.usage, None)
     assert reply.message == REPLY.message
-
-
-@pytest.mark.parametrize("cost", [-1.0, "0.1", True, 10**400], ids=str)
-async def test_an_invalid_cost_is_unknown_in_a_replay(journal: Journal, cost: object) -> None:
-    journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "cost_usd": cost})
-    reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
-    assert (reply.usage, reply.cost_usd) == (REPLY.usage, None)
 
 
 class Watched:
