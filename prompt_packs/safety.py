@@ -74,17 +74,13 @@ _HIDDEN_RUN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\U000e0000-\U0
 def fold(text: str) -> str:
     """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
     if not text.isascii():
-        text = "".join(map(_base_letter, text))
+        named = ((sign, _LETTER_NAME.fullmatch(unicodedata.name(sign, ""))) for sign in text)
+        text = "".join(sign if name is None else name[1] for sign, name in named)
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
     plain = "".join(character for character in decomposed if not unicodedata.combining(character))
     plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
     joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain)
     return " ".join(joined.split())
-
-
-def _base_letter(character: str) -> str:
-    named = _LETTER_NAME.fullmatch(unicodedata.name(character, ""))
-    return named[1] if named else character
 
 
 _ATTACKS = {

@@ -13,7 +13,7 @@ from click import Parameter
 
 from tfgrpo.flows.console.parsing import Option, SettingOption, option
 from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named
-from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import clean_text
@@ -87,25 +87,18 @@ def options_of(keys: Mapping[str, str], only: Sequence[str] | None) -> Iterator[
     """Yield the options of settings, and ``--set`` for all. ``keys``: dotted keys by the names of the options."""
     for name in keys if only is None else only:
         field = fields_by_key()[keys[name]]
-        how: dict[str, Any] = {"metavar": _metavar(field)}
+        shown = f"[{'|'.join(field.choices)}]" if field.choices else {int: "N", float: "X"}.get(field.type, "TEXT")
+        how: dict[str, Any] = {"metavar": shown}
         if field.type is bool:
             how = {"is_flag": True, "flag_value": "true", "default": None, "type": str}
         section = _SECTIONS.get(field.key.partition(".")[0], "Task")
-        yield SettingOption(f"--{name.replace('_', '-')}", field.key, section=section, help=_help(field), **how)
+        # The texts are Python's: on a command line None is an option that is not there.
+        text = field.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent").rstrip(".")
+        text += f" [{field.default}]" if field.default is not None and field.type is not bool else ""
+        text += f" ({field.env})" if field.env else ""
+        yield SettingOption(f"--{name.replace('_', '-')}", field.key, section=section, help=text, **how)
     text = "any other setting by its dotted key; `tfgrpo config` lists them"
     yield option("--set", name="assignments", multiple=True, metavar="KEY=VALUE", help=text)
-
-
-def _metavar(field: SettingField) -> str:
-    return f"[{'|'.join(field.choices)}]" if field.choices else {int: "N", float: "X"}.get(field.type, "TEXT")
-
-
-def _help(field: SettingField) -> str:
-    # The texts are Python's: on a command line None is an option that is not there.
-    text = field.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
-    default = f" [{field.default}]" if field.default is not None and field.type is not bool else ""
-    variable = f" ({field.env})" if field.env else ""
-    return f"{text.rstrip('.')}{default}{variable}"
 
 
 def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str, Any]:

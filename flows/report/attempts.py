@@ -238,7 +238,9 @@ def item_views(
     tallies, kept = _recorded(run, wanted, limits)
     shown = [each for some in kept.values() for each in some]
     lessons = _lessons(run, {each.prompt for each in shown})
-    journal, tools = _journal(task, run, {each.name for each in shown}), _tool_names(run)
+    journal = _journal(task, run, {each.name for each in shown})
+    declared = ManifestFile(run.manifest).read().get("tools") or ()
+    tools = [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in declared]
 
     def finished(each: _Recorded) -> AttemptView:
         view = replace(each.view, lessons=lessons.get(each.prompt))
@@ -312,11 +314,6 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Carried
                 known: Sequence[str | None] = texts if len(texts) == len(ids) else [None] * len(ids)
                 found[row["digest"]] = tuple(map(CarriedLesson, ids, known))
     return found
-
-
-def _tool_names(run: RunPaths) -> list[str]:
-    tools = ManifestFile(run.manifest).read().get("tools") or ()
-    return [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in tools]
 
 
 def reward(attempt: AttemptView) -> str:

@@ -418,8 +418,9 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
         manifest = ManifestFile(run.manifest).read()
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
-    if not {"settings", "sources"} <= set(manifest):
-        raise _unusable(request, "a run that has begun, whose manifest has its settings")
+    needed = {"settings", "sources"} if request.measures is not None else {"settings", "sources", "began_with"}
+    if lacks := ", ".join(sorted(needed - set(manifest))):
+        raise _unusable(request, f"a run that has begun; its manifest lacks {lacks}")
     return run, manifest
 
 

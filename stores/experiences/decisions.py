@@ -163,12 +163,14 @@ def decided_damage(path: Path) -> str | None:
 
 def lost_credit(path: Path) -> str | None:
     """Return which credit the newest decision was based on and is lost; None for none. Raises ``CorruptFile``."""
-    credit, decisions = TaskPaths(path.parent).credit, list(read_decisions(path))
-    last = decisions[-1] if decisions else None
+    credit, decisions = TaskPaths(path.parent).credit, [None, *read_decisions(path)]
     deque(sound_lines(credit), maxlen=0)
-    if last and (extent := extent_of(credit, last.credit_lines)) != (last.credit_lines, last.credit_sha256):
+    if (last := decisions[-1]) and (extent := extent_of(credit, last.credit_lines)) != (
+        last.credit_lines,
+        last.credit_sha256,
+    ):
         there = f"{extent.lines} of them are there, or they were changed"
-        return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions)}: {there}"
+        return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions) - 1}: {there}"
     return None
 
 

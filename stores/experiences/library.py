@@ -82,7 +82,7 @@ def read_state(path: Path) -> dict[str, Any] | None:
     with suppress(CorruptFile, ValueError, LookupError, TypeError):  # half a surrogate pair is a ValueError
         content = read_json(path, "the view of a task")
         if content is not None and is_signed(path, content):
-            _ = content["task_id"], content["updated_at"]  # a manifest is signed, too
-            _ = content["decision"] and (content["decision"]["number"], content["decision"]["sha256"])
+            newest = content["decision"] or {"number": 0, "sha256": ""}
+            _ = content["task_id"], content["updated_at"], newest["number"], newest["sha256"]
             return content
     return None

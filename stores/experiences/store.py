@@ -84,7 +84,11 @@ class ExperienceStore:
             return 0
         with self._file:  # among threads too
             self._file.catch_up()
-            self._refuse_other_content(offered)
+            for name, record in offered.items():
+                body = self._file.body(name)
+                stored = body and _parsed(body)
+                if body and not (stored and same_content(stored, record) and self.verify_stamp(stored)):
+                    raise RecordRejected(f"experience {name!r} is stored already with another content")
             fresh = self._file.add((record.model_dump(mode="json") for record in records), fsync=True)
         # Also when nothing is fresh: a run that was killed in between writes its batch when it is resumed.
         self._batches.add([self._batch(list(offered), manifest_path)])
@@ -171,8 +175,11 @@ class ExperienceStore:
             if record.domain == domain and self.verify_stamp(record):
                 verified.setdefault(record.experience_id, record)
         superseded = {name for record in verified.values() for name in record.supersedes}
-        live = (record for name, record in verified.items() if name not in superseded)
-        return sorted((each for each in live if count_words(each.summary32) <= self._max_words), key=_value_order)
+        live = [record for name, record in verified.items() if name not in superseded]
+        live.sort(
+            key=lambda one: (-support_of(one), -one.reward.gt_score, -one.reward.relative_rank, one.experience_id)
+        )
+        return [record for record in live if count_words(record.summary32) <= self._max_words]
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
         """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
@@ -219,14 +226,6 @@ class ExperienceStore:
             return f"its stamp does not hold under the version of {record.pack_id!r} in force"
         return None
 
-    def _refuse_other_content(self, offered: Mapping[str, ExperienceRecord]) -> None:
-        """Raise ``RecordRejected`` for an id that is stored with another content."""
-        for name, record in offered.items():
-            body = self._file.body(name)
-            stored = body and _parsed(body)
-            if body and not (stored and same_content(stored, record) and self.verify_stamp(stored)):
-                raise RecordRejected(f"experience {name!r} is stored already with another content")
-
 
 @lru_cache(maxsize=1 << 15)
 def _parsed(body: bytes) -> ExperienceRecord | None:
@@ -235,8 +234,3 @@ def _parsed(body: bytes) -> ExperienceRecord | None:
         return ExperienceRecord.model_validate_json(body)
     except ValidationError:
         return None
-
-
-def _value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
-    """Sort by support, reward and rank, the most valuable first; ties by id."""
-    return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id

@@ -56,8 +56,11 @@ class ResponsesDialect(Dialect):
             return
         for item in request.elements(items):
             for name in _LABELS.intersection(item.value) if isinstance(item.value, dict) else ():
-                label = request.member_of(item, name)
-                if label is not None and (name != "id" or _is_clients(item.value)):
+                # Of a client's own items the id is its own, too; that of others is the endpoint's.
+                own = item.value.get("role", "assistant") != "assistant" or str(item.value.get("type")).endswith(
+                    "_output"
+                )
+                if (label := request.member_of(item, name)) is not None and (name != "id" or own):
                     request.replace(label, None)
 
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
@@ -115,8 +118,3 @@ def _opening(request: Document) -> Value | None:
             break
         last = item if "content" in item.value else last  # tools are offered in such an item, too
     return None if last is None else request.member_of(last, "content")
-
-
-def _is_clients(item: Mapping[str, Any]) -> bool:
-    """Return whether a client made an item itself, and its id; the others it has from the endpoint."""
-    return item.get("role", "assistant") != "assistant" or str(item.get("type")).endswith("_output")

@@ -64,9 +64,6 @@ class ApiKey:
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
 
-    def __str__(self) -> str:
-        return _MASK
-
     def __copy__(self) -> ApiKey:
         return self
 
@@ -78,16 +75,14 @@ class ApiKey:
 
 
 def _forms_of(key: str) -> Iterator[str]:
-    yield key
-    yield quote(key, safe="")
-    yield key.replace("/", "\\/")
+    yield from (key, quote(key, safe=""), key.replace("/", "\\/"))
     for escape in ("\\u{:04x}", "\\u{:04X}"):
         yield "".join(map(escape.format, key.encode()))
         yield "".join(each if each.isalnum() else escape.format(ord(each)) for each in key)
     for before in range(3):  # which characters encode the key depends on how many bytes are in front of it
         coded = b64encode(bytes(before) + key.encode()).decode()
         inner = coded[-(-8 * before // 6) : 8 * (before + len(key)) // 6]
-        yield from (inner, inner.translate(str.maketrans("+/", "-_")))
+        yield from (inner, inner.replace("+", "-").replace("/", "_"))
 
 
 def scrubber(*secrets: ApiKey | Endpoint) -> Scrub:

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.commands.options import Place, checked_text
@@ -138,54 +139,40 @@ def rollback(
     _finish(experiences, console, record_decided(path, decide, accepts=damaged), "that library is in force already")
 
 
-def retire(name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console) -> None:
-    """Keep a lesson out, also of the library in force, until a rollback to a library with it."""
-    experiences, who = open_experiences(place, packs_root, console), _who(by)
-    reason = checked_text("--why", why)
-    simulated, lesson = experiences.known(experiences.find(name).experience_id)
-    name = lesson.record.experience_id
-
-    def decide(earlier: Sequence[Decision]) -> Decision | None:
-        now = in_force(earlier, simulated=simulated)
-        ids = now.experience_ids if now else ()
-        if lesson.ids.isdisjoint(ids) and name in kept_out(earlier, simulated=simulated):
-            return None
-        rest = _whole(experiences.store, now, lesson.ids)
-        reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
-        return persons_decision(
-            experiences.store, rest, "retire", earlier, simulated=simulated, who=who, reasons=reasons
-        )
-
-    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is kept out already")
-
-
-def approve(
-    name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
+def _correct(
+    what: Literal["retire", "approve"],
+    *,
+    name: str,
+    why: str | None,
+    by: str | None,
+    place: Place,
+    packs_root: Path | None,
+    console: Console,
 ) -> None:
-    """Let a lesson in that was held for review or retired: it goes on trial. What is in force stays as it is."""
+    """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial."""
     experiences, who = open_experiences(place, packs_root, console), _who(by)
     reason = checked_text("--why", why)
     simulated, lesson = experiences.known(experiences.find(name).experience_id)
-    name = lesson.record.experience_id
+    name, retires = lesson.record.experience_id, what == "retire"
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
-        if not lesson.kept_out:
+        now, out = in_force(earlier, simulated=simulated), kept_out(earlier, simulated=simulated)
+        serves = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
+        if (name in out and not serves) if retires else not lesson.kept_out:
             return None
-        library = _whole(experiences.store, in_force(earlier, simulated=simulated))
-        decision = persons_decision(
-            experiences.store,
-            library,
-            "approve",
-            earlier,
-            simulated=simulated,
-            who=who,
-            why=reason,
-            reasons=dict.fromkeys((name, *sorted(lesson.ids - {name})), reason),
-        )
-        bring_in(experiences.paths, [lesson.record], decision)
+        library = _whole(experiences.store, now, lesson.ids if retires else ())
+        given: dict[str, Any] = {"simulated": simulated, "who": who, "why": "" if retires else reason}
+        given["reasons"] = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
+        decision = persons_decision(experiences.store, library, what, earlier, **given)
+        if not retires:
+            bring_in(experiences.paths, [lesson.record], decision)
         return decision
 
-    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
+    unchanged = f"{name} is kept out already" if retires else f"{name} is not kept out"
+    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), unchanged)
+
+
+retire, approve = partial(_correct, "retire"), partial(_correct, "approve")
 
 
 def _whole(store: ExperienceStore, now: Decision | None, without: Collection[str] = ()) -> Library:

@@ -293,7 +293,10 @@ def decide(session: Session, swept: Swept) -> Decision:
     def decision(earlier: Sequence[Decision]) -> Decision:
         if done := next((one for one in earlier if one.run_id == session.run_id), None):
             return done
-        return _decision(session, swept, _since_then(session, earlier))
+        if session.replay_of is not None:  # of its task, up to the decision of its run
+            decisions = read_decisions(session.replay_of.promotions)
+            earlier = list(takewhile(lambda one: one.run_id != session.run_id, decisions))
+        return _decision(session, swept, earlier)
 
     recorded = record_decided(session.task.promotions, decision)
     if recorded is None:
@@ -301,13 +304,6 @@ def decide(session: Session, swept: Swept) -> Decision:
     session.books.decision, session.books.swept = recorded, swept
     session.observer.decided(recorded)
     return recorded
-
-
-def _since_then(session: Session, earlier: Sequence[Decision]) -> Sequence[Decision]:
-    """Return the decisions up to now; of a replay, those of its task up to the decision of its run."""
-    if session.replay_of is None:
-        return earlier
-    return list(takewhile(lambda one: one.run_id != session.run_id, read_decisions(session.replay_of.promotions)))
 
 
 def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:

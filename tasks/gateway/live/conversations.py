@@ -57,13 +57,10 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
     return Opening("\n\n".join(filter(None, system)), prompt, media, tuple(begun))
 
 
-def _texts(content: object) -> list[str]:
-    return [texts_of([block]) for block in content] if isinstance(content, list) else [texts_of(content)]
-
-
 def _question(content: object) -> str:
     """Return what the user said in a message; empty for one of context alone."""
-    return "".join(text for text in _texts(content) if not _CONTEXT.fullmatch(text))
+    texts = [texts_of([block]) for block in content] if isinstance(content, list) else [texts_of(content)]
+    return "".join(text for text in texts if not _CONTEXT.fullmatch(text))
 
 
 def _shown(content: object) -> str:

@@ -73,8 +73,10 @@ def test_an_unknown_run_is_refused_with_the_names_of_the_existing_ones(small_run
     assert caught.value.problems[0].source == f"--{how}"
 
 
-@pytest.mark.parametrize("text", ["{torn", "[]", '{"schema_version": 1}'])
-def test_a_manifest_without_settings_is_refused(own_run, text):
+@pytest.mark.parametrize(
+    "text", ["{torn", "[]", '{"schema_version": 1}', '{"schema_version": 1, "settings": {}, "sources": {}}']
+)
+def test_a_manifest_without_settings_or_beginning_is_refused(own_run, text):
     own_run.paths.manifest.write_text(text)
     with pytest.raises(SettingsError, match="--resume"):
         resumed(own_run)
