@@ -78,7 +78,7 @@ def read(verdicts) -> list[float | str]:
 
 
 ACTS = {
-    "exit": "broke: its process ended with exit code 3",
+    "exit": "broke: its process ended with exit code 0",
     "sys.exit": "broke: SystemExit: 4",
     "regex": "late: no score within 3 s",
     "ignore_clock": "late: no score within 3 s",
@@ -157,7 +157,7 @@ async def test_a_scorer_whose_processes_keep_ending_is_not_asked_for_a_while():
     now = [0.0]
     with ScoreRunner(clock=lambda: now[0]) as runner:
         scorer = wild()
-        paused = "broke: not asked for 30 s, after 4 items in a row: its process ended with exit code 3"
+        paused = "broke: not asked for 30 s, after 4 items in a row: its process ended with exit code 0"
         for number, outputs in enumerate([["exit"] * 6, ["exit"], ["exit", "1"], ["exit"], ["exit"] * 5, ["exit"]]):
             expected = [ACTS["exit"] if each == "exit" else 1.0 for each in outputs]
             assert read(await scored(runner, scorer, *outputs, item=f"q{number}")) == expected
@@ -375,7 +375,7 @@ async def test_attempts_that_cannot_be_sent_to_a_process_are_scored_in_a_thread(
 
 async def test_a_scorer_that_cannot_be_loaded_again_is_not_run_in_a_thread_instead(tmp_path, runner, caplog):
     file = tmp_path / "mine.py"
-    file.write_text("import os\ndef score(output):\n    return float(output) if output != 'exit' else os._exit(3)\n")
+    file.write_text("import os\ndef score(output):\n    return float(output) if output != 'exit' else os._exit(0)\n")
     scorer = built(f"{file}:score", rewarder_id="mine")
     assert read(await scored(runner, scorer, "1")) == [1.0]
     file.write_text("raise ValueError('no more')\n")

@@ -27,7 +27,8 @@ def piped(monkeypatch, text, *, terminal=False):
 
 
 def on(server, *arguments):
-    return cli.main(["select", "--base-url", server.url, "--model", "m", "--set", "model.max_retries=0", *arguments])
+    at_once = ["--set", "model.max_retries=0", "--set", "model.wait_s=0"]
+    return cli.main(["select", "--base-url", server.url, "--model", "m", *at_once, *arguments])
 
 
 def test_a_dry_run_works_without_a_key(capsys):

@@ -101,7 +101,9 @@ def test_processes_that_grade_build_the_same_rewarders(tmp_path: Path) -> None:
     ]
 
 
-def test_closing_takes_what_comes() -> None:
+def test_every_scorer_is_closed_whatever_comes_of_it() -> None:
+    closed = []
+
     class Odd:
         rewarder_id = "odd"
 
@@ -109,6 +111,8 @@ def test_closing_takes_what_comes() -> None:
             return []
 
         def close(self) -> None:
+            closed.append(self)
             raise RuntimeError
 
-    asyncio.run(close_scorers([as_scorer("odd", Odd(), {}, "rewarders")]))
+    asyncio.run(close_scorers([as_scorer("odd", Odd(), {}, "rewarders")] * 2))
+    assert len(closed) == 2

@@ -123,7 +123,7 @@ def stops() -> None:
 
 
 ACTS: Final[dict[str, Callable[[], object]]] = {
-    "exit": lambda: os._exit(3),
+    "exit": lambda: os._exit(0),
     "sys.exit": lambda: sys.exit(4),
     **{
         each.__name__: each
