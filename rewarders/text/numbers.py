@@ -548,7 +548,8 @@ def _ascii(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
-        text = _SPACELESS.sub(" ", _VULGAR.sub(_spelled_out, text.translate(_MARKS)))
+        text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
+        text = _SPACELESS.sub(" ", text.translate(_MARKS).replace("\u2044", "/"))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     text = _MINUS.sub("-", text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
@@ -565,8 +566,3 @@ def _with_point(match: re.Match[str]) -> str:
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text):
         return text.replace(".", "")
     return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
-
-
-def _spelled_out(match: re.Match[str]) -> str:
-    fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
-    return f"{match[1]} {fraction}" if match[1] else fraction
