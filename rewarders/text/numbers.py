@@ -262,7 +262,7 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     if box is None:
         statement = stated.text if stated.is_marked else stated.whole
         named = _WITH_COMMAS.search(statement) or (
-            not stated.is_marked and (_is_name(statement) or _BOUND.search(statement))
+            not stated.is_marked and ("\n" in statement or _is_name(statement) or _BOUND.search(statement))
         )
         found = None if named else only_number(statement, decimal) or _reference_in_words(statement)
     else:
@@ -401,7 +401,7 @@ def ordinal(text: str) -> int | None:
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
     words = [word.casefold() for word in _WORD.findall(text)]
-    if re.search(r"\d", text) or len(words) > _MOST_WORDS:
+    if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
         return None
     spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in _MAGNITUDES and len(word) > 2)]
     start = words.index(spelled[0]) if spelled else 0
