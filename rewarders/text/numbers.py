@@ -45,8 +45,8 @@ _DIGITS: Final = (
 )
 _MAGNITUDES: Final = {
     **dict.fromkeys(("k", "thousand", "thousands"), 10**3),
-    **dict.fromkeys(("m", "mn", "million", "millions"), 10**6),
-    **dict.fromkeys(("b", "bn", "billion", "billions"), 10**9),
+    **dict.fromkeys(("m", "mn", "mio", "million", "millions"), 10**6),
+    **dict.fromkeys(("b", "bn", "mrd", "billion", "billions"), 10**9),
     **dict.fromkeys(("trillion", "trillions"), 10**12),
     **dict.fromkeys(("hundred", "hundreds"), 100),
     **dict.fromkeys(("dozen", "dozens"), 12),
@@ -64,7 +64,7 @@ _NUMBER: Final = re.compile(
       | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
     (?P<magnitude>(?-i:[kKMB](?![\w^]))
-      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn)(?!\w))?
+      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|mio|mrd)(?!\w)\.?)?
     (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -154,7 +154,7 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius)s?\b)[A-Z][a-z]{2}"
+    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and hexadecimal ones: ``12 Angry Men``, ``7-Eleven``, ``0xff``."""
 _BOUND: Final = re.compile(
@@ -508,7 +508,7 @@ def _read(match: re.Match[str]) -> Number | None:
     value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
     if value is None:
         return None
-    scale = _MAGNITUDES[match["magnitude"].strip(" -").lower()] if match["magnitude"] else 1
+    scale = _MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
     unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")

@@ -139,7 +139,7 @@ class ListReference(Reference):
     @classmethod
     def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
         """Return the list that a text is; None when it is none."""
-        parts = _list_parts(text)
+        parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if decimal == "," else text)
         numbers = [only_number(part, decimal) for part in parts]
         known = tuple(number for number in numbers if number is not None)
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
@@ -284,7 +284,7 @@ def is_formula(text: str) -> bool:
     return bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
-            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=]\s*[\w(][\w\s()+*/=.-]*", bare)
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare)
             and not re.search(r"[A-Za-z]{3}", bare)
         )
     )

@@ -222,13 +222,13 @@ class TextReference(Reference):
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINE_OF_LIST: Final = re.compile(r"\n\s*(?:[-*\u2022]|\d+[.)])\s+")
 _JOINED: Final = re.compile(r",? (?:and|&) |; ")
-_SPAN: Final = re.compile(r"(?<=\d) ?([-:]|\bto\b) ?(?=\d)")
+_SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
 
 
 def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
-    return _SPAN.sub(lambda mark: mark[1].replace("to", "-"), _JOINED.sub(", ", plain(listed)))
+    return _SPAN.sub("-", _JOINED.sub(", ", plain(listed)))
 
 
 def _without_accents(text: str) -> str:
