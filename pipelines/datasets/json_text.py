@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.rows import Row
@@ -49,21 +50,18 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
         yield from _values(text, at, path) if unfinished else _lines(text, path)
         return
     several, where = "\n" in text[at:end], f"{path}:{_line(text, at)}"
-    single = isinstance(value, dict) and _past_space(text, end) == len(text) and not _is_item(value, required)
+    is_item = all(first_part(name, value) in value for name in required) or not _NO_ITEMS.isdisjoint(value)
+    single = _past_space(text, end) == len(text) and not is_item
     members = [*_members(text, at)] if single else []
-    within = [
-        (f"{name}.{inner}", start, value)
-        for name, place, held in members
-        if isinstance(held, dict)
-        for inner, start, value in _members(text, place)
-    ]
-    lists = [(name, start) for each in (members, within) for name, start, held in each if _holds_objects(held)]
-    if not lists and len(members) > 1 and _are_alike([held for _, _, held in members]):
+    within = (_members(text, place, f"{name}.") for name, place, held in members if isinstance(held, dict))
+    lists = [each for each in chain(members, *within) if _holds_objects(each[2])]
+    keys = [set(held) if isinstance(held, dict) else set[str]() for _, _, held in members]
+    if not lists and len(keys) > 1 and set.intersection(*keys):
         yield from _keyed(text, members, path)
     elif len(lists) == 1:
         yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
-        names = quoted_names(name for name, _ in lists)
+        names = quoted_names(name for name, _, _ in lists)
         given = f"with several lists of objects: {names}" if lists else "over several lines"
         accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
         yield Problem(where, f"a JSON object {given}", accepted + (": a file for each of them" if lists else ""))
@@ -73,14 +71,14 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
         yield from _lines(text, path)
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, int, Any]]:
+def _members(text: str, at: int, before: str = "") -> Iterator[tuple[str, int, Any]]:
     """Yield name, place and value of each member of the object at a place, which is known to be JSON."""
     at = _past_space(text, at + 1)
     while not text.startswith("}", at):
         name, end = _scanned(text, at)
         start = _past_space(text, _past_space(text, end) + 1)  # past the colon
         value, end = _scanned(text, start)
-        yield name, start, value
+        yield before + name, start, value
         at = _past_space(text, end)
         at = _past_space(text, at + text.startswith(",", at))
 
@@ -92,16 +90,6 @@ def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Ite
         line, counted = line + text.count("\n", counted, start), start
         row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
         yield row if isinstance(row, Problem) else Row(row.source, {"id": name, **row.values})
-
-
-def _are_alike(values: Sequence[object]) -> bool:
-    """Return whether all values are objects that have a key in common."""
-    objects = [set(value) for value in values if isinstance(value, dict)]
-    return len(objects) == len(values) and bool(set.intersection(*objects))
-
-
-def _is_item(value: Mapping[str, object], required: Sequence[str]) -> bool:
-    return all(first_part(name, value) in value for name in required) or not _NO_ITEMS.isdisjoint(value)
 
 
 def _holds_objects(value: object) -> bool:

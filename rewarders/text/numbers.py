@@ -45,8 +45,8 @@ _DIGITS: Final = (
 )
 _MAGNITUDES: Final = {
     **dict.fromkeys(("k", "thousand", "thousands"), 10**3),
-    **dict.fromkeys(("m", "mn", "million", "millions"), 10**6),
-    **dict.fromkeys(("b", "bn", "billion", "billions"), 10**9),
+    **dict.fromkeys(("m", "mn", "mio", "million", "millions"), 10**6),
+    **dict.fromkeys(("b", "bn", "mrd", "billion", "billions"), 10**9),
     **dict.fromkeys(("trillion", "trillions"), 10**12),
     **dict.fromkeys(("hundred", "hundreds"), 100),
     **dict.fromkeys(("dozen", "dozens"), 12),
@@ -64,7 +64,7 @@ _NUMBER: Final = re.compile(
       | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
     (?P<magnitude>(?-i:[kKMB](?![\w^]))
-      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn)(?!\w))?
+      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|mio|mrd)(?!\w)\.?)?
     (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -154,7 +154,7 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius)s?\b)[A-Z][a-z]{2}"
+    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and hexadecimal ones: ``12 Angry Men``, ``7-Eleven``, ``0xff``."""
 _BOUND: Final = re.compile(
@@ -262,7 +262,7 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     if box is None:
         statement = stated.text if stated.is_marked else stated.whole
         named = _WITH_COMMAS.search(statement) or (
-            not stated.is_marked and (_is_name(statement) or _BOUND.search(statement))
+            not stated.is_marked and ("\n" in statement or _is_name(statement) or _BOUND.search(statement))
         )
         found = None if named else only_number(statement, decimal) or _reference_in_words(statement)
     else:
@@ -401,7 +401,7 @@ def ordinal(text: str) -> int | None:
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
     words = [word.casefold() for word in _WORD.findall(text)]
-    if re.search(r"\d", text) or len(words) > _MOST_WORDS:
+    if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
         return None
     spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in _MAGNITUDES and len(word) > 2)]
     start = words.index(spelled[0]) if spelled else 0
@@ -508,7 +508,7 @@ def _read(match: re.Match[str]) -> Number | None:
     value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
     if value is None:
         return None
-    scale = _MAGNITUDES[match["magnitude"].strip(" -").lower()] if match["magnitude"] else 1
+    scale = _MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
     unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")
@@ -548,7 +548,8 @@ def _ascii(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
-        text = _SPACELESS.sub(" ", _VULGAR.sub(_spelled_out, text.translate(_MARKS)))
+        text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
+        text = _SPACELESS.sub(" ", text.translate(_MARKS).replace("\u2044", "/"))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     text = _MINUS.sub("-", text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
@@ -565,8 +566,3 @@ def _with_point(match: re.Match[str]) -> str:
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text):
         return text.replace(".", "")
     return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
-
-
-def _spelled_out(match: re.Match[str]) -> str:
-    fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
-    return f"{match[1]} {fraction}" if match[1] else fraction

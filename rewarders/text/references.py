@@ -139,7 +139,7 @@ class ListReference(Reference):
     @classmethod
     def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
         """Return the list that a text is; None when it is none."""
-        parts = _list_parts(text)
+        parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if decimal == "," else text)
         numbers = [only_number(part, decimal) for part in parts]
         known = tuple(number for number in numbers if number is not None)
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
@@ -284,7 +284,7 @@ def is_formula(text: str) -> bool:
     return bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
-            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=]\s*[\w(][\w\s()+*/=.-]*", bare)
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare)
             and not re.search(r"[A-Za-z]{3}", bare)
         )
     )
@@ -357,7 +357,8 @@ def _dates(text: str) -> list[_Readings]:
         found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
     for each in _SLASHED.finditer(text):
         year, one, two = int(each["y"]), int(each["one"]), int(each["two"])
-        found.append({(year, month, day) for month, day in ((one, two), (two, one)) if 1 <= month <= 12 and day <= 31})
+        orders = ((two, one),) if "." in each[0] else ((one, two), (two, one))  # with points the day is first
+        found.append({(year, month, day) for month, day in orders if 1 <= month <= 12 and day <= 31})
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
@@ -449,7 +450,7 @@ class ColumnReading:
         if self.kind == "labels":
             names = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
             return f"{count} with {len(self.labels)} distinct values, read as labels: {names}"
-        return f"{count} read as {self.kind}{comma}"
+        return f"{count} read {'each by its form' if self.kind == 'mixed' else f'as {self.kind}'}{comma}"
 
 
 def read_column(references: Sequence[str]) -> ColumnReading:

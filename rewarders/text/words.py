@@ -166,7 +166,8 @@ class TextReference(Reference):
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         parts = parts_of(stated)
         fenced = _FENCED.findall(stated.whole)
-        if any(map(self.equals, [stated.whole, *parts, *(fenced if len(fenced) == 1 else ())])):
+        whole = map(_comparable, [stated.whole, *(fenced if len(fenced) == 1 else ())])
+        if _comparable(self.text) in whole or any(map(self.equals, parts)):
             return True
         if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
             if any(map(self.is_in, parts)):
@@ -220,15 +221,15 @@ class TextReference(Reference):
 
 
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
-_LINE_OF_LIST: Final = re.compile(r"\n\s*(?:[-*\u2022]|\d+[.)])\s+")
+_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]|\d+[.)])\s+")
 _JOINED: Final = re.compile(r",? (?:and|&) |; ")
-_SPAN: Final = re.compile(r"(?<=\d) ?([-:]|\bto\b) ?(?=\d)")
+_SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
 
 
 def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
-    return _SPAN.sub(lambda mark: mark[1].replace("to", "-"), _JOINED.sub(", ", plain(listed)))
+    return _SPAN.sub("-", _JOINED.sub(", ", plain(listed)))
 
 
 def _without_accents(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -34,6 +36,14 @@ def test_evidence_is_one_line_that_names_both_values():
 
 def test_a_runaway_output_is_read_from_its_end():
     assert score("9 " * 1_000_000 + "\nAnswer: 42", "42", match="numeric") == 1.0
+
+
+@pytest.mark.parametrize("run", ["\n", " ", "\n ", "```\n", "1 h ", "a and ", "1 - "])
+@pytest.mark.parametrize("answer", ["Paris is nice", "2 h 5 min", "a, b and c", "x^2"])
+def test_a_long_run_of_one_thing_is_read_in_time(run, answer):
+    began = time.process_time()
+    judge("a" + run * (45_000 // len(run)) + "b", answer)
+    assert time.process_time() - began < 5.0
 
 
 @pytest.mark.parametrize(

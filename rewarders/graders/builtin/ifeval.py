@@ -198,11 +198,6 @@ def _sentences(text: str, num_sentences: int, relation: str) -> bool:
     return _compares(relation, num_sentences, sure + 1, len(_BREAK.findall(text)) + 1)
 
 
-def _capitals(text: str, capital_frequency: int, capital_relation: str) -> bool:
-    low, high = (sum(map(str.isupper, words)) for words in (text.split(), re.findall(r"[^\W_]+", text)))
-    return _compares(capital_relation, capital_frequency, low, high + len(_SPLIT_WORDS.findall(text)))
-
-
 def _divided(parts: list[str], count: int) -> list[str] | None:
     """Return the parts of a text between dividers; None unless there are ``count``, with nothing empty between others."""
     stripped = [part.strip() for part in parts]
@@ -220,21 +215,10 @@ def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: 
     return re.split("[.,?!'\"]", word)[0].lower() == first_word.lower()
 
 
-def _placeholders(text: str, num_placeholders: int) -> bool:
-    # As the pattern [.*?] finds them in each line, but without a search for the end of each opening.
-    pieces = (piece for line in text.split("\n") for piece in line.split("]")[:-1])
-    return sum("[" in piece for piece in pieces) >= num_placeholders
-
-
 def _postscript(text: str, postscript_marker: str) -> bool:
     marker = postscript_marker.strip()
     known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
     return _found(text.lower(), known.get(marker, re.escape(marker.lower())), 0) > 0
-
-
-def _highlights(text: str, num_highlights: int) -> bool:
-    found = re.findall(r"\*[^\n*]*\*", text) + re.findall(r"\*\*[^\n*]*\*\*", text)
-    return sum(bool(each.strip("*").strip()) for each in found) >= num_highlights
 
 
 def _is_json(text: str) -> bool:
@@ -245,22 +229,23 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _title(text: str) -> bool:
-    spans = [(line, line.find("<<"), line.rfind(">>")) for line in text.split("\n")]
-    return any(
-        0 <= one < other - 2 and line[one : other + 2].lstrip("<").rstrip(">").strip() for line, one, other in spans
-    )
-
-
 _CHECKS: Final[Mapping[str, Check]] = {
-    "change_case:capital_word_frequency": _capitals,
+    "change_case:capital_word_frequency": lambda text, capital_frequency, capital_relation: _compares(
+        capital_relation,
+        capital_frequency,
+        sum(map(str.isupper, text.split())),
+        sum(map(str.isupper, re.findall(r"[^\W_]+", text))) + len(_SPLIT_WORDS.findall(text)),
+    ),
     "change_case:english_capital": lambda text: text.isupper() and _is_in("en", text),
     "change_case:english_lowercase": lambda text: text.islower() and _is_in("en", text),
     "combination:repeat_prompt": lambda text, prompt_to_repeat: (
         text.strip().lower().startswith(prompt_to_repeat.strip().lower())
     ),
     "combination:two_responses": lambda text: len({*(_divided(text.split("******"), 2) or ())}) == 2,
-    "detectable_content:number_placeholders": _placeholders,
+    # As the pattern [.*?] finds them in each line, but without a search for the end of each opening.
+    "detectable_content:number_placeholders": lambda text, num_placeholders: (
+        sum("[" in piece for line in text.split("\n") for piece in line.split("]")[:-1]) >= num_placeholders
+    ),
     "detectable_content:postscript": _postscript,
     "detectable_format:constrained_response": lambda text: any(each in text for each in _RESPONSES),
     "detectable_format:json_format": _is_json,
@@ -270,8 +255,19 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "detectable_format:number_bullet_lists": lambda text, num_bullets: (
         _found(text, r"^[^\S\n]*\*[^*].*$") + _found(text, r"^[^\S\n]*-.*$") == num_bullets
     ),
-    "detectable_format:number_highlighted_sections": _highlights,
-    "detectable_format:title": _title,
+    "detectable_format:number_highlighted_sections": lambda text, num_highlights: (
+        sum(
+            bool(each.strip("*").strip())
+            for one in (r"\*[^\n*]*\*", r"\*\*[^\n*]*\*\*")
+            for each in re.findall(one, text)
+        )
+        >= num_highlights
+    ),
+    "detectable_format:title": lambda text: any(
+        0 <= (one := line.find("<<")) < (other := line.rfind(">>")) - 2
+        and line[one : other + 2].lstrip("<").rstrip(">").strip()
+        for line in text.split("\n")
+    ),
     "keywords:existence": lambda text, keywords: all(_found(text, re.escape(each)) for each in keywords),
     "keywords:forbidden_words": lambda text, forbidden_words: (
         not any(_found(text, rf"\b{re.escape(each)}\b") for each in forbidden_words)
