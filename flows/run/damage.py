@@ -151,7 +151,8 @@ def record_files(run: RunPaths) -> None:
     """Write into the manifest how many lines each file has at the end of a run, and their SHA-256."""
     manifest, task = ManifestFile(run.manifest), TaskPaths(run.root.parent.parent)
     if manifest.read().get("status", "running") != "running":
-        of_task = {path.name: extent_of(path)._asdict() for path in _vouched(task)}
+        shared = (task.experiences, task.batches, task.credit, task.promotions, task.tests)
+        of_task = {path.name: extent_of(path)._asdict() for path in shared if path.exists()}
         manifest.update(files=extents(run), task_files=of_task)
 
 
@@ -169,12 +170,6 @@ def extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
 
 def _files(run: RunPaths) -> list[Path]:
     return [each for each in sorted(run.root.iterdir()) if each.suffix in _KEPT and each != run.manifest]
-
-
-def _vouched(task: TaskPaths) -> list[Path]:
-    return [
-        each for each in (task.experiences, task.batches, task.credit, task.promotions, task.tests) if each.exists()
-    ]
 
 
 def refuse_changed(run: RunPaths) -> None:
