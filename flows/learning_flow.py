@@ -279,7 +279,7 @@ def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: 
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
         named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
         asked = asked.model_copy(update={"flow_run_id": str(run.id), **named})
-    return _run_body()(asked, artifacts)
+    return RUN_BODY.get()(asked, artifacts)
 
 
 def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
@@ -292,8 +292,3 @@ def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None)
     if run is not None:
         request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
     return report_unbegun(request, error, os.environ, listed_at=utc_now)
-
-
-def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:
-    # Ray's workers get the flow pickled with its globals, and no ContextVar can be pickled.
-    return RUN_BODY.get()

@@ -20,6 +20,8 @@ CONFIDENCE: Final = 0.95
 ENTER: Final = NormalDist().cdf(RULES.enter)
 """Probability to help that a library in force needs."""
 
+ALARM: Final = "kept out for what replies do with it, whatever the reward"
+
 
 def gain_of(effect: Effect) -> Gain:
     """Return an effect with its interval, as decisions record it."""
@@ -55,12 +57,14 @@ def sentence_of(decision: Decision) -> str:
         agree = held if held_out is None else f"held-out tasks agree {held}"
         return f"In force: {gain}, {likely}; {agree}{'; proven' if decision.proven else ''}"
     needed = f"; {chance(ENTER)} are needed" if total.likely < ENTER else ""
-    if verdict == "taken back":
-        return f"Taken back: {gain}, {likely}{needed}; held-out tasks {held if held_out else 'were not compared'}"
-    if needed:
+    if needed and verdict == "not yet":
         return f"Not yet: {signed(total.mean)} points so far, {likely}{needed}"
-    doubt = held if held_out is None else f"held-out tasks do not agree yet {held}"
-    return f"Not yet: {gain}, {likely}; {doubt}"
+    if any(note.startswith(ALARM) for note in decision.notes):
+        doubt = ALARM
+    else:
+        disagree = "" if verdict == "taken back" else "do not agree yet "
+        doubt = held if held_out is None else f"held-out tasks {disagree}{held}"
+    return f"{verdict.capitalize()}: {gain}, {likely}{needed}; {doubt}"
 
 
 def explanation_of(decision: Decision) -> str:

@@ -10,14 +10,16 @@ import re
 import sys
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import tfgrpo
 from tests.support.runs.running import Server
 from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
-from tfgrpo.flows.orchestration.request import RunRequest, parameters_of
+from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -415,7 +417,8 @@ def test_help_lists_every_option_of_a_call():
 
 @pytest.mark.parametrize(("typed", "kind"), [(RUN_KEYWORDS, RunRequest), (SELECT_KEYWORDS, SelectRequest)])
 def test_type_checkers_know_the_keywords_that_the_settings_declare(typed, kind):
-    declared = {name: type_ for name, type_, _ in parameters_of(kind, kind.KEYS) if name not in {"out", "actor", "k"}}
+    fields = {name: fields_by_key()[key] for name, key in kind.KEYS.items() if name not in {"out", "actor", "k"}}
+    declared = {name: Literal[each.choices] if each.choices else each.type for name, each in fields.items()}
     assert {name: typed.get(name) for name in declared if name != "dataset"} == {
         name: type_ for name, type_ in declared.items() if name != "dataset"
     }

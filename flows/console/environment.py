@@ -59,15 +59,11 @@ def _why_not(path: Path) -> str | None:
         whole = path.resolve()
         if whole.is_dir():
             return "a directory"
-        if _is_recorded(whole):
+        own = TaskPaths(whole.parent).own_files()
+        # Also one that the task has not written yet, or in the directory of a run.
+        if (whole in own and any(each.is_file() for each in own)) or (whole.parent / "manifest.json").is_file():
             return "which belongs to the records of a task"
     except (OSError, RuntimeError) as error:  # names too long, links in a circle
         return str(error)
     why = write_error(whole.parent)
     return None if why is None else f"where nothing can be written ({why})"
-
-
-def _is_recorded(path: Path) -> bool:
-    """Return whether a file is a record of a task, also one that it has not written yet, or in the directory of a run."""
-    own, run = TaskPaths(path.parent).own_files(), path.parent / "manifest.json"
-    return (path in own and any(each.is_file() for each in own)) or run.is_file()

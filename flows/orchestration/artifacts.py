@@ -28,6 +28,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.context import FlowRunContext
+from prefect.runtime import flow_run
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
@@ -116,8 +117,7 @@ class PrefectArtifacts(Observer):
         """Show how the run ended."""
         self._run_id, self._details = summary.run_id, summary.details
         self._show(summary.status, summary.message)
-        context = FlowRunContext.get()
-        if context is not None and context.flow_run is not None and summary.run_id != str(context.flow_run.id):
+        if summary.run_id != flow_run.id:
             self.resumed(summary)
         if summary.status != "refused":  # also a night without a sweep, or one that stopped
             self._show_progress(100.0)
@@ -230,14 +230,14 @@ def _of_earlier_try(key: str) -> UUID | None:
     return None if run is None or run.run_count < 2 else _artifact_of(run.id, key)
 
 
-def _artifact_of(flow_run: UUID, key: str) -> UUID | None:
-    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
+def _artifact_of(run: UUID, key: str) -> UUID | None:
+    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
     with get_client(sync_client=True) as client:
         return next((found.id for found in client.read_artifacts(artifact_filter=ours, limit=1)), None)
 
 
-def _replace(flow_run: UUID, key: str, content: object) -> None:
-    known = _artifact_of(flow_run, key)
+def _replace(run: UUID, key: str, content: object) -> None:
+    known = _artifact_of(run, key)
     if known is not None:
         update_artifact(known, content)
 

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import httpx
 from prefect import Flow
@@ -28,7 +28,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
-from tfgrpo.flows.orchestration.request import FlowRequest, parameters_of
+from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.fields import fields_by_key, same_value
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Problem, SettingsError
@@ -118,10 +118,12 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
         signature = inspect.signature(function, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         added, lines, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
-        for name, type_, text in parameters_of(kind, names):
-            empty_field: Any = Optional[type_]  # type: ignore[misc,valid-type]
+        for name in names:
+            field = fields_by_key()[kind.KEYS[name]]
+            text, default = field.help.replace("``", "`"), field.default
+            type_: Any = Literal[field.choices] if field.choices else field.type
+            empty_field: Any = Optional[type_]  # type: ignore[misc]
             added.append(inspect.Parameter(name, keyword, default=None, annotation=empty_field))
-            default = fields_by_key()[kind.KEYS[name]].default
             empty = "" if "None: " in text else f" Empty: the pipeline's{'' if default is None else f', or {default}'}."
             lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
         # Prefect crashes a run with a parameter that its flow does not have, and says so in the log alone. Here the flow has

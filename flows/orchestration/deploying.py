@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import httpx
 import yaml
-from prefect.automations import AutomationCore, ChangeFlowRunState, EventTrigger, Posture, ResourceSpecification
+from prefect.automations import AutomationCore
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import StateType, WorkPool
+from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectException
@@ -61,7 +60,9 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
         raise SettingsError.one(API_URL, "nothing", _SERVER)
     yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
     yield Finding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
-    _wait_for(url, patience_s)
+    why = why_silent(patience_s)
+    if why is not None and not isinstance(why, httpx.HTTPStatusError):  # a refused login shows in what is asked next
+        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
     yield Finding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
@@ -93,13 +94,6 @@ def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
         accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
         raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
-
-
-def _wait_for(url: str, patience_s: float) -> None:
-    """Any reply will do: whether it lets us in shows in what is asked next."""
-    why = why_silent(patience_s)
-    if why is not None and not isinstance(why, httpx.HTTPStatusError):
-        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
@@ -204,49 +198,33 @@ def apply_automations(
     client: SyncPrefectClient, declared: Collection[dict[str, Any]], block: UUID, deployments: Collection[UUID]
 ) -> Iterator[str]:
     """Make or renew the automations for these deployments; yield each by its name. One that is paused stays so."""
-    ours = {
-        "prefect.resource.role": "deployment",
-        "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
-    }
     for each in declared:
-        action = {
-            "type": "send-notification",
-            "block_document_id": block,
-            "subject": each["subject"],
-            "body": each["body"],
-        }
-        automation = AutomationCore.model_validate(
-            {
-                "name": each["name"],
-                "description": "Made by `tfgrpo deploy --notify`.",
-                "trigger": {**each["trigger"], "match_related": ours},
-                "actions": [action],
-            }
-        )
-        yield f"{each['name']}{_renewed(client, automation)}"
+        texts = {name: each[name] for name in ("subject", "body")}
+        action = {"type": "send-notification", "block_document_id": block, **texts}
+        made = {"name": each["name"], "description": "Made by `tfgrpo deploy --notify`.", "actions": [action]}
+        yield f"{each['name']}{_renewed(client, made, each['trigger'], deployments)}"
 
 
-def end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
+def end_zombies(client: SyncPrefectClient, deployments: Collection[UUID]) -> str:
     """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
-    ids = [f"prefect.deployment.{each}" for each in deployments]
-    trigger = EventTrigger(
-        posture=Posture.Proactive,
-        after={"prefect.flow-run.heartbeat"},
-        # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
-        # a Retry that waits for its place after the last heartbeat is taken for dead.
-        expect={"prefect.flow-run.*"},
-        match_related=ResourceSpecification({"prefect.resource.role": "deployment", "prefect.resource.id": ids}),
-        for_each={"prefect.resource.id"},
-        within=timedelta(seconds=NO_HEARTBEAT_S),
-    )
-    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost")
-    automation = AutomationCore(name=ZOMBIES, description="Made by `tfgrpo deploy`.", trigger=trigger, actions=[crash])
-    paused = _renewed(client, automation)
+    event = {"type": "event", "posture": "Proactive", "for_each": ["prefect.resource.id"], "within": NO_HEARTBEAT_S}
+    # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
+    # a Retry that waits for its place after the last heartbeat is taken for dead.
+    trigger = event | {"after": ["prefect.flow-run.heartbeat"], "expect": ["prefect.flow-run.*"]}
+    message = f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost"
+    crash = {"type": "change-flow-run-state", "state": "CRASHED", "message": message}
+    made = {"name": ZOMBIES, "description": "Made by `tfgrpo deploy`.", "actions": [crash]}
+    paused = _renewed(client, made, trigger, deployments)
     return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
 
 
-def _renewed(client: SyncPrefectClient, automation: AutomationCore) -> str:
+def _renewed(
+    client: SyncPrefectClient, made: dict[str, Any], trigger: dict[str, Any], deployments: Collection[UUID]
+) -> str:
     """Make or renew an automation, and return a mark for one that somebody has paused, which stays so."""
+    ids = [f"prefect.deployment.{each}" for each in deployments]
+    ours = {"prefect.resource.role": "deployment", "prefect.resource.id": ids}
+    automation = AutomationCore.model_validate({**made, "trigger": {**trigger, "match_related": ours}})
     before = client.read_automations_by_name(automation.name)
     for known in before:
         client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tfgrpo.pipelines.settings.fields import fields_by_key, same_value, setting_fields
+from tfgrpo.pipelines.settings.fields import same_value, setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -98,10 +98,3 @@ class RunRequest(FlowRequest):
     def earlier(self) -> str | None:
         """Id of the run that is resumed or replayed; None for a new one."""
         return self.replay if self.resume is None else self.resume
-
-
-def parameters_of(kind: type[FlowRequest], names: Iterable[str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield settings as parameters of a function: name of the option, type, and description."""
-    for name in names:
-        field = fields_by_key()[kind.KEYS[name]]
-        yield name, Literal[field.choices] if field.choices else field.type, field.help.replace("``", "`")

@@ -116,12 +116,13 @@ def _warn_of_models(session: Session, totals: Totals) -> None:
 def unclosed_books(session: Session, status: Status, message: str) -> RunSummary:
     """Return the summary of a run whose last entries are missing, which a resumed run writes; report its end."""
     details: dict[str, Any] = {"run": str(session.paths.root)}
-    if session.replay_of is not None:
-        return RunSummary(status, session.run_id, message, details)
-    summary = RunSummary(status, session.run_id, message, {**details, "resume with": f"--resume {session.run_id}"})
-    unreported = (_report_end(session, status, session.timing()["wall_s"]), notify(session.settings, summary))
-    warnings = [warning for warning in unreported if warning]
-    return dataclasses.replace(summary, details=summary.details | ({"warnings": warnings} if warnings else {}))
+    summary = RunSummary(status, session.run_id, message, details)
+    if session.replay_of is None:
+        details["resume with"] = f"--resume {session.run_id}"
+        unreported = (_report_end(session, status, session.timing()["wall_s"]), notify(session.settings, summary))
+        if any(unreported):
+            details["warnings"] = [*filter(None, unreported)]
+    return summary
 
 
 def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:

@@ -121,7 +121,7 @@ def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> 
         "nights": lesson.nights,
         "opposites": list(lesson.opposites),
         "kept_out": lesson.kept_out,
-        "tokens": lesson_tokens(lesson.record),
+        "tokens": estimated_tokens(f"- {lesson.record.polarity}: {lesson.record.summary32}\n"),
     }
 
 
@@ -132,11 +132,6 @@ def state_of(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str
     if lesson.kept_out:
         return "kept out"
     return "on trial" if lesson.record in credit.on_trial else "known"
-
-
-def lesson_tokens(record: ExperienceRecord) -> int:
-    """Return the tokens that a lesson adds to each prompt, estimated by the length of its line."""
-    return estimated_tokens(f"- {record.polarity}: {record.summary32}\n")
 
 
 class ProductionGain(NamedTuple):

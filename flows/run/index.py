@@ -92,11 +92,6 @@ def unchanged_nights(task: TaskPaths, *, simulated: bool) -> int:
     return nights_unchanged(one for one in read_decisions(task.promotions) if one.simulated == simulated)
 
 
-def is_saturated(task: TaskPaths, *, simulated: bool) -> bool:
-    """Return whether the next night sweeps half as many items. Raises ``CorruptFile``."""
-    return unchanged_nights(task, simulated=simulated) >= SATURATED
-
-
 def has_begun(manifest: Mapping[str, Any]) -> bool:
     """Return whether a manifest is that of a run that was opened."""
     return "began_with" in manifest or manifest.get("status") not in {"refused", "failed"}

@@ -243,11 +243,8 @@ def _digest_of(items: Iterable[Item]) -> str:
 
 def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     for part, now in identity.items():
-        before = earlier.get(part, now)
-        if isinstance(now, dict) and isinstance(before, dict):
-            before = now | before  # fields that an older manifest lacks count as unchanged
-        if before != now:
-            accepted = f"unchanged since the run began: {canonical_json(earlier[part])}"
+        if (before := earlier.get(part)) != now:
+            accepted = f"unchanged since the run began: {canonical_json(before)}"
             raise SettingsError.one(f"the run's {part}", canonical_json(now), accepted)
 
 

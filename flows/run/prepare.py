@@ -25,13 +25,14 @@ from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.index import (
     LATEST,
+    SATURATED,
     find_run,
     has_begun,
-    is_saturated,
     known_runs,
     nights_begun,
     refuse_pruned,
     task_named,
+    unchanged_nights,
 )
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.fields import fields_by_key
@@ -167,10 +168,10 @@ def _with_night(resolved: Resolved) -> Resolved:
 
 
 def _saturated(settings: Settings) -> bool:
-    """Return whether the task's last nights changed nothing. What cannot be read is reported elsewhere."""
+    """Return whether the next night sweeps half as many items. What cannot be read is reported elsewhere."""
     with suppress(ValueError, StoreError):
         task = TaskPaths.of(settings.out, settings.task_id)
-        return is_saturated(task, simulated=choose_models(settings).simulated)
+        return unchanged_nights(task, simulated=choose_models(settings).simulated) >= SATURATED
     return False
 
 

@@ -68,7 +68,7 @@ async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[s
             (problem,) = error.problems
         if (left := until - monotonic()) <= 0.0:
             raise ModelUnreachable(
-                f"{problem.source} was unavailable for {wait_s:g} s: {problem.given}; {problem.accepted}"
+                f"{problem.source} was unavailable for {wait_s:g} s: {problem.given}; accepted: {problem.accepted}"
             )
         waiting(f"waiting for {problem.source}, at most {wait_s:g} s: {problem.given}")
         await asyncio.sleep(min(pause_s, left))

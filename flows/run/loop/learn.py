@@ -49,7 +49,7 @@ from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import CONFIDENCE, gain_of, verdict_of
+from tfgrpo.tasks.decision import ALARM, CONFIDENCE, gain_of, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
@@ -279,7 +279,6 @@ def _warn_of_scale(session: Session, rewards: Sequence[float]) -> None:
         )
 
 
-ALARM: Final = "kept out for what replies do with it, whatever the reward"
 RETIRED: Final = "a lesson that was retired since this run began stays out"
 
 

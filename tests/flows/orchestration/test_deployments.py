@@ -307,8 +307,10 @@ def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on
 
 
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
-    scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs")
-    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled if run["auto_scheduled"]]
+    def made() -> list[dict[str, Any]]:
+        return [run for run in machine.runs("nightly") if run["auto_scheduled"]]
+
+    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in until(made, "the scheduler to make runs")]
     local = {start.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") for start in starts}
     assert local == {"01:30"}
 

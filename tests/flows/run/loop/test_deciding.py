@@ -9,13 +9,13 @@ import pytest
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.credit import conditions_of
-from tfgrpo.flows.run.loop.learn import ALARM, RETIRED
+from tfgrpo.flows.run.loop.learn import RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import ENTER
+from tfgrpo.tasks.decision import ALARM, ENTER, sentence_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -185,6 +185,8 @@ def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_ru
     assert [*last.experience_ids] == ([name for name in last.considered if name in before] if fresh else [])
     assert any(note.startswith(ALARM) and all(name in note for name in fresh or before) for note in last.notes)
     assert "9 of 9 replies" in summary.message
+    if not last.experience_ids:
+        assert sentence_of(last).endswith(f"likely to help; {ALARM}"), "not for what held-out tasks say"
 
 
 def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
