@@ -53,8 +53,9 @@ def test_a_reply_that_gives_away_what_it_was_told_is_recognised(done, signs):
 def test_a_share_alarms_only_where_it_is_larger_with_lessons_beyond_chance(with_lessons, without, alarm):
     canaries = Canaries()
     for arm, count in (("library", with_lessons), ("none", without)):
-        canaries.add(arm, [record(output="x", signs=(QUOTES,) if n < count else ()) for n in range(30)])
-    said = f"{with_lessons} of 30 replies with lessons quote the instructions, {without} of 30 without"
+        for number in range(30):  # of which both replies do it
+            canaries.add(arm, [record(output="x", signs=(QUOTES,) if number < count else ())] * 2)
+    said = f"replies to {with_lessons} of 30 items quote the instructions with lessons, to {without} of 30 without"
     assert canaries.alarms() == ((said,) if alarm else ())
 
 

@@ -177,21 +177,25 @@ def test_rows_hold_for_one_model_and_its_rewarders(tmp_path):
 def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_run, monkeypatch):
     before = [*decisions(own_run.out)[-1].experience_ids]
     monkeypatch.setattr(
-        Canaries, "alarms", lambda _: ("9 of 9 replies with lessons quote the instructions, 0 of 9 without",)
+        Canaries,
+        "alarms",
+        lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",),
     )
     summary = run(own_run.out, run_id="n2", **NIGHT)
     *_, last = decisions(own_run.out)
     fresh = [name for name in last.considered if name not in before]
     assert [*last.experience_ids] == ([name for name in last.considered if name in before] if fresh else [])
     assert any(note.startswith(ALARM) and all(name in note for name in fresh or before) for note in last.notes)
-    assert "9 of 9 replies" in summary.message
+    assert "9 of 9 items" in summary.message
     if not last.experience_ids:
         assert sentence_of(last).endswith(f"likely to help; {ALARM}"), "not for what held-out tasks say"
 
 
 def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        Canaries, "alarms", lambda _: ("9 of 9 replies with lessons quote the instructions, 0 of 9 without",)
+        Canaries,
+        "alarms",
+        lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",),
     )
     run(tmp_path, run_id="n1", sample_size=20, batch_size=10)
     (only,) = decisions(tmp_path)
