@@ -27,7 +27,7 @@ from tfgrpo.tasks.models.simulated.engine import (
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
+from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solver, Turn, WorldName, answer_of, open_world
 
 _NORMAL: Final = NormalDist()
@@ -85,7 +85,7 @@ class DialledEngine(Engine):
         puzzle = next(filter(None, (self.world.puzzle.recognise(m.text) for m in reversed(body.messages))), None)
         if puzzle is None:
             return turn
-        spoiled = rng.random() < dials.attention * len(lessons_in(body.system)) and puzzle.agrees(turn.text)
+        spoiled = rng.random() < dials.attention * len(advice_in(body.system)) and puzzle.agrees(turn.text)
         noisy = rng.random() < dials.label_noise
         return turn if spoiled is noisy else Turn(_turned_round(puzzle, turn.text))
 

@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, world_data
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
     Solver,
@@ -25,7 +25,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
 SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
 """Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
 
-_WORDS: Final = data_of("words")
+_WORDS: Final = world_data("words")
 _MOST_PITFALLS = 2
 _MIN_GAP = Decimal("0.05")
 _MIN_GAP_SHARE = Decimal("0.0002")
@@ -53,7 +53,7 @@ _DRAWS: Final[Mapping[str, Callable[..., str]]] = {
 
 def generate_items(name: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Return ``count`` items of a world as lines of a dataset, with distinct prompts; a function of its arguments."""
-    world, prefix = open_world(name), data_of(name)["prefix"]
+    world, prefix = open_world(name), world_data(name)["prefix"]
     rng = stream(seed, "items", name)
     items: dict[str, dict[str, Any]] = {}
     while len(items) < count:
@@ -89,7 +89,7 @@ def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
         "answer": right,
         "system_prompt": "",
         "metadata": {"world": world.name, "template": template.name, "pitfalls": list(pitfalls)},
-        "domain": data_of(world.name)["domain"],
+        "domain": world_data(world.name)["domain"],
     }
 
 

@@ -38,7 +38,7 @@ from tfgrpo.flows.run.lessons import decision_in_force, lessons_of, pack_of_less
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
-from tfgrpo.pipelines.plan.plan import Plan, load_pack
+from tfgrpo.pipelines.plan.plan import Plan, pack_for
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.importing import handed_over
@@ -159,7 +159,7 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
         raise CorruptFile(f"{newest.manifest}: has no settings that this version knows") from error
     decision = decision_in_force(task)
     simulated = decision is not None and decision.simulated
-    pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
+    pack = pack_for(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
     text, _ = lessons_of(task, pack, simulated=simulated)
     return text.system
 

@@ -23,14 +23,14 @@ from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
+from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.text import did_you_mean
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
 _ELSEWHERE: Final = {
     "actor": "agent",
@@ -121,10 +121,10 @@ RUN_KEYWORDS: Final[Mapping[str, Any]] = get_type_hints(RunOptions)
 SELECT_KEYWORDS: Final[Mapping[str, Any]] = get_type_hints(SelectOptions)
 
 
-def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[F], F]:
+def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[_F], _F]:
     """Give a function these keywords in its signature, for ``help`` and notebooks; ``...`` is not given."""
 
-    def named(function: F) -> F:
+    def named(function: _F) -> _F:
         own = inspect.signature(function)
         declared = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=...)
@@ -241,7 +241,7 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequen
         request = kind(**fields)
     except ValidationError as error:
         found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
-        problems = [*problems, *(Problem(name, shown(value), "text") for name, value in found.items())]
+        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in found.items())]
         request = kind(**{name: value for name, value in fields.items() if name not in found})
     if problems:
         checks = ProblemCollector()

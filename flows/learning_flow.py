@@ -33,7 +33,7 @@ from tfgrpo.flows.orchestration.deployed import (
     asked_of,
     deployed_run,
     in_parameters,
-    state_of,
+    prefect_state,
     with_parameters,
 )
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
@@ -259,7 +259,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
-        return state_of(summary)
+        return prefect_state(summary)
     finally:
         why = artifacts.wait()
         if why is not None:

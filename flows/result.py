@@ -20,7 +20,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
@@ -144,7 +144,7 @@ class Result:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rollouts as dicts: item, arm, ``outcome`` by name, ``reward`` (None unless scored), output and usage."""
         rows: list[dict[str, Any]] = []
-        for row in read_rows(RunPaths(self.folder).rollouts):
+        for row in read_objects(RunPaths(self.folder).rollouts):
             ended = row["outcome"]
             known = {**row, "outcome": ended["name"], "reward": ended.get("reward"), "reason": ended.get("reason")}
             rows.append({name: known.get(name) for name in _FIRST_COLUMNS} | known)

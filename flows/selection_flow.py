@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, state_of, with_parameters
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, prefect_state, with_parameters
 from tfgrpo.flows.orchestration.request import Scalar
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.selection.request import SelectRequest
@@ -47,8 +47,8 @@ def tfgrpo_select(  # noqa: D417 - the options are described where they are decl
     own = {"prompt": prompt, "item": item, "answer": answer, "reference": reference, "rewarders": rewarders}
     fields = {**own, "pipeline": pipeline, "settings": settings, **options}
     try:
-        return state_of(select(asked_of(SelectRequest, fields), os.environ))
+        return prefect_state(select(asked_of(SelectRequest, fields), os.environ))
     except ConfigError as error:
-        return state_of(RunSummary.refused(None, in_parameters(error, tfgrpo_select, SelectRequest)))
+        return prefect_state(RunSummary.refused(None, in_parameters(error, tfgrpo_select, SelectRequest)))
     except TfgrpoError as error:
-        return state_of(RunSummary("failed", None, f"{type(error).__name__}: {error}", {}))
+        return prefect_state(RunSummary("failed", None, f"{type(error).__name__}: {error}", {}))

@@ -98,7 +98,7 @@ def _several(sources: Sequence[str], more: int) -> str:
     return f"{files[0]}: {'lines' if len(numbers) > 1 else 'line'} {', '.join(numbers)} and {more:,} more"
 
 
-def shown(value: object) -> str:
+def shown_value(value: object) -> str:
     """Return a value for a message: a short scalar, or the size of a list or mapping."""
     if isinstance(value, dict):
         return f"a mapping of {len(value)}"

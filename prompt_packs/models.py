@@ -24,7 +24,7 @@ from tfgrpo.stores.text import MAX_WORDS, check_identifier
 MANIFEST = "manifest.json"
 MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
-ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
+TEMPLATE_ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
 LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
 """What each lesson's line in a prompt starts with."""
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -109,7 +109,7 @@ class PromptPackManifest(Strict):
     @property
     def template_names(self) -> dict[TemplateRole, str]:
         """Source of each template."""
-        return {role: getattr(self.templates, role) for role in ROLES}
+        return {role: getattr(self.templates, role) for role in TEMPLATE_ROLES}
 
     @property
     def source_names(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ _TWO_SCRIPTS = re.compile(
 _HIDDEN_RUN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\U000e0000-\U000e01ef]{5}")
 
 
-def fold(text: str) -> str:
+def folded_text(text: str) -> str:
     """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
     if not text.isascii():
         named = ((sign, _LETTER_NAME.fullmatch(unicodedata.name(sign, ""))) for sign in text)
@@ -112,7 +112,7 @@ def without_secrets(text: str) -> str:
 
 def addresses_in(text: str) -> set[str]:
     """Return the addresses in a text, folded, as the screening recognises them."""
-    folded = fold(text)
+    folded = folded_text(text)
     return {match.group() for pattern in _ATTACKS["address"] for match in pattern.finditer(folded)}
 
 
@@ -208,7 +208,7 @@ def attack_in(text: str) -> Rejection | None:
     unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
     if _ENCODED.sub(_decoded, unescaped) != unescaped:
         return Rejection(_ENCODED_REASON, "order")
-    for reading in dict.fromkeys((fold(text), fold(unescaped))):
+    for reading in dict.fromkeys((folded_text(text), folded_text(unescaped))):
         remaining = _HARMLESS.sub(" ", reading)
         for rule in ("markup", "address", "order", "answer"):
             if _matches(rule, remaining if rule == "answer" else reading):

@@ -39,21 +39,21 @@ _HIDDEN = re.compile(
 _RUN_STAMP = "stamp the pack again after reviewing it: tfgrpo packs stamp"
 
 
-class Source(NamedTuple):
+class PromptSource(NamedTuple):
     """Parts of a source. ``header`` is (hex, pack id, domain), or None without a stamp header."""
 
     body: str
     header: tuple[str, str, str] | None
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> PromptSource:
     """Split canonical text into its stamp header and its body."""
     first, _, rest = text.lstrip("\n").partition("\n")
     match = _HEADER.fullmatch(first)
     if match is None:
-        return Source(text.strip("\n"), None)
+        return PromptSource(text.strip("\n"), None)
     digest, pack_id, domain = match.groups()
-    return Source(rest.strip("\n"), (digest.lower(), pack_id, domain))
+    return PromptSource(rest.strip("\n"), (digest.lower(), pack_id, domain))
 
 
 def source_digest(name: str, body: str, manifest: PromptPackManifest) -> str:
@@ -103,7 +103,7 @@ class StampVerifier:
     directory: Path
     manifest: PromptPackManifest
 
-    def source_problems(self, name: str, source: Source) -> tuple[Problem, ...]:
+    def source_problems(self, name: str, source: PromptSource) -> tuple[Problem, ...]:
         """Return why a file is not an approved source of this pack."""
         path = self.directory / name
         if source.header is None:

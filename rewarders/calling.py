@@ -35,7 +35,7 @@ Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt, or of a call, and what became of it."""
-T = TypeVar("T")
+_T = TypeVar("_T")
 _Name: TypeAlias = tuple[Hashable, Hashable]
 
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
@@ -151,7 +151,7 @@ async def outcome_of(call: Callable[[], Any]) -> Any:
         return error
 
 
-async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
+async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """Await everything concurrently. When one raises, the others still finish first: their answers are paid for."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for result in done:

@@ -244,12 +244,12 @@ def judge_loads(scorer: AnyScorer, group_size: int) -> Sequence[Any]:
     return scorer.judge_loads(group_size) if scorer.judge_loads is not None else ()
 
 
-def walk(scorer: AnyScorer, above: str = "") -> Iterator[tuple[str, AnyScorer]]:
+def scorers_within(scorer: AnyScorer, above: str = "") -> Iterator[tuple[str, AnyScorer]]:
     """Yield a scorer and those within it, each with its path."""
     path = f"{above}{scorer.rewarder_id}"
     yield path, scorer
     for member in scorer.members:
-        yield from walk(member, f"{path}/")
+        yield from scorers_within(member, f"{path}/")
 
 
 def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:

@@ -17,12 +17,12 @@ _LONGEST: Final = 300
 _WHOLE: Final = 10_000
 """Characters of a text that is kept whole: it goes to the journal, the rollouts and the report."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 L = TypeVar("L")
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 
 
-def caught(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
+def caught(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T | BaseException:
     """Return the result of user code, or what it raised. Ctrl-C passes through."""
     try:
         return call(*args, **kwargs)
@@ -32,7 +32,7 @@ def caught(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T | Ba
         return error
 
 
-def unless_it_raises(default: L, call: Callable[..., T], *arguments: object) -> T | L:
+def unless_it_raises(default: L, call: Callable[..., _T], *arguments: object) -> _T | L:
     """Return the result of a call into user code, or ``default`` when it raises."""
     try:
         return call(*arguments)

@@ -18,11 +18,13 @@ from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name
 
-T = TypeVar("T")
-Role: TypeAlias = Literal["output", "reference", "prompt", "metadata", "item", "context", "source", "tokens", "nothing"]
-_Role: TypeAlias = Role | Literal["either"]
+_T = TypeVar("_T")
+ParameterRole: TypeAlias = Literal[
+    "output", "reference", "prompt", "metadata", "item", "context", "source", "tokens", "nothing"
+]
+_Role: TypeAlias = ParameterRole | Literal["either"]
 
-NAMES: Final[Mapping[Role, str]] = MappingProxyType(
+NAMES: Final[Mapping[ParameterRole, str]] = MappingProxyType(
     {
         "output": "output pred prediction predicted completion response reply solution_str text actual actual_output "
         "answer_given given_answer candidate generated generated_text generation hypothesis model_answer model_output "
@@ -41,7 +43,9 @@ NAMES: Final[Mapping[Role, str]] = MappingProxyType(
 """Names of parameters by what they are bound to; case and underscores do not matter."""
 EITHER: Final = ("answer", "solution")
 """The reference where another parameter is the output, the output where another one is the reference."""
-_ROLES: Final[Mapping[str, Role]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
+_ROLES: Final[Mapping[str, ParameterRole]] = {
+    bare_name(name): role for role, names in NAMES.items() for name in names.split()
+}
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
 """Names under which DSPy passes objects with attributes."""
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -90,13 +94,13 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
         return columns["_roles"].get(role, default)
 
 
-def _arguments(item: GraderInput, roles: Mapping[str, Role], own: Collection[str] | None) -> dict[str, Any]:
+def _arguments(item: GraderInput, roles: Mapping[str, ParameterRole], own: Collection[str] | None) -> dict[str, Any]:
     """Return the values of parameters, and unless ``own`` is None the columns of the item that it does not list."""
     record = item.record if isinstance(item.record, Mapping) else {}
     prompt, answer, held = str(record.get("prompt") or ""), record.get("answer"), record.get("metadata")
     reference, metadata = "" if answer is None else answer, dict(held) if isinstance(held, Mapping) else {}
 
-    def value(name: str, role: Role) -> Any:
+    def value(name: str, role: ParameterRole) -> Any:
         if role == "output":
             output = item.completion
             return Columns(output, output=output, reference=output) if name in _VIEWED else output
@@ -105,7 +109,7 @@ def _arguments(item: GraderInput, roles: Mapping[str, Role], own: Collection[str
             columns.pop("prompt", None)
             return Columns(prompt if role == "item" else str(reference), columns, prompt=prompt, reference=reference)
         named = metadata.get(name)
-        values: dict[Role, Any] = {
+        values: dict[ParameterRole, Any] = {
             "reference": reference,
             "prompt": prompt,
             "metadata": dict(named) if isinstance(named, Mapping) else metadata,
@@ -158,7 +162,7 @@ def bound(
     return (call_async if is_async(function) else call_plain), "item"
 
 
-def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> dict[str, Role]:
+def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> dict[str, ParameterRole]:
     required = [each for each in declared if each.default is each.empty]
     named = {each.name: _role(each.name) for each in required}
     unknown = [name for name, role in named.items() if role is None]
@@ -186,10 +190,10 @@ def _role(name: str) -> _Role | None:
     return "either" if bare in EITHER else _ROLES.get(bare) or ("nothing" if name.startswith("_") else None)
 
 
-def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[str, Role]:
+def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[str, ParameterRole]:
     """Return the roles with ``answer`` and ``solution`` decided. Raise ``OptionError`` when one is missing or there twice."""
     taken = set(roles.values())
-    other: Role = "reference" if "output" in taken else "output"
+    other: ParameterRole = "reference" if "output" in taken else "output"
     chosen = {name: other if role == "either" else role for name, role in roles.items()}
     outputs, references = ([name for name, each in chosen.items() if each == role] for role in ("output", "reference"))
     fault = ""
@@ -205,7 +209,7 @@ def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[
     return chosen
 
 
-def fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown: bool = False) -> bool:
+def call_fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown: bool = False) -> bool:
     """Return whether a call with the options alone fits; ``unknown`` for a callable without a signature."""
     try:
         signature = inspect.signature(build)
@@ -218,9 +222,9 @@ def fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown: bool
     return True
 
 
-def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str = ": options") -> T:
+def constructed(build: Callable[..., _T], options: Mapping[str, Any], where: str, key: str = ": options") -> _T:
     """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
-    if not (getattr(build, "names_problems", False) or fits(build, options, unknown=True)):
+    if not (getattr(build, "names_problems", False) or call_fits(build, options, unknown=True)):
         given = ", ".join(sorted(options)) or "none"
         raise PipelineError.one(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")
     try:

@@ -35,8 +35,8 @@ from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
     ExactReference,
     FormulaReference,
-    Kind,
     NumberReference,
+    ReferenceKind,
     decimal_mark,
     read_column,
     read_reference,
@@ -60,7 +60,12 @@ from tfgrpo.stores.outcomes import RewardScore
 Match: TypeAlias = Literal["auto", "numeric", "label", "choice", "text", "normalized", "exact"]
 _MATCHES: Final = "auto, numeric, label, choice, text, normalized, exact"
 _EXAMPLES: Final = 5
-MATCH_OF: Final[dict[Kind, Match]] = {"numbers": "numeric", "labels": "label", "options": "choice", "codes": "text"}
+MATCH_OF: Final[dict[ReferenceKind, Match]] = {
+    "numbers": "numeric",
+    "labels": "label",
+    "options": "choice",
+    "codes": "text",
+}
 """The match of each kind of column; every other kind is read reference by reference."""
 
 

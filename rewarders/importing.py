@@ -25,8 +25,8 @@ from typing import Any, Final
 from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.stores.errors import PipelineError, Problem
 
-PACKAGE: Final = "kolibrify"
-_NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", f"{PACKAGE}.rl_dataserver.graders")
+KOLIBRIFY: Final = "kolibrify"
+_NAMES: Final = (KOLIBRIFY, f"{KOLIBRIFY}.rl_dataserver", f"{KOLIBRIFY}.rl_dataserver.graders")
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
@@ -152,7 +152,7 @@ def _is_file(module_name: str) -> bool:
 
 
 def _problem(error: BaseException, where: str, accepted: str) -> Problem:
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == KOLIBRIFY:
         return Problem(where, f"{described(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
     return Problem(where, described(error), accepted)
 
@@ -213,7 +213,7 @@ def kolibrify_names() -> Iterator[None]:
 
     Grader files may be written for ``kolibrify.rl_dataserver.graders``; its place is taken only where it is missing.
     """
-    if PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None:
+    if KOLIBRIFY in sys.modules or importlib.util.find_spec(KOLIBRIFY) is not None:
         yield
         return
     from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files

@@ -17,15 +17,15 @@ from typing import Any, Final, NamedTuple, cast
 
 from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
-from tfgrpo.rewarders.functions import SIGNATURES, bound, constructed, fits, named_problems, refuse_unknown
+from tfgrpo.rewarders.functions import SIGNATURES, bound, call_fits, constructed, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
 from tfgrpo.rewarders.scorer import (
     Abstained,
     GraderInput,
     ItemScorer,
-    Place,
     Scorer,
-    Source,
+    ScorerSource,
+    ScoringPlace,
     declared_range,
 )
 from tfgrpo.rewarders.threads import is_async
@@ -42,7 +42,7 @@ class _BuiltIn(NamedTuple):
     made_by: str = ""
     """Module and class or factory; empty for ``composite``, which is made of others."""
     needs_answer: bool = False
-    place: Place = "inline"
+    place: ScoringPlace = "inline"
     cpu_s: float | None = None
     limit_s: float | None = None
     aliases: str = ""
@@ -103,7 +103,7 @@ def build_scorer(
     return _from_python(name, given, where, key, folder=folder, entry=entry)
 
 
-def scorer_of(source: Source) -> Scorer:
+def scorer_of(source: ScorerSource) -> Scorer:
     """Return the scorer that a worker process is to run."""
     made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
     if not isinstance(made, Scorer):
@@ -133,7 +133,7 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
     return replace(
         scorer,
         place=place,
-        source=Source(name, dict(options), str(Path.cwd())) if place == "process" else None,
+        source=ScorerSource(name, dict(options), str(Path.cwd())) if place == "process" else None,
         second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
         cpu_s=traits.cpu_s,
@@ -154,8 +154,8 @@ def _from_python(
         made = replace(made, rewarder_id=own)  # though the object has a name, too
     # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
     isolated = made.place != "loop" and not is_handed_over(name)
-    source = Source(name, dict(options), str(folder or Path.cwd()), entry) if isolated else None
-    place: Place = "loop" if made.place == "loop" else "process" if isolated else "thread"
+    source = ScorerSource(name, dict(options), str(folder or Path.cwd()), entry) if isolated else None
+    place: ScoringPlace = "loop" if made.place == "loop" else "process" if isolated else "thread"
     return replace(made, place=place, source=source)
 
 
@@ -164,7 +164,7 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
 
     Raises ``PipelineError`` when it is none and makes none.
     """
-    if callable(found) and (isinstance(found, type) or not _scores(found)) and fits(found, options):
+    if callable(found) and (isinstance(found, type) or not _scores(found)) and call_fits(found, options):
         made: object = constructed(found, options, where, key)
         if inspect.iscoroutine(made):
             made.close()

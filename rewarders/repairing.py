@@ -11,15 +11,15 @@ from typing import TypeVar
 from tfgrpo.stores.errors import RepairExhausted
 from tfgrpo.stores.text import pluralize
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 async def corrected(
-    parse: Callable[[str], T],
+    parse: Callable[[str], _T],
     fix: Callable[[Sequence[tuple[str, str]]], Awaitable[str]],
     max_attempts: int,
     name: str = "answer",
-) -> T:
+) -> _T:
     """Return the first text of ``fix`` that ``parse`` accepts, of at most ``max_attempts``, the first one included.
 
     ``fix`` gets every refused (text, reason) so far, none at first. ``parse`` raises ``ValueError`` (pydantic's is one) to

@@ -15,7 +15,15 @@ from itertools import chain
 from typing import Any, Final, Self
 
 from tfgrpo.rewarders.calling import Work, all_of, concurrently, failed, perform, size, verdicts_of
-from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, walk, weighted_mean
+from tfgrpo.rewarders.composite import (
+    DECIMALS,
+    AnyScorer,
+    ByDataset,
+    Composite,
+    counting,
+    scorers_within,
+    weighted_mean,
+)
 from tfgrpo.rewarders.faults import caught
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
@@ -77,7 +85,7 @@ class ScoreRunner:
     def warm(self, scorers: Iterable[AnyScorer]) -> None:
         """Start a process of each isolated scorer, in the background."""
         for scorer in scorers:
-            for _, each in walk(scorer):
+            for _, each in scorers_within(scorer):
                 if isinstance(each, Scorer) and each.place == "process":
                     self._pool_of(each).warm()
 

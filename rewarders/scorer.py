@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Scope: TypeAlias = Literal["item", "batch", "group"]
-Place: TypeAlias = Literal["inline", "thread", "process", "loop"]
+ScoringPlace: TypeAlias = Literal["inline", "thread", "process", "loop"]
 Parse: TypeAlias = Literal["auto", "think"]
 Range: TypeAlias = tuple[float, float]
 """Lowest and highest score of a scorer."""
@@ -265,7 +265,7 @@ class ItemScorer(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScorerSource:
     """How a worker process makes a scorer again: the arguments of ``tfgrpo.rewarders.registry.build_scorer``, and where."""
 
     name: str
@@ -288,7 +288,7 @@ class Scorer:
     """Name of its scores in records."""
     call: Callable[[Any], Any]
     scope: Scope = "item"
-    place: Place = "inline"
+    place: ScoringPlace = "inline"
     score_range: Range = UNIT
     needs_answer: bool = False
     """Abstains on an item without a reference answer."""
@@ -304,7 +304,7 @@ class Scorer:
     """Most seconds of one call. None: the runner's, or that of its use."""
     cpu_s: float | None = None
     """Seconds of processor time for one call in a worker process. None: its limit."""
-    source: Source | None = None
+    source: ScorerSource | None = None
     """How a worker process makes it; None for one that only this process has."""
     second: Scorer | None = None
     """Asked about attempts that this one leaves undecided."""

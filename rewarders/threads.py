@@ -14,8 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class RewarderThreads(Executor):
@@ -31,9 +31,9 @@ class RewarderThreads(Executor):
         self._running: set[Future[Any]] = set()
         self._closed = False
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run the call as soon as fewer than ``limit`` others run. Raises ``RuntimeError`` after ``shutdown``."""
-        future: Future[T] = Future()
+        future: Future[_T] = Future()
         with self._lock:
             if self._closed:
                 raise RuntimeError("these threads are shut down")

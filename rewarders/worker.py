@@ -37,7 +37,7 @@ _LONGEST_S: Final = 1e8
 """Longest processor time: timers of the system take no more."""
 
 
-def encoded(index: int, verdict: Verdict) -> bytes:
+def encoded_verdict(index: int, verdict: Verdict) -> bytes:
     """Return a verdict as JSON."""
     if isinstance(verdict, RewardScore):
         row: dict[str, Any] = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
@@ -101,7 +101,7 @@ def _serve(connection: Connection) -> None:
             say(BEGIN)
 
         def report(index: int, verdict: Verdict) -> None:
-            say(encoded(index, verdict))
+            say(encoded_verdict(index, verdict))
 
         perform(scorer, items[0] if scorer.scope == "group" else items, report, begin, limit_s)
         signal.setitimer(signal.ITIMER_PROF, 0.0)

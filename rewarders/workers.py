@@ -37,7 +37,7 @@ from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, V
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, UNREADABLE, decoded
 
-Message: TypeAlias = bytes | tuple[int, Verdict]
+WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
 """``BEGIN``, ``DONE``, ``UNREADABLE``, or an index with its verdict."""
 MOST_FAULTS: Final = 4
 """Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
@@ -135,7 +135,7 @@ class _Process:
     def ask(self, parts: Sequence[Any], limit_s: float, cpu_s: float) -> None:
         self._connection.send((parts, limit_s, cpu_s))
 
-    def next(self, deadline: float) -> Message:
+    def next(self, deadline: float) -> WorkerMessage:
         """Return its next message.
 
         Raises ``TimeoutError``, ``EOFError`` when it has ended, and ``ValueError``, ``TypeError`` or ``LookupError`` for none.
@@ -197,7 +197,7 @@ class _Thread:
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer, self._released = scorer, False
-        self._messages = queue.SimpleQueue[Message]()
+        self._messages = queue.SimpleQueue[WorkerMessage]()
 
     def ask(self, parts: Sequence[Any], limit_s: float, _: float) -> None:
         work: Any = parts[0]
@@ -217,7 +217,7 @@ class _Thread:
             perform(self._scorer, work, lambda *verdict: self._messages.put(verdict), begin, limit_s)
             self._messages.put(DONE)
 
-    def next(self, deadline: float) -> Message:
+    def next(self, deadline: float) -> WorkerMessage:
         try:
             return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:

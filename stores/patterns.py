@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
-from tfgrpo.stores.files.lines import LineFile, Row, lines_of
+from tfgrpo.stores.experiences.record import PackStamp, is_signed_record, sign_record
+from tfgrpo.stores.files.lines import LineFile, LineRow, lines_of
 
 _SHRINK: Final = 2.0
 """Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
-SCHEMA_VERSION: Final = 1
+PATTERNS_SCHEMA: Final = 1
 MAX_TEXT_CHARS: Final = 2_000
 """Longest structure that is remembered; a longer one would fill a prompt."""
 MAX_PATTERNS: Final = 1_000
@@ -167,7 +167,7 @@ class PatternMemory:
         patterns: dict[str, PatternStats] = {}
         now = 0
         for value in (json.loads(line.body) for line in lines_of(self.path) if line.length):
-            if not value.items() >= self.scope.columns().items() or not is_signed(value, self.scope.pack):
+            if not value.items() >= self.scope.columns().items() or not is_signed_record(value, self.scope.pack):
                 continue
             seen, now = Observation(*(value[name] for name in _OBSERVED)), max(now, value["round"])
             patterns[seen.structure] = with_observation(patterns.get(seen.structure), seen, value["round"])
@@ -185,12 +185,12 @@ class PatternMemory:
         if not kept:
             return
         with LineFile(self.path) as file:
-            of_all: Row = {
-                "schema_version": SCHEMA_VERSION,
+            of_all: LineRow = {
+                "schema_version": PATTERNS_SCHEMA,
                 **self.scope.columns(),
                 "round": self.read().round + 1,
                 "selection_id": selection_id,
                 "created_at": self.clock().isoformat(),
             }
-            lines: list[Row] = [{**of_all, **asdict(seen)} for seen in kept]
+            lines: list[LineRow] = [{**of_all, **asdict(seen)} for seen in kept]
             file.append({**line, "stamp_signature": sign_record(line, self.scope.pack)} for line in lines)

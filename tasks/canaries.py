@@ -19,7 +19,7 @@ from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import GroupSpec, RolloutRecord
 
-QUOTES: Final = "quote the instructions"
+QUOTES_PROMPT: Final = "quote the instructions"
 CARRIES: Final = "hand text of the task to the tool"
 """With its name: a channel that is in use without lessons is no new one."""
 ADDRESSES: Final = "name an address that nothing showed them"
@@ -36,7 +36,7 @@ def signs_of(spec: GroupSpec, rollout: FinishedRollout) -> tuple[str, ...]:
     returned = (frame.text for frame in rollout.frames if frame.kind == "tool")
     handed = "\n".join((output, *(arguments for _, arguments in calls)))
     found = {
-        QUOTES: repeated_run(output, [without_meaning(spec.pack.system)], task),
+        QUOTES_PROMPT: repeated_run(output, [without_meaning(spec.pack.system)], task),
         **{f"{CARRIES} {tool}": "task" for tool, arguments in calls if repeated_run(arguments, [task])},
         ADDRESSES: addresses_in(handed) - addresses_in("\n".join((task, spec.pack.system, *returned))),
     }

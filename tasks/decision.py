@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Final
 
 from tfgrpo.rewarders.statistics.credit import RULES, Effect, comes_into_force
-from tfgrpo.stores.experiences.decisions import Decision, Gain, Verdict
+from tfgrpo.stores.experiences.decisions import Decision, DecisionVerdict, Gain
 from tfgrpo.tasks.learning.credit import Credit
 
 CONFIDENCE: Final = 0.95
@@ -29,7 +29,7 @@ def gain_of(effect: Effect) -> Gain:
     return Gain(mean=effect.mean, sd=effect.sd, low=interval.low, high=interval.high, likely=effect.likely)
 
 
-def verdict_of(credit: Credit, *, served: bool, by_person: bool = False) -> Verdict:
+def verdict_of(credit: Credit, *, served: bool, by_person: bool = False) -> DecisionVerdict:
     """Return what becomes of the library that would follow.
 
     ``served`` is whether anything is in force, ``by_person`` whether a person put it there.

@@ -23,7 +23,7 @@ Calls: TypeAlias = Mapping[str, dict[tuple[int, int], tuple[str, Mapping[str, An
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
 ANSWER_ROLES: Final = frozenset({"rollout", "tool", "agent"})
 STEP_ROLES: Final = ANSWER_ROLES | {GATEWAY, UNFINISHED}
-"""Roles of the entries that ``steps_of`` reads."""
+"""Roles of the entries that ``recorded_steps`` reads."""
 _DIGITS: Final = 16
 _HEAD: Final = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
 
@@ -119,7 +119,7 @@ def _taken(waiting: list[tuple[str, Mapping[str, Any]]], function: str, argument
     return None if index is None else waiting.pop(index)[1]
 
 
-def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
+def recorded_steps(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
     """Return what the attempt ``name`` did; ``tools`` are the names it could call.
 
     Of an agent of the user's own, what was seen of it; of one that was killed, its answered model calls. Damaged lines are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -71,3 +72,24 @@ def test_a_module_that_a_door_does_not_name_is_not_entered_from_outside():
 
 def test_the_installed_package_says_that_it_is_typed():
     assert (Path(str(tfgrpo.__file__)).parent / "py.typed").is_file()
+
+
+SPOKEN = ("flows/api.py", "flows/result.py", "flows/commands/")
+"""The doors of Python and of the shell, whose names are what a person types."""
+CONVENTIONS = {"PUZZLE", "main"}
+"""Names by which a module is entered, whichever it is."""
+
+
+def test_a_public_name_is_defined_once():
+    homes: dict[str, list[str]] = {}
+    for path in sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")):
+        where = str(path.relative_to(ROOT))
+        if where.startswith(SPOKEN):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+            names = [each.id for each in targets if isinstance(each, ast.Name)] or [getattr(node, "name", "_")]
+            for name in names:
+                homes.setdefault(name, []).append(where)
+    several = {name: found for name, found in homes.items() if len(found) > 1 and not name.startswith("_")}
+    assert {name: found for name, found in several.items() if name not in CONVENTIONS} == {}

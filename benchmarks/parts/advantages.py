@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from benchmarks.table import Row
-from tfgrpo.rewarders.advantages.batch import ESTIMATORS, Estimator, Kind, batch_advantages
+from tfgrpo.rewarders.advantages.batch import ESTIMATORS, Estimator, EstimatorKind, batch_advantages
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000
@@ -120,7 +120,7 @@ def _ranked(given: Batch, by: Estimator) -> Rows:
     return rows
 
 
-LOOPS: dict[Kind, Callable[[Batch, Estimator], Rows]] = {
+LOOPS: dict[EstimatorKind, Callable[[Batch, Estimator], Rows]] = {
     "group_std": _group_std,
     "mean_only": lambda given, _: _centred(given.rewards),
     "leave_one_out": lambda given, _: _over(_centred(given.rewards), (SIZE - 1) / SIZE),

@@ -25,7 +25,7 @@ from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
-from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
+from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
 
 SEEDS: Final = 5
 NIGHTS: Final = 6
@@ -75,7 +75,7 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
             served = tfgrpo.prompt("served", out=out)
             truth = DialledEngine(options, Dials(**{**dials, "label_noise": 0.0, "misjudged": 0.0}))
             gains.append(_success(served, truth) - _success(nothing, truth))
-            taught = lessons_in(served)
+            taught = advice_in(served)
             lessons.append(len(taught))
             wrong.append(sum(not _helps(lesson.polarity, lesson.text, truth) for lesson in taught))
             in_force += result.decision == "in force"

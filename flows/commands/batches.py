@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.damage import refuse_changed
@@ -20,12 +20,12 @@ from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, ExportTarget
 from tfgrpo.tasks.exports.exporting import export_groups, report_path
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"
-_TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
+_TAKEN_BY: Final[dict[str, tuple[ExportTarget, ...]]] = {
     "min_gap": ("trl-dpo",),
     "pairs": ("trl-dpo",),
     "min_reward": ("trl-kto", "trl-sft"),
@@ -49,12 +49,12 @@ class _Source(NamedTuple):
 def export(
     *,
     run: str,
-    to: Target | None,
+    to: ExportTarget | None,
     file: str | None,
     prompt: Literal["as-sent", "bare"],
     degenerate: Literal["drop", "flag"] | None,
     phase: Literal["train", "eval", "all"],
-    place: Place,
+    place: TaskPlace,
     console: Console,
     **limits: float | None,
 ) -> int:
@@ -85,7 +85,7 @@ def export(
     return 0 if report.file else 1
 
 
-def _limits(target: Target, limits: Mapping[str, float | None]) -> dict[str, Any]:
+def _limits(target: ExportTarget, limits: Mapping[str, float | None]) -> dict[str, Any]:
     """Return the options that only some targets take. Raise ``SettingsError`` for those that this one does not take."""
     asked = {name: value for name, value in limits.items() if value is not None}
     if problems := [
@@ -97,7 +97,7 @@ def _limits(target: Target, limits: Mapping[str, float | None]) -> dict[str, Any
     return asked
 
 
-def _source(name: str, place: Place, console: Console, *, bare: bool) -> _Source:
+def _source(name: str, place: TaskPlace, console: Console, *, bare: bool) -> _Source:
     path = Path(name)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:

@@ -21,10 +21,10 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset
-from tfgrpo.pipelines.datasets.rows import Row
+from tfgrpo.pipelines.datasets.rows import DatasetRow
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.plan.data import split_items
-from tfgrpo.pipelines.plan.proposal import Columns, Rewards, chosen_options, proposed_columns, proposed_rewards
+from tfgrpo.pipelines.plan.proposal import ProposedColumns, Rewards, chosen_options, proposed_columns, proposed_rewards
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -111,7 +111,7 @@ def _asked(
 ) -> _Asked:
     data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
     # Before the next question: a wrong path shows at once.
-    columns = _columns(chosen, data, ask) if data else Columns({})
+    columns = _columns(chosen, data, ask) if data else ProposedColumns({})
     base_url = base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
     model = model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
@@ -141,7 +141,7 @@ def _answer(console: Console, question: str, known: str = "") -> str:
     return sys.stdin.readline().strip() or known
 
 
-def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> Columns:
+def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> ProposedColumns:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
@@ -155,7 +155,7 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
             )
     plain = [column for column in columns if not is_template(column)]
     rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows if plain else ()
-    first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, Row)]
+    first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, DatasetRow)]
     found = proposed_columns(columns, first, chosen)
     if found.chat:
         raise DatasetError.one(data, f"conversations in the column {found.chat!r}", _ACCEPTED)
@@ -176,7 +176,7 @@ def _is_known(text: str, columns: Sequence[str]) -> bool:
     return False
 
 
-def _read(data: str, columns: Columns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
+def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
     """Return the columns, the items read from them, and their rewarders. Raise ``DatasetError``."""
     known = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
     fields, dataset = _with_ids(data, known, chosen_id)

@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPlace:
     """Which task is meant: that of the options, else of the environment, else the one used last."""
 
     out: str | None = None
@@ -83,7 +83,7 @@ class Place:
         return refuse_pruned(run)
 
 
-def options_of(keys: Mapping[str, str], only: Sequence[str] | None) -> Iterator[Option]:
+def options_of_settings(keys: Mapping[str, str], only: Sequence[str] | None) -> Iterator[Option]:
     """Yield the options of settings, and ``--set`` for all. ``keys``: dotted keys by the names of the options."""
     for name in keys if only is None else only:
         field = fields_by_key()[keys[name]]
@@ -116,7 +116,7 @@ def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str
             raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
         found["settings"] = by_key | flagged
     if "task_id" in found:
-        found["place"] = Place(found.pop("out"), found.pop("task_id"))
+        found["place"] = TaskPlace(found.pop("out"), found.pop("task_id"))
     if "packs_root" in found:
         root = found["packs_root"] or os.environ.get("TFGRPO_PACKS_ROOT")
         found["packs_root"] = Path(root) if root else None
@@ -131,7 +131,7 @@ def assigned(assignments: Sequence[str]) -> dict[str, str]:
     return {key.strip(): value for key, _, value in pairs}
 
 
-def prepared_run(
+def prepared_command(
     pipeline: str, settings: Mapping[str, str], *, preflight: bool = True, starts: bool = False, **named: Any
 ) -> Prepared:
     """Return the checked run of a pipeline and settings. Raise ``ConfigError`` with every problem."""
@@ -150,7 +150,7 @@ def with_used_task(resolved: Resolved) -> Settings:
     return settings.model_copy(update={"task_id": task_named(named, settings.out).root.name})
 
 
-def checked_text(name: str, text: str | None) -> str:
+def checked_remark(name: str, text: str | None) -> str:
     """Return what a person says for the record, cleaned. Raise ``SettingsError`` for none and for more than 200 characters."""
     cleaned = clean_text(text or "")
     if not 0 < len(cleaned) <= _MAX_CHARS:

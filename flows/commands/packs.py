@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_library
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.inject import merge_experiences
@@ -46,7 +46,7 @@ def verify(pack: str | None, packs_root: Path | None, console: Console) -> None:
         raise PackError.one("--packs-root", str(root), "a directory with packs in it")
 
 
-def render(pack: str, packs_root: Path | None, place: Place, console: Console) -> None:
+def render(pack: str, packs_root: Path | None, place: TaskPlace, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes its lessons in force."""
     if place.out is not None and place.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")

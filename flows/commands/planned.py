@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfgrpo.flows.commands.options import prepared_run
+from tfgrpo.flows.commands.options import prepared_command
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
@@ -37,7 +37,7 @@ def config(pipeline: str, settings: Mapping[str, str], console: Console) -> None
 
 def estimate(pipeline: str, settings: Mapping[str, str], console: Console) -> None:
     """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
-    forecast = prepared_run(pipeline, settings, preflight=False).plan.forecast
+    forecast = prepared_command(pipeline, settings, preflight=False).plan.forecast
     text = str(forecast) if forecast.gain is None else f"{forecast}\n{forecast.gain}"
     console.answer(dataclasses.asdict(forecast), text)
 
@@ -60,7 +60,7 @@ def diagnosis(
     from tfgrpo.flows.run.lessons import starting_library  # noqa: PLC0415
     from tfgrpo.flows.run.trial import try_agent  # noqa: PLC0415
 
-    prepared = prepared_run(pipeline, settings)
+    prepared = prepared_command(pipeline, settings)
     check_prefect_home(os.environ)
     plan = prepared.plan
     trial = try_agent(plan)

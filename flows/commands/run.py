@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tfgrpo.flows.commands.options import prepared_run
+from tfgrpo.flows.commands.options import prepared_command
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
@@ -46,7 +46,7 @@ def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console
 
 def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
     try:
-        return _executed(prepared_run(pipeline, settings, starts=True, **named), console)
+        return _executed(prepared_command(pipeline, settings, starts=True, **named), console)
     except TfgrpoError as error:  # before it began: an error of a run is in its summary
         request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
         for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
@@ -41,7 +41,7 @@ _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timede
 _COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
-def runs(place: Place, console: Console, *, since: str | None = None) -> int:
+def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int:
     """Print a row for each run and what all took, or one JSON object with it.
 
     With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
@@ -103,7 +103,7 @@ def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
     return None if any(entry.status != "running" for entry in entries) else f"no run has ended {since}"
 
 
-def report(run: str, place: Place, console: Console) -> None:
+def report(run: str, place: TaskPlace, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
     paths = place.run(run, console)
     # Templates and charts, for this command only.
@@ -119,7 +119,7 @@ def report(run: str, place: Place, console: Console) -> None:
     console.answer({"report": str(page), "morning": night.as_json()}, str(page))
 
 
-def verify(name: str, place: Place, packs_root: Path | None, console: Console) -> int:
+def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
     """Print what is damaged, missing or changed of a task or of a run and its task; exit code 1 if anything is."""
     task, runs = _asked(name, place)
     store = ExperienceStore(task.experiences, approved=stamps_in_force(packs_root), task_id=task.root.name)
@@ -140,7 +140,7 @@ def verify(name: str, place: Place, packs_root: Path | None, console: Console) -
     return 1 if problems else 0
 
 
-def _asked(name: str, place: Place) -> tuple[TaskPaths, list[RunPaths]]:
+def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
     """Return a task with the runs to check: one, or all of them. Raise ``SettingsError`` for an unknown name."""
     here = RunPaths(Path(name).resolve())
     run = here if here.manifest.is_file() else find_run(place.task, name, everywhere=not place.is_named)
@@ -184,7 +184,7 @@ def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
             yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}
 
 
-def history(place: Place, console: Console) -> None:
+def history(place: TaskPlace, console: Console) -> None:
     """Print a row for each night and each change."""
     task = place.existing(console)
     entries, problems = history_of(task), chain_problems(task.promotions)
@@ -212,7 +212,7 @@ _REMOVED: Final = ("journal", "groups", "prompts", "metrics")
 """Files that only a resume, a replay, an export and the making of a page or a table read."""
 
 
-def prune(keep: int, place: Place, console: Console, *, dry_run: bool) -> int:
+def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> int:
     """Prune the finished runs of a task but the newest ``keep``; exit code 1 if a run could not be. Raise ``CorruptFile``."""
     task = place.existing(console)
     cited = _cited(task)

@@ -15,7 +15,7 @@ from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.app import data_app
-from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.limits import ServerLimits
 from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback
@@ -39,7 +39,7 @@ class _Listening(NamedTuple):
     port: int
     token: str | None
     verbose: bool
-    limits: Limits
+    limits: ServerLimits
     grader_timeout: float
 
     @property
@@ -69,7 +69,7 @@ def serve_data(  # noqa: PLR0913 - its options
     mixes = checks.run(_loaded, config)
     plans = checks.run(_judging, mixes[0], pipeline, os.environ) if mixes else []
     checks.raise_problems()
-    limits = Limits(
+    limits = ServerLimits(
         max_batch=max_batch,
         max_body=int(max_body_mb * _MEBIBYTE),
         concurrency=concurrency,

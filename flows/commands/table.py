@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from tfgrpo.flows.console.parsing import Command, Commands, Number, Option, Words, argument, flag, option
+from tfgrpo.flows.console.parsing import Command, Commands, NumberParameter, Option, Words, argument, flag, option
 from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
 
 _RUN: Final = "run id, directory of a run, or latest for the newest of the task"
 _DEFAULTS: Final = "Defaults hold where neither the pipeline file nor the variable in parentheses sets a value."
-_WHOLE, _NUMBER = partial(Number, int), partial(Number, float)
+_WHOLE, _NUMBER = partial(NumberParameter, int), partial(NumberParameter, float)
 _SHARE: Final = _NUMBER(least=0, most=1)
 
 _task = (
@@ -413,7 +413,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "serve the SIMULATED model over HTTP",
         _host,
         _port(8001),
-        option("--world", type=Words("pipelines.settings.model:World"), default="arithmetic", help="which world"),
+        option("--world", type=Words("pipelines.settings.model:ShippedWorld"), default="arithmetic", help="which world"),
         option("--seed", type=_WHOLE(least=0), default=0, help="seed of the world's replies"),
         option("--latency", type=_NUMBER(least=0), metavar="S", default=0, help="seconds every reply takes"),
         option("--api-key", metavar="KEY", help="refuse callers that do not send this key"),

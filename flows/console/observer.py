@@ -19,7 +19,7 @@ from tfgrpo.stores.outcomes import Phase, Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
-Finding: TypeAlias = Literal["nothing right", "everything right", "nothing graded"]
+FirstBatchFinding: TypeAlias = Literal["nothing right", "everything right", "nothing graded"]
 _log = logging.getLogger("tfgrpo.observer")
 
 
@@ -216,7 +216,7 @@ class AttemptExcerpt:
 class FirstBatch:
     """What is wrong with the rewards of the first batch, and a few of its attempts."""
 
-    finding: Finding
+    finding: FirstBatchFinding
     explanation: str
     examples: tuple[AttemptExcerpt, ...]
     stops: bool

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 import click
 
-from tfgrpo.pipelines.problems import ProblemCollector, shown
+from tfgrpo.pipelines.problems import ProblemCollector, shown_value
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean, suggested
 
@@ -30,7 +30,7 @@ def named(name: str) -> Any:
     return getattr(import_module(f"tfgrpo.{module}"), attribute)
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+class NumberParameter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
     """A number in a range; its ends belong to it, except ``above``."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Words(click.ParamType):  # type: ignore[type-arg]
 
 def _refused(value: object, param: click.Parameter, ctx: click.Context, accepted: str) -> Any:
     """Collect the problem of a value, and return the default: click would stop at the first."""
-    ctx.meta[_CHECKS].refuse([Problem(param.opts[0], shown(value), accepted)])
+    ctx.meta[_CHECKS].refuse([Problem(param.opts[0], shown_value(value), accepted)])
     return param.get_default(ctx)
 
 
@@ -160,7 +160,7 @@ class Command(click.Command):
         """The options of settings."""
         if self._settings is None:
             return []
-        return list(named("flows.commands.options:options_of")(named(self._settings).KEYS, self._only))
+        return list(named("flows.commands.options:options_of_settings")(named(self._settings).KEYS, self._only))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all options and arguments."""

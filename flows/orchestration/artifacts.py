@@ -32,7 +32,7 @@ from prefect.runtime import flow_run
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
-from tfgrpo.flows.orchestration.local_server import first_line
+from tfgrpo.flows.orchestration.local_server import error_line
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
@@ -44,7 +44,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _STEPS = 10
 _COLUMNS: Final = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 _AGAIN_S: Final = 2.0
@@ -165,7 +165,7 @@ class PrefectArtifacts(Observer):
         why = "; ".join(f"{key} ({reason})" for key, reason in self._unwritten.items())
         return f"Prefect did not take the last of this run's page: {why}"
 
-    def _write(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+    def _write(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
         self._waiting[key] = partial(self._attempt, key, content, create)
         self._unwritten[key] = f"no reply within {self._patience_s:g} s"
         self._submit(key)
@@ -183,14 +183,14 @@ class PrefectArtifacts(Observer):
             if key not in self._waiting:
                 self._unwritten.pop(key, None)
         except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
-            self._unwritten[key] = first_line(error)
+            self._unwritten[key] = error_line(error)
             if isinstance(error, httpx.HTTPError):  # the server may come back
                 self._waiting.setdefault(key, write)
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
-            _log.log(level, "an artifact could not be written: %s", first_line(error))
+            _log.log(level, "an artifact could not be written: %s", error_line(error))
 
-    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+    def _attempt(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
         known = self._written.get(key) or _of_earlier_try(key)
         if known is not None:
             update_artifact(known, content())

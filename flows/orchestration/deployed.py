@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _NoDefault(dict[str, Any]):
@@ -111,10 +111,10 @@ def deployed_run() -> FlowRun | None:
     return run if run is not None and run.deployment_id is not None else None
 
 
-def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
+def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[_F], _F]:
     """Give a flow's function a parameter for each of these settings, in its signature and in its docstring."""
 
-    def derived(function: F) -> F:
+    def derived(function: _F) -> _F:
         signature = inspect.signature(function, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         added, lines, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
@@ -226,7 +226,7 @@ def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowReque
     return type(error)([each.spelled(named) for each in error.problems])
 
 
-def state_of(ended: RunSummary | Selected) -> State[Any]:
+def prefect_state(ended: RunSummary | Selected) -> State[Any]:
     """``Completed`` with the result as data, ``StoppedEarly`` when a limit ended it; else ``Failed``, with a ``FlowFailed``."""
     message, data = ended.message, ended.as_json()
     if ended.status == "finished":

@@ -26,7 +26,7 @@ from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
 from tfgrpo.flows.orchestration.environment import API_URL
-from tfgrpo.flows.orchestration.local_server import first_line, why_silent, without_login
+from tfgrpo.flows.orchestration.local_server import error_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"
@@ -38,14 +38,14 @@ _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--a
 _DEPLOY_S: Final = 300.0
 
 
-class Finding(NamedTuple):
+class SetUpFinding(NamedTuple):
     """One thing that was checked, and how it is."""
 
     name: str
     text: str
 
 
-def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[Finding]:
+def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[SetUpFinding]:
     """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
 
     ``notify`` names the notification block of the automations that are applied, too.
@@ -58,32 +58,32 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
     ours, pool_names = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
-    yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
-    yield Finding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
+    yield SetUpFinding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
+    yield SetUpFinding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
     why = why_silent(patience_s)
     if why is not None and not isinstance(why, httpx.HTTPStatusError):  # a refused login shows in what is asked next
-        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
-    yield Finding("server", "answers")
+        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({error_line(why)})")
+    yield SetUpFinding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
             block, declared = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
             pools = [_pool(client, name) for name in pool_names]
-            yield from (Finding("work pool", text) for _, text in pools)
-            yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            yield from (SetUpFinding("work pool", text) for _, text in pools)
+            yield SetUpFinding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
             before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
             for deployment in _deployed(client, ours):
                 kept = _keep_active(client, before.get(deployment.id), deployment)
-                yield Finding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+                yield SetUpFinding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
             deployed = _deployed(client, ours)
-            yield Finding("automation", end_zombies(client, [each.id for each in deployed]))
+            yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
             if block is not None:
                 nights = [each.id for each in deployed if (each.entrypoint or "").endswith(":tfgrpo_learning")]
                 applied = apply_automations(client, declared, block, nights)
-                yield from (Finding("automation", f"{name}: notifies {notify}") for name in applied)
-            yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
+                yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
+            yield from (SetUpFinding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
-        raise PrefectUnavailable(first_line(error)) from error
+        raise PrefectUnavailable(error_line(error)) from error
 
 
 def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]:

@@ -26,7 +26,7 @@ from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import (
     LocalServer,
-    first_line,
+    error_line,
     in_background,
     is_refusal,
     wanted,
@@ -108,7 +108,7 @@ class _FlowRun:
         if not self._ended.done():
             raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s")
         error = self._ended.exception()
-        why = f"it ended in state {self._ended.result()!r}" if error is None else first_line(error)
+        why = f"it ended in state {self._ended.result()!r}" if error is None else error_line(error)
         raise PrefectUnavailable(f"Prefect did not register the run: {why}")
 
     def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
@@ -133,7 +133,7 @@ class _FlowRun:
         if not self._ended.done():
             return f"no reply within {_END_S:g} s"
         error = self._ended.exception()
-        return None if error is None else first_line(error)
+        return None if error is None else error_line(error)
 
     def _serve(self) -> object:
         RUN_BODY.set(self._body)
@@ -151,9 +151,9 @@ def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[
         say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
         why = why_silent(_ANSWER_S)
         if why is not None and is_refusal(why):
-            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({first_line(why)})")
+            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({error_line(why)})")
         if why is not None:
-            raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {first_line(why)}")
+            raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {error_line(why)}")
     elif not wanted(settings):
         raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
     elif server is not None:

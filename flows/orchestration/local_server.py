@@ -133,7 +133,7 @@ def _command(descriptor: int) -> list[str]:
     return [sys.executable, "-P", "-c", program]
 
 
-def serve(descriptor: int) -> None:
+def serve_prefect(descriptor: int) -> None:
     """Serve Prefect's application, in the child process, for as long as the process of the run lives.
 
     The socket to listen on is inherited, and so is a pipe on stdin that ends with the run's process, however that ends.
@@ -156,7 +156,7 @@ def _end_with(pipe: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")
 
 
@@ -165,7 +165,7 @@ def without_login(text: str) -> str:
     return _LOGIN.sub("//", text)
 
 
-def first_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error as one line that may be shown."""
     return without_login(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
@@ -202,7 +202,7 @@ def _why_silent(limit_s: float) -> BaseException | None:
         return TimeoutError(f"no answer within {limit_s:.3g} s")
 
 
-def in_background(work: Callable[[], T]) -> Future[T]:
+def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     return RewarderThreads(1).submit(copy_context().run, work)
 

@@ -14,19 +14,19 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, get_args
 from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.summarize import frame_label, shorten_middle
-from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, steps_of
+from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, recorded_steps
 from tfgrpo.tasks.shapes import Frame
 
 _TEXTS: Final = ("prompt", "system_prompt", "answer")
 PHASES: Final[Mapping[str, str]] = {"train": "learning", "eval": "sweep", "measure": "measuring"}
-Row: TypeAlias = Mapping[str, Any]
+AttemptRow: TypeAlias = Mapping[str, Any]
 
 
 class ViewLimits(NamedTuple):
@@ -86,7 +86,7 @@ class AttemptView:
     latency_s: float | None = None
 
     @classmethod
-    def of_row(cls, row: Row, cut: Callable[[str], str]) -> Self:
+    def of_row(cls, row: AttemptRow, cut: Callable[[str], str]) -> Self:
         """Return a line of ``rollouts.jsonl``; one of another shape fails here, where its file is known."""
         outcome, reward = row["outcome"], row["outcome"].get("reward")
         return cls(
@@ -121,11 +121,11 @@ class AttemptView:
         return tuple(step for step in self.steps or () if step.text != self.output)
 
 
-def _score(score: Row, cut: Callable[[str], str]) -> RewardScore:
+def _score(score: AttemptRow, cut: Callable[[str], str]) -> RewardScore:
     return RewardScore(str(score["rewarder_id"]), float(score["score"]), cut(score["evidence"]), score.get("details"))
 
 
-def _tool_step(event: Row) -> Frame:
+def _tool_step(event: AttemptRow) -> Frame:
     error = None if event["ok"] else "failed"
     return Frame("tool", event["tool"], "", event["tokens"], event["cost_usd"], event["latency_ms"], error)
 
@@ -138,7 +138,7 @@ class ItemTally:
     sums: dict[str, list[float]] = field(default_factory=dict)
     """Number and sum of the rewards by arm."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: AttemptRow) -> None:
         """Count a line of ``rollouts.jsonl``."""
         self.outcomes[row["outcome"]["name"]] += 1
         if (reward := row["outcome"].get("reward")) is not None:
@@ -210,7 +210,7 @@ def overview(run: RunPaths) -> dict[str, ItemTally]:
     """Return the tallies of a run by item. Raise ``CorruptFile`` for files of another shape."""
     tallies: dict[str, ItemTally] = defaultdict(ItemTally)
     with expected_shape(run.rollouts):
-        for row in read_rows(run.rollouts):
+        for row in read_objects(run.rollouts):
             tallies[row["item_id"]].add(row)
     return tallies
 
@@ -230,9 +230,9 @@ def item_views(
 
     Memory has what ``limits`` keep of these items, and no more of the run.
     """
-    asked: dict[str, Row] = {}
+    asked: dict[str, AttemptRow] = {}
     with expected_shape(run.items):
-        for row in read_rows(run.items):
+        for row in read_objects(run.items):
             if row["item_id"] in wanted:
                 asked[row["item_id"]] = {name: limits.cut(row.get(name) or "") for name in _TEXTS}
     tallies, kept = _recorded(run, wanted, limits)
@@ -245,7 +245,9 @@ def item_views(
     def finished(each: _Recorded) -> AttemptView:
         view = replace(each.view, lessons=lessons.get(each.prompt))
         return (
-            view if journal is None else _with_steps(view, steps_of(journal.lines(each.name), each.name, tools), limits)
+            view
+            if journal is None
+            else _with_steps(view, recorded_steps(journal.lines(each.name), each.name, tools), limits)
         )
 
     views = []
@@ -264,9 +266,9 @@ def _recorded(
     """Return the tally of each item, and its attempts, the worse first."""
     tallies, kept = defaultdict[str, ItemTally](ItemTally), {item_id: list[_Recorded]() for item_id in wanted}
     with expected_shape(run.groups):
-        groups = {row["group_id"]: GroupKey.of_row(row) for row in read_rows(run.groups) if row["item_id"] in kept}
+        groups = {row["group_id"]: GroupKey.of_row(row) for row in read_objects(run.groups) if row["item_id"] in kept}
     with expected_shape(run.rollouts):
-        for row in read_rows(run.rollouts):
+        for row in read_objects(run.rollouts):
             if (some := kept.get(row["item_id"])) is None:
                 continue
             tallies[row["item_id"]].add(row)
@@ -308,7 +310,7 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Carried
     """Return the lessons in each prompt, with their words there."""
     found = {}
     with expected_shape(run.prompts):
-        for row in read_rows(run.prompts):
+        for row in read_objects(run.prompts):
             if row["digest"] in digests:
                 ids, texts = row["experience_ids"], lessons_in(row["system"])
                 known: Sequence[str | None] = texts if len(texts) == len(ids) else [None] * len(ids)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.composite import AnyScorer, ByDataset, walk
+from tfgrpo.rewarders.composite import AnyScorer, ByDataset, scorers_within
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
-Counts: TypeAlias = Mapping[str, float]
+JudgeCounts: TypeAlias = Mapping[str, float]
 COUNTS: Final = (
     "attempts",
     "abstained",  # attempts without a judgement
@@ -34,12 +34,12 @@ COUNTS: Final = (
 )
 
 
-def compared_pairs(found: Counts) -> int:
+def compared_pairs(found: JudgeCounts) -> int:
     """Return the number of pairs of attempts that differ in truth."""
     return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])
 
 
-def tau(found: Counts) -> float | None:
+def tau(found: JudgeCounts) -> float | None:
     """Return Kendall's tau-b over all pairs of attempts within a group (Kendall 1945, Biometrika 33, 239-251).
 
     ``(C - D) / sqrt((C + D + T_judge) (C + D + T_truth))``; None when either side ties everything.
@@ -49,7 +49,7 @@ def tau(found: Counts) -> float | None:
     return (found["concordant"] - found["discordant"]) / math.sqrt(scale) if scale else None
 
 
-SHARES: Final[Mapping[str, Callable[[Counts], float | None]]] = {
+SHARES: Final[Mapping[str, Callable[[JudgeCounts], float | None]]] = {
     # Of the truly ordered pairs those that the judge orders alike; a tie of the judge counts one half.
     "agreement": lambda found: _share(found["concordant"] + found["tied_by_judge"] / 2, compared_pairs(found)),
     "tau": tau,
@@ -96,15 +96,15 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
     from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - a run without judges may do without it
 
     def holds_truth(scorer: AnyScorer) -> bool:
-        return any(isinstance(each.made_from, GroundTruth) for _, each in walk(scorer))
+        return any(isinstance(each.made_from, GroundTruth) for _, each in scorers_within(scorer))
 
-    found = [pair for weighted in scorers for pair in walk(weighted.scorer)]
+    found = [pair for weighted in scorers for pair in scorers_within(weighted.scorer)]
     truth = next((path for path, each in found if isinstance(each.made_from, GroundTruth)), None)
     paths = [
         path
         for weighted in scorers
         # The scores of the graders of a mix are not kept one by one.
-        for path, each in islice(walk(weighted.scorer), 1 if isinstance(weighted.scorer, ByDataset) else None)
+        for path, each in islice(scorers_within(weighted.scorer), 1 if isinstance(weighted.scorer, ByDataset) else None)
         if each.asks_model and not holds_truth(each)
     ]
     counted = [weighted.scorer for weighted in scorers if weighted.weight > 0]

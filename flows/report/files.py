@@ -23,14 +23,14 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.journal import UNFINISHED
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.tasks.models.wire import usage_of
 
-Json: TypeAlias = Mapping[str, Any]
+JsonObject: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
@@ -59,10 +59,10 @@ class Groups:
             self.texts[text, reason] = None
 
 
-def read_groups(run: RunPaths) -> Groups:
+def read_run_groups(run: RunPaths) -> Groups:
     """Sum ``groups.jsonl`` up."""
     groups = Groups()
-    for row in read_rows(run.groups):
+    for row in read_objects(run.groups):
         groups.proposals += len(row.get("proposals", ())) + len(row.get("rejected", ()))
         for text, reason in row.get("rejected", ()):
             groups.refuse(text, reason)
@@ -89,7 +89,7 @@ class Rollouts:
 def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
     """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
     rollouts = Rollouts()
-    for row in read_rows(run.rollouts):
+    for row in read_objects(run.rollouts):
         rollouts.items[row["item_id"]].add(row)
         if row["rollout_id"] in wanted:
             rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, _EVIDENCE.cut)
@@ -119,7 +119,7 @@ class RoleCost:
     usd: Column = field(default_factory=Column)
     latency_s: Column = field(default_factory=Column)
 
-    def add(self, entry: Json) -> None:
+    def add(self, entry: JsonObject) -> None:
         """Count one entry of the journal."""
         if entry["kind"] == "failure":
             self.failures += 1
@@ -142,7 +142,7 @@ class RoleCost:
 def read_costs(run: RunPaths) -> dict[str, RoleCost]:
     """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls."""
     roles: dict[str, RoleCost] = {}
-    for entry in read_rows(run.journal):
+    for entry in read_objects(run.journal):
         # …/role/attempt#digest
         parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
         if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
@@ -165,7 +165,7 @@ class LessonView(NamedTuple):
     groups: int
     """Groups it was drawn from, of which the page shows the first contrasts."""
     contrasts: tuple[ContrastView, ...]
-    known: Json
+    known: JsonObject
     """State, effect, groups for and against and tokens, as of the end of the run; empty if it is not known any more."""
 
 
@@ -206,7 +206,9 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
     for each in (*earlier, run):
         with nullcontext() if each is run else _left_out(unreadable), expected_shape(each.items):
             prompts |= {
-                row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
+                row["item_id"]: _EVIDENCE.cut(row["prompt"])
+                for row in read_objects(each.items)
+                if row["item_id"] in items
             }
     lessons = [
         LessonView(

@@ -20,7 +20,7 @@ from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending, 
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.nights import HistoryEntry, history_of
 from tfgrpo.flows.run.credit import effect_text
-from tfgrpo.pipelines.plan.forecast import Counts
+from tfgrpo.pipelines.plan.forecast import CountRange
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.experiences.tests import sealed_tests
@@ -50,8 +50,6 @@ _JSON: Final = (
     "next",
 )
 
-Json = Mapping[str, Any]
-
 
 class PageLine(NamedTuple):
     """One line of the morning page."""
@@ -66,7 +64,7 @@ class Night:
 
     task: TaskPaths
     run: RunPaths
-    manifest: Json
+    manifest: Mapping[str, Any]
     decisions: Sequence[Decision]
     """About this kind of model, up to the run's own; of a run without one, up to its end."""
     before: tuple[str, ...]
@@ -97,7 +95,7 @@ class Night:
             night.as_json()  # values of another shape fail here, where their file is known
             return night
 
-    def block(self, *path: str) -> Json:
+    def block(self, *path: str) -> Mapping[str, Any]:
         """Return a part of the manifest; empty where an unfinished one lacks it."""
         part = self.manifest
         for name in path:
@@ -122,7 +120,7 @@ class Night:
         return self.task.original() is not self.task
 
     @property
-    def decision(self) -> Json:
+    def decision(self) -> Mapping[str, Any]:
         """The decision with its figures; empty for a run that decided nothing."""
         return self.block("decision")
 
@@ -287,7 +285,7 @@ class Night:
             return "unknown: the run has not closed its books"
         totals = Totals.from_json(self.manifest["ledger"])
         ahead, caps = self.block("forecast", "calls"), self.block("settings", "budget")
-        foreseen = f" (forecast {Counts(**ahead).phrase()})" if ahead else ""
+        foreseen = f" (forecast {CountRange(**ahead).phrase()})" if ahead else ""
         at_risk = f" and up to {totals.at_risk_tokens:,} of lost calls" if totals.at_risk_tokens else ""
         parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
         if at_risk or not price_unknown(totals):  # else the price names them

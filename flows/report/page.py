@@ -20,12 +20,12 @@ from tfgrpo.flows.console.figures import ARMS
 from tfgrpo.flows.report import attempts
 from tfgrpo.flows.report.attempts import PHASES, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.files import Json, RoleCost, Rollouts, learned, read_costs, read_groups
+from tfgrpo.flows.report.files import JsonObject, RoleCost, Rollouts, learned, read_costs, read_run_groups
 from tfgrpo.flows.report.night import Night, place_options
 from tfgrpo.flows.report.nights import COLUMNS, picture
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
@@ -75,7 +75,7 @@ def _template() -> Template:
 def _page(night: Night) -> dict[str, Any]:
     task, run = night.task, night.run
     with expected_shape(run.groups):
-        groups = read_groups(run)
+        groups = read_run_groups(run)
     for text, reason in night.block("tfgrpo").get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(night)
@@ -106,10 +106,10 @@ def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[s
     return [(name, labels.get(name, name)) for name in order if name in names]
 
 
-def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, Summary]]:
+def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObject, Summary]]:
     """Yield epoch, label, figures and tokens of each arm, also of an epoch that did not end."""
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
-    epochs = aggregate(read_rows(run.metrics), run.metrics) if run.metrics.is_file() else {}
+    epochs = aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
         for name, label in _labelled(ARMS, block["arms"]):
             phase = PHASES.get(block["phase"], "")

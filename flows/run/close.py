@@ -38,7 +38,7 @@ from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import is_highest
@@ -46,7 +46,7 @@ from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.decision import explanation_of, sentence_of
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _OF_THE_LINE: Final = {"schema_version", "signatures", "accepted", "credit_lines", "credit_sha256", "previous"}
 """Fields of a decision that are about its record."""
 
@@ -171,7 +171,7 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
         telemetry.record("budget", **(task | {"cap": cap, "used": share}))
 
 
-def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
+def _written(session: Session, what: str, write: Callable[[], _T]) -> _T | None:
     """Return what is written; None with a warning if the disk refuses, or a file that it is made from is damaged."""
     try:
         return write()
@@ -324,11 +324,11 @@ def _differences(session: Session, task: TaskPaths) -> Iterator[str]:
 def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator[Iterable[dict[str, Any]]]:
     """Yield what a task has of the run, in the order of ``_COMPARED``."""
     run = task.run(session.run_id)
-    yield read_rows(run.rollouts)
-    yield read_rows(run.groups)
+    yield read_objects(run.rollouts)
+    yield read_objects(run.groups)
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
-    yield (row for row in read_rows(task.credit) if row.get("run_id") == session.run_id)
+    yield (row for row in read_objects(task.credit) if row.get("run_id") == session.run_id)
     yield (one.model_dump(mode="json") for one in read_decisions(task.promotions) if one.run_id == session.run_id)
 
 

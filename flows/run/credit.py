@@ -18,7 +18,7 @@ from tfgrpo.stores.experiences.decisions import WAY_OUT, Decision, in_force, kep
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, signed
 from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
@@ -113,7 +113,7 @@ def effect_text(effect: Mapping[str, Any] | None) -> str:
 def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> dict[str, Any]:
     """Return what is known of a lesson besides its record: its state, effect, words for and against, and tokens."""
     return {
-        "state": state_of(lesson, credit, serving),
+        "state": lesson_state(lesson, credit, serving),
         "effect": effect_json(lesson.effect, lesson.attempts),
         "support": lesson.net,
         "groups_for": lesson.groups_for,
@@ -125,7 +125,7 @@ def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> 
     }
 
 
-def state_of(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str:
+def lesson_state(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str:
     """Return ``in force``, ``kept out``, ``on trial`` or ``known``."""
     if not lesson.ids.isdisjoint(serving):
         return "in force"
@@ -204,7 +204,7 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 def _outcomes(paths: TaskPaths) -> dict[str, tuple[list[float], list[float]]]:
     """Return the scores with lessons and without, by library, in the order in which they came."""
     found: dict[str, tuple[list[float], list[float]]] = {}
-    for line in read_rows(paths.outcomes):
+    for line in read_objects(paths.outcomes):
         if (library := str(line["library"])) != "none":
             found.setdefault(library, ([], []))[line["arm"] != "lessons"].append(float(line["score"]))
     return found

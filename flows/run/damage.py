@@ -17,9 +17,9 @@ from tfgrpo.stores.experiences.decisions import WAY_OUT, chain_problems, decided
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.experiences.tests import sealed_tests
-from tfgrpo.stores.files.atomic import is_signed
+from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import extent_of, lines_of, read_rows, whole_extent
+from tfgrpo.stores.files.lines import extent_of, lines_of, read_objects, whole_extent
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import NANO, Totals
@@ -183,7 +183,7 @@ def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
     manifest = ManifestFile(run.manifest).read()
     if not manifest:
         yield f"{run.manifest.name}: is missing"
-    elif not is_signed(run.manifest, manifest) or manifest.get("run_id") != run.root.name:
+    elif not is_signed_file(run.manifest, manifest) or manifest.get("run_id") != run.root.name:
         yield f"{run.manifest.name}: was changed, or is that of another run"
     for name, recorded in mapping_of(manifest.get("files")).items():
         path = run.root / name
@@ -262,7 +262,7 @@ def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
         return
     named = [pair for one in read_decisions(task.promotions) for pair in one.signatures.items()]
     yield from missing(store, named)
-    made = {path.parent.name: {row["rollout_id"] for row in read_rows(path)} for path in task.root.glob(_ROLLOUTS)}
+    made = {path.parent.name: {row["rollout_id"] for row in read_objects(path)} for path in task.root.glob(_ROLLOUTS)}
     for one in store.records():  # of a merged lesson, attempts may be of a run that was removed
         if one.operation == "add" and not set(one.evidence) <= made.get(one.run_id, set(one.evidence)):
             yield f"runs/{one.run_id}/rollouts.jsonl: lacks attempts that lesson {one.experience_id} was learned from"

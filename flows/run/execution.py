@@ -47,7 +47,7 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 """Provides the function that runs the groups of a batch, for the duration of a run."""
-F = TypeVar("F")
+_F = TypeVar("_F")
 _AHEAD: Final = 2
 """Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
 _POLL_S: Final = 0.2
@@ -157,8 +157,8 @@ def groups_in_process(plan: Plan, *, stop: Event) -> Iterator[RunGroups]:
 def as_submitted(
     plan: Plan,
     specs: Sequence[GroupSpec],
-    submit: Callable[[list[Sequence[GroupSpec]], Callable[[F], None]], None],
-    results_of: Callable[[F], Sequence[GroupResult]],
+    submit: Callable[[list[Sequence[GroupSpec]], Callable[[_F], None]], None],
+    results_of: Callable[[_F], Sequence[GroupResult]],
     stop: Event | None,
     *,
     per_task: int = 1,
@@ -168,7 +168,7 @@ def as_submitted(
     ``submit`` gets tasks of ``per_task`` groups each, and what to call with the future of each that has ended.
     """
     tasks = [specs[at : at + per_task] for at in range(0, len(specs), per_task)]
-    waiting, ended, ahead = iter(tasks), SimpleQueue[F](), _AHEAD * plan.settings.tfgrpo.concurrency
+    waiting, ended, ahead = iter(tasks), SimpleQueue[_F](), _AHEAD * plan.settings.tfgrpo.concurrency
     if plan.settings.task_runner == "ray":
         # Each worker process has slots for all rollouts: only the number of groups bounds those of all together.
         ahead = plan.settings.tfgrpo.concurrency // max((spec.size for spec in specs), default=1)
@@ -182,7 +182,7 @@ def as_submitted(
         yield from results
 
 
-def _next(ended: SimpleQueue[F], stop: Event | None) -> F:
+def _next(ended: SimpleQueue[_F], stop: Event | None) -> _F:
     while stop is None or not stop.is_set():
         with suppress(Empty):  # waits a little at a time: a signal that another thread gets wakes no waiting thread
             return ended.get(timeout=_POLL_S)

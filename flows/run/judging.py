@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from tfgrpo.flows.run.prepare import check_endpoint_of, run_context
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
+from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import DatasetSettings, RewarderSettings
-from tfgrpo.rewarders.composite import AnyScorer, judge_loads, walk
+from tfgrpo.rewarders.composite import AnyScorer, judge_loads, scorers_within
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.stores.errors import PipelineError, SettingsError
 from tfgrpo.stores.outcomes import GroupKey
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def judges_among(scorers: Iterable[AnyScorer]) -> list[str]:
     """Return the names of the scorers that ask a model, also of those within others."""
-    every = (each for scorer in scorers for _, each in walk(scorer))
+    every = (each for scorer in scorers for _, each in scorers_within(scorer))
     return [*dict.fromkeys(each.rewarder_id for each in every if isinstance(each, Scorer) and each.asks_model)]
 
 
@@ -80,7 +80,7 @@ def plan_judges(config: MixConfig, resolved: Resolved | None) -> BasePlan | None
     unused["tfgrpo"] = settings.tfgrpo.model_copy(update={"enabled": False})
     resolved = Resolved(settings.model_copy(update=unused), resolved.sources)
     check_judges(resolved, names, where=str(config.path), accepted=_MODEL_OF_PIPELINE)
-    pack = load_pack(resolved.settings, settings.pack)
+    pack = pack_for(resolved.settings, settings.pack)
     return BasePlan(resolved.settings, choose_models(resolved.settings), pack, (), ())
 
 

@@ -38,7 +38,7 @@ from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved
-from tfgrpo.pipelines.settings.model import ROLES, ModelSettings
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
@@ -302,7 +302,7 @@ MAY_CHANGE = (
     "tfgrpo.allow_zero",
     *(
         f"model.{role}{name}"
-        for role in ("", *(f"{each}." for each in ROLES))
+        for role in ("", *(f"{each}." for each in MODEL_ROLES))
         for name in ("base_url", "api_key", "headers", "timeout_s", "max_retries", "wait_s")
     ),
     "budget.",

@@ -30,7 +30,7 @@ from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialect import tool_names
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import Finding, ping
+from tfgrpo.tasks.models.preflight import PingFinding, ping
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.assembly import open_clients, open_runtime
@@ -191,7 +191,7 @@ def _asked(plan: Plan) -> Iterator[tuple[ModelRole, str]]:
     yield from (("judge", name) for name in models.judges if name != models.reflection_name or learner != judge)
 
 
-def _problem(plan: Plan, role: ModelRole, name: str, finding: Finding) -> Problem:
+def _problem(plan: Plan, role: ModelRole, name: str, finding: PingFinding) -> Problem:
     own = plan.settings.model.own(role)
     section = f"model.{role}" if {"name", "base_url"} & set(own) or finding.setting in own else "model"
     accepted = f"{section}.{finding.setting}: {finding.value}" if finding.setting else finding.advice

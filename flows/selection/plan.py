@@ -21,7 +21,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.datasets.unusable import RecordCounts
-from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
+from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
 from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
@@ -164,7 +164,7 @@ def _pack(resolved: Resolved, task: TaskPaths | None, *, simulated: bool) -> Loa
     if name is None:
         root = Path(settings.packs_root) if settings.packs_root is not None else SHIPPED_ROOT
         name = "powl" if settings.selection.format == "powl" and "powl" in known_packs(root) else "general"
-    return load_pack(settings, name)
+    return pack_for(settings, name)
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:

@@ -9,7 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
-from tfgrpo.pipelines.datasets.rows import DataSource, Row
+from tfgrpo.pipelines.datasets.rows import DatasetRow, DataSource
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap
 from tfgrpo.rewarders.text.json_values import written_value
 from tfgrpo.stores.errors import Problem
@@ -53,7 +53,9 @@ def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], war
     return DataSource(path, _rows(reader, header, path, number, accepted), header, warnings)
 
 
-def _rows(reader: CsvReader, header: Sequence[str], path: str, first: int, accepted: str) -> Iterator[Row | Problem]:
+def _rows(
+    reader: CsvReader, header: Sequence[str], path: str, first: int, accepted: str
+) -> Iterator[DatasetRow | Problem]:
     while True:
         where = f"{path}:{reader.line_num + first}"
         try:
@@ -78,7 +80,7 @@ def _stripped(names: Sequence[str]) -> list[str]:
     return [name.strip() for name in names]
 
 
-def _row(cells: Sequence[str], header: Sequence[str], where: str) -> Row | Problem:
+def _row(cells: Sequence[str], header: Sequence[str], where: str) -> DatasetRow | Problem:
     if len(cells) > len(header) and not any(cell.strip() for cell in cells[len(header) :]):
         cells = cells[: len(header)]  # a spreadsheet's empty columns
     if len(cells) != len(header):
@@ -95,7 +97,7 @@ def _row(cells: Sequence[str], header: Sequence[str], where: str) -> Row | Probl
             values[METADATA] = python or (strict_json(text) if text else None)
         except ValueError as error:
             return Problem(where, str(error), f"a JSON object in the field {METADATA!r}")
-    return Row(where, values)
+    return DatasetRow(where, values)
 
 
 def _header_problem(header: Sequence[str], where: str, fields: FieldMap) -> Problem | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.pipelines.datasets.items import Item, item_of, same_questions
-from tfgrpo.pipelines.datasets.rows import Row
+from tfgrpo.pipelines.datasets.rows import DatasetRow
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.tree import FieldMap
@@ -48,7 +48,9 @@ def read_dataset(path: str | Path, fields: FieldMap | None = None) -> Dataset:
     return read_rows(source.rows, source.name, fields, source.warnings)
 
 
-def read_rows(rows: Iterable[Row | Problem], name: str, fields: FieldMap, warnings: Sequence[str] = ()) -> Dataset:
+def read_rows(
+    rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap, warnings: Sequence[str] = ()
+) -> Dataset:
     """Return the items of rows; ``warnings``: of their source. Raise ``DatasetError`` as ``load_dataset`` does."""
     items: dict[str, Item] = {}
     problems = CappedProblems()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.rows import Row
+from tfgrpo.pipelines.datasets.rows import DatasetRow
 from tfgrpo.pipelines.settings.tree import first_part
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.text import quoted_names
@@ -25,7 +25,7 @@ _NO_ITEMS: Final = frozenset({"messages", "resourceSpans", "resource_spans"})
 _SCANNER: Final = json.JSONDecoder()
 
 
-def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
+def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[DatasetRow | Problem]:
     """Yield every row of a text.
 
     A single object that is no item, because it lacks what is ``required``, holds the items in its one list of objects.
@@ -41,7 +41,7 @@ def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Row | P
         yield from _lines(text, path)
 
 
-def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[Row | Problem]:
+def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[DatasetRow | Problem]:
     """Yield the rows of a text that starts with an object."""
     try:
         value, end = _scanned(text, at)
@@ -83,27 +83,29 @@ def _members(text: str, at: int, before: str = "") -> Iterator[tuple[str, int, A
         at = _past_space(text, at + text.startswith(",", at))
 
 
-def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Iterator[Row | Problem]:
+def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Iterator[DatasetRow | Problem]:
     """Yield the objects of an object by their names, which are the ids of those without one."""
     line, counted = 1, 0
     for name, start, _ in members:
         line, counted = line + text.count("\n", counted, start), start
         row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
-        yield row if isinstance(row, Problem) else Row(row.source, {"id": name, **row.values})
+        yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
 
 
 def _holds_objects(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _lines(text: str, path: str) -> Iterator[Row | Problem]:
+def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:
     """Yield one row a line; blank lines are skipped."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _row(line, f"{path}:{number}", "one JSON object on the line")
 
 
-def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool = True) -> Iterator[Row | Problem]:
+def _values(
+    text: str, at: int, path: str, *, array: bool = False, whole: bool = True
+) -> Iterator[DatasetRow | Problem]:
     """Yield the objects that follow each other from a place on, or those of an array. Stop after text that is no JSON.
 
     ``whole``: nothing may follow the array.
@@ -129,7 +131,7 @@ def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool =
         yield Problem(f"{path}:{_line(text, at)}", str(error), accepted)
 
 
-def _row(text: str, where: str, accepted: str) -> Row | Problem:
+def _row(text: str, where: str, accepted: str) -> DatasetRow | Problem:
     try:
         value = strict_json(text)
     except ValueError as error:
@@ -137,7 +139,7 @@ def _row(text: str, where: str, accepted: str) -> Row | Problem:
     if not isinstance(value, dict):
         kinds = {list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
         return Problem(where, f"JSON that is {kinds.get(type(value), 'null')}", accepted)
-    return Row(where, value)
+    return DatasetRow(where, value)
 
 
 def strict_json(text: str) -> object:

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.stores.errors import DatasetError, Problem
 
-PREFIX: Final = "hf:"
+HUB_PREFIX: Final = "hf:"
 """Start of the name of a Hugging Face dataset."""
 
 
-class Row(NamedTuple):
+class DatasetRow(NamedTuple):
     """The named values of one item."""
 
     source: str
@@ -27,7 +27,7 @@ class DataSource:
 
     name: str
     """Name in messages: a path, or ``hf:owner/name:config#split``."""
-    rows: Iterable[Row | Problem]
+    rows: Iterable[DatasetRow | Problem]
     """Every row in order, or its problem."""
     header: Sequence[str] | None = None
     """Names of the columns of a table; None of JSON."""

@@ -12,7 +12,7 @@ from typing import Final
 from tfgrpo.pipelines.datasets.csv_text import csv_source
 from tfgrpo.pipelines.datasets.encodings import decoded_file
 from tfgrpo.pipelines.datasets.json_text import json_rows
-from tfgrpo.pipelines.datasets.rows import PREFIX, DataSource, absolute_suffix
+from tfgrpo.pipelines.datasets.rows import HUB_PREFIX, DataSource, absolute_suffix
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -36,13 +36,13 @@ _ACCEPTED: Final = (
 def open_source(name: str, fields: FieldMap) -> DataSource:
     """Return the source of this name. Raise ``DatasetError`` for an unknown kind, or a file that cannot be read."""
     path = Path(name)
-    if not name.startswith(PREFIX) and not path.is_dir():
+    if not name.startswith(HUB_PREFIX) and not path.is_dir():
         return _file(path, fields)
     from tfgrpo.pipelines.datasets.tables import hub_source, is_saved  # noqa: PLC0415 - most datasets are text files
 
-    if name.startswith(PREFIX):
+    if name.startswith(HUB_PREFIX):
         return hub_source(name, fields)
-    return hub_source(f"{PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
+    return hub_source(f"{HUB_PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
 
 
 def _file(path: Path, fields: FieldMap) -> DataSource:

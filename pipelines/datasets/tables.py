@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.json_text import strict_json
-from tfgrpo.pipelines.datasets.rows import PREFIX, DataSource, Row, unreadable
+from tfgrpo.pipelines.datasets.rows import HUB_PREFIX, DatasetRow, DataSource, unreadable
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import quoted_names
@@ -95,8 +95,8 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
         return saved
     if split not in saved:
         splits = sorted(saved)
-        accepted = f"one of {', '.join(splits)}, as {PREFIX}{path}#{splits[0]}"
-        raise DatasetError.one(f"{PREFIX}{path}", f"no split {split!r}", accepted)
+        accepted = f"one of {', '.join(splits)}, as {HUB_PREFIX}{path}#{splits[0]}"
+        raise DatasetError.one(f"{HUB_PREFIX}{path}", f"no split {split!r}", accepted)
     return saved[split]
 
 
@@ -105,7 +105,7 @@ def _rows(
     types: Mapping[str, str],
     name: str,
     fields: FieldMap,
-) -> Iterator[Row | Problem]:
+) -> Iterator[DatasetRow | Problem]:
     """Yield the rows of the needed columns. Raise ``DatasetError`` for required ones that are missing."""
     if problems := [
         Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
@@ -117,7 +117,7 @@ def _rows(
     columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
     for number, record in enumerate(records(columns), start=1):
         try:
-            yield Row(f"{name}:{number}", _values(record, fields))
+            yield DatasetRow(f"{name}:{number}", _values(record, fields))
         except ValueError as error:
             yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {METADATA!r}")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tfgrpo.rewarders.composite import AnyScorer, walk
+from tfgrpo.rewarders.composite import AnyScorer, scorers_within
 from tfgrpo.rewarders.gt import MATCH_OF
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.rewarders.text.references import read_column
@@ -21,7 +21,7 @@ class RecordCounts:
     """Counts what each of some scorers cannot use."""
 
     def __init__(self, scorers: Iterable[AnyScorer]) -> None:
-        found = (each for scorer in scorers for _, each in walk(scorer) if isinstance(each, Scorer))
+        found = (each for scorer in scorers for _, each in scorers_within(scorer) if isinstance(each, Scorer))
         self._counts = [_Count(each) for each in found if each.unusable is not None or each.overlooked is not None]
 
     def __bool__(self) -> bool:

@@ -34,7 +34,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 
 from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.mix.records import Records, read_records
-from tfgrpo.pipelines.problems import shown
+from tfgrpo.pipelines.problems import shown_value
 from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
@@ -496,5 +496,5 @@ def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
 def _problems(error: ValidationError, source: str, joint: str = ": ") -> Iterator[Problem]:
     for each in error.errors(include_url=False):
         key = ".".join(map(str, each["loc"]))
-        given = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown(each["input"]))
+        given = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown_value(each["input"]))
         yield Problem(f"{source}{joint}{key}" if key else source, given, each["msg"])

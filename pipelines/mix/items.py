@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_rows
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.rows import Row
+from tfgrpo.pipelines.datasets.rows import DatasetRow
 from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap
@@ -96,7 +96,7 @@ def mix_data(config: MixConfig) -> Dataset:
     Raise ``DatasetError`` for a record with an answer or prompt that no item can have.
     """
     rows = (
-        Row(records.where(index), _values(f"{name}:{index}", records[index]))
+        DatasetRow(records.where(index), _values(f"{name}:{index}", records[index]))
         for name in used_datasets(config)
         for records in [config.datasets[name].records]
         for index in records.servable

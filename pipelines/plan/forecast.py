@@ -35,21 +35,21 @@ from tfgrpo.stores.text import MAX_CHARS
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CountRange:
     """A number of things between two bounds."""
 
     low: int = 0
     high: int = 0
     likely: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
+    def __add__(self, other: CountRange) -> CountRange:
+        return CountRange(self.low + other.low, self.high + other.high, self.likely + other.likely)
 
     def phrase(self, noun: str = "") -> str:
         """Return the likely figure and the upper bound as text; the lower one is nothing to plan by."""
         return f"about {_likely(self)} {noun}".rstrip() + f", at most {at_most(self.high)}"
 
-    def at(self, share: float) -> Counts:
+    def at(self, share: float) -> CountRange:
         """Return the same bounds with the likely figure at a share of their distance: 0 is the lower, 1 the upper."""
         return replace(self, likely=round(self.low + share * (self.high - self.low)))
 
@@ -67,7 +67,7 @@ class Amounts:
         return replace(self, likely=self.low + share * (self.high - self.low))
 
 
-def _likely(bounds: Counts | Amounts) -> str:
+def _likely(bounds: CountRange | Amounts) -> str:
     """Return the likely figure with two significant digits, and never above the bound for being rounded."""
     return two_digits(bounds.likely) if float(f"{bounds.likely:.2g}") <= bounds.high else at_most(bounds.high)
 
@@ -131,9 +131,9 @@ def _range(gains: tuple[float | None, float | None]) -> str:
 class Forecast:
     """Forecast of one run."""
 
-    calls: Counts
-    prompt_tokens: Counts
-    completion_tokens: Counts
+    calls: CountRange
+    prompt_tokens: CountRange
+    completion_tokens: CountRange
     usd: Amounts | None
     """None when the price of a model in use is unknown."""
     simulated: bool
@@ -181,9 +181,9 @@ def _share(value: float, bounds: Mapping[str, float]) -> float:
 class _Use:
     """Calls of one model, and the bounds of their tokens."""
 
-    calls: Counts = Counts()
-    prompt: Counts = Counts()
-    completion: Counts = Counts()
+    calls: CountRange = CountRange()
+    prompt: CountRange = CountRange()
+    completion: CountRange = CountRange()
     tokens_one_in: int = _TOKENS_ONE_IN
 
     def __add__(self, other: _Use) -> _Use:
@@ -260,7 +260,7 @@ class _Estimate:
             models.roles[role].max_tokens for role in ("actor", "judge", "reflection")
         )
         kind, most = settings.actor.kind, settings.actor.max_turns
-        self._turns = Counts(
+        self._turns = CountRange(
             low=1 if kind in ("chat", "tools") else 0,  # a user's own agent may call no model
             high=1 if kind == "chat" else most,
             likely=min(most, _TOOL_TURNS) if kind == "tools" else 1,
@@ -280,12 +280,12 @@ class _Estimate:
         resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
         system = self._system.high + self._templates["lessons"] + self._slots * self._lesson
         return _Use(
-            calls=Counts(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
-            prompt=Counts(
+            calls=CountRange(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
+            prompt=CountRange(
                 turns.low * (rollouts * self._system.low + size * asked.low),
                 turns.high * (rollouts * system + size * asked.high) + rollouts * resent,
             ),
-            completion=Counts(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
+            completion=CountRange(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
         )
 
     def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
@@ -300,9 +300,9 @@ class _Estimate:
         low = groups * (instructions.low + load.shown * _REPLY_TOKENS_LOW) + tasks.low
         calls = (load.calls_low, load.calls_high, load.questions)
         return _Use(
-            calls=Counts(*(groups * each for each in calls)),
-            prompt=Counts(load.calls_low * low, load.calls_high * high),
-            completion=Counts(groups * load.calls_low * _REPLY_TOKENS_LOW, groups * load.calls_high * reply),
+            calls=CountRange(*(groups * each for each in calls)),
+            prompt=CountRange(load.calls_low * low, load.calls_high * high),
+            completion=CountRange(groups * load.calls_low * _REPLY_TOKENS_LOW, groups * load.calls_high * reply),
         )
 
     def learning(self, cohorts: Sequence[Cohort]) -> _Use:
@@ -311,7 +311,7 @@ class _Estimate:
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
         likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + (2 + self._read_again) * len(batches)
-        completion = Counts(0, total.calls.high * self._learned)
+        completion = CountRange(0, total.calls.high * self._learned)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
     @property
@@ -353,8 +353,8 @@ class _Estimate:
         repaired = repairs * self._templates["repair"] + replies
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
         return _Use(
-            calls=Counts(0, answers * (1 + repairs + texts)),
-            prompt=Counts(0, (1 + repairs) * prompts + answers * (repaired + shortened)),
+            calls=CountRange(0, answers * (1 + repairs + texts)),
+            prompt=CountRange(0, (1 + repairs) * prompts + answers * (repaired + shortened)),
         )
 
 
@@ -363,14 +363,14 @@ def _or_none(use: _Use) -> _Use:
     return _Use(replace(use.calls, low=0), replace(use.prompt, low=0), replace(use.completion, low=0))
 
 
-def _tokens(texts: Iterable[str]) -> Counts:
+def _tokens(texts: Iterable[str]) -> CountRange:
     """Return the tokens of messages without a tokenizer: 6 to 2.5 bytes of UTF-8 each, plus the frame of a message."""
     low = high = 0
     for text in texts:
         size = len(text.encode())
         low += math.floor(size / _BYTES_PER_TOKEN_HIGH)
         high += _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW)
-    return Counts(low, high)
+    return CountRange(low, high)
 
 
 def _money(models: ModelChoice, uses: Iterable[_RoleUse]) -> Amounts | None:

@@ -154,7 +154,7 @@ def build_plan(
     for check in extra_checks:
         checks.refuse(check(settings))
     paths = checks.run(_task_paths, settings) if not any(task_id_problems(settings)) else []
-    pack = checks.run(load_pack, settings, settings.pack)
+    pack = checks.run(pack_for, settings, settings.pack)
     mix = checks.run(mix_of, settings)
     rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
@@ -221,7 +221,7 @@ def _task_paths(settings: Settings) -> TaskPaths:
     return paths
 
 
-def load_pack(settings: Settings, name: str) -> LoadedPack:
+def pack_for(settings: Settings, name: str) -> LoadedPack:
     """Load a pack, with the limit that the settings put on lessons. Raises ``ConfigError``."""
     root = Path(settings.packs_root) if settings.packs_root is not None else None
     return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)

@@ -76,7 +76,7 @@ _SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ProposedColumns:
     """The columns of a dataset that its fields are probably read from."""
 
     fields: Mapping[str, str | None]
@@ -98,7 +98,7 @@ class Columns:
 
 def proposed_columns(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str | None]
-) -> Columns:
+) -> ProposedColumns:
     """Return the columns of the fields, by their names and the values of the first rows; ``chosen`` ones are given."""
     seen = _Seen(columns, rows)
     found = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
@@ -115,7 +115,7 @@ def proposed_columns(
         found["prompt"] = seen.whole_prompt(found["prompt"], {*found.values(), *answers[:1]})
     read = (*found.values(), options if answers else "")
     used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
-    return Columns(found, options, count, tuple(seen.notes(answers, used)), chat)
+    return ProposedColumns(found, options, count, tuple(seen.notes(answers, used)), chat)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.plan.proposal import proposed_rewards
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
-from tfgrpo.rewarders.composite import AnyScorer, unisolated, walk
+from tfgrpo.rewarders.composite import AnyScorer, scorers_within, unisolated
 from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer, refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
@@ -75,7 +75,7 @@ def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyS
 async def close_scorers(scorers: Iterable[AnyScorer]) -> None:
     """Close the connections and objects of scorers, ignoring errors: they may be a user's, and every reward is in."""
     for scorer in scorers:
-        for _, each in walk(scorer):
+        for _, each in scorers_within(scorer):
             close = each.close if isinstance(each, Scorer) else None
             if close is not None:
                 with suppress(Exception):
@@ -88,7 +88,7 @@ def try_scorers(settings: Settings, scorers: Sequence[Weighted]) -> None:
     """Ask each of the user's graders once about a made-up attempt. Raise ``PipelineError`` for those that do not grade."""
     checks = ProblemCollector()
     for number, (entry, weighted) in enumerate(zip(settings.rewarders, scorers, strict=True)):
-        for _, each in walk(weighted.scorer):
+        for _, each in scorers_within(weighted.scorer):
             if isinstance(each, Scorer) and entry.name != DATASET_GRADERS:
                 checks.run(refuse_no_scorer, each, f"rewarders.{number}: {entry.name}")
     checks.raise_problems()
@@ -133,7 +133,10 @@ class ReferenceReading:
         for item in known if counts else ():
             counts.add(item.id, item.as_record())
         counting = {
-            each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in walk(weighted.scorer)
+            each.rewarder_id
+            for weighted in rewarders
+            if weighted.weight > 0.0
+            for _, each in scorers_within(weighted.scorer)
         }
         counts.refuse_useless(counting, answers)
         comparing = [gt for each in rewarders if answers and isinstance(gt := each.scorer.made_from, GroundTruth)]

@@ -19,7 +19,7 @@ from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import read_bodies, read_rows
+from tfgrpo.stores.files.lines import read_bodies, read_objects
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
@@ -98,7 +98,7 @@ def _manifest_faults(manifest: _Json) -> Iterator[str]:
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:
-    for row in read_rows(run.rollouts):
+    for row in read_objects(run.rollouts):
         outcome, rollout = row["outcome"], row["rollout_id"]
         name = outcome["name"]
         if name not in get_args(OutcomeName):
@@ -130,13 +130,13 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: _Json) -> Iterator[st
 
 def _metric_faults(run: RunPaths) -> Iterator[str]:
     seen: Counter[tuple[str, int, str]] = Counter()
-    for row in read_rows(run.metrics):
+    for row in read_objects(run.metrics):
         if row["status"] not in _METRIC_STATUS:
             yield f"a metrics line has the status {row['status']!r}"
         seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
     yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
     measured = {group for _, _, group in seen}
-    groups = {row["group_id"] for row in read_rows(run.rollouts)}
+    groups = {row["group_id"] for row in read_objects(run.rollouts)}
     yield from (f"no metrics line for the group {group}" for group in sorted(groups - measured))
 
 
@@ -145,14 +145,14 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         return  # a replay reads the journal of the run that it repeats
     answered: Counter[int] = Counter()  # by digests of attempts, of which there may be very many
     whole: set[int] = set()
-    for row in read_rows(run.journal):
+    for row in read_objects(run.journal):
         name, role = attempt_and_role(row["key"])
         if role == _WHOLE_ATTEMPT:
             whole.add(key_digest(name))
         elif role not in _NO_ROLLOUT_CALLS:
             answered[key_digest(name)] += 1
-    groups = {row["group_id"]: GroupKey.of_row(row) for row in read_rows(run.groups)}
-    for row in read_rows(run.rollouts):
+    groups = {row["group_id"]: GroupKey.of_row(row) for row in read_objects(run.groups)}
+    for row in read_objects(run.rollouts):
         if row["outcome"]["name"] != "scored":
             continue
         group = groups.get(row["group_id"])

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER, Limits, answer, limited
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER, ServerLimits, answer, limited
 from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, ItemGrade, SampleRequest
 from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.stores.errors import DatasetError
@@ -46,7 +46,7 @@ class Health(BaseModel):
     status: str
 
 
-class Stage(BaseModel):
+class StageBody(BaseModel):
     """One stage of the data mix; ``until_step`` is the first iteration after it."""
 
     name: str
@@ -57,7 +57,7 @@ class MetaReply(BaseModel):
     """The served mix."""
 
     total_iterations: int
-    stages: list[Stage]
+    stages: list[StageBody]
 
 
 class Sample(BaseModel):
@@ -95,27 +95,27 @@ class GradeReply(BaseModel):
     results: list[GradeReplyItem]
 
 
-class Refusal(BaseModel):
+class RefusalBody(BaseModel):
     """The reason of a refusal."""
 
     detail: str
 
 
 _WRONG_TOKEN: Final[dict[int | str, dict[str, Any]]] = {
-    401: {"model": Refusal, "description": "The bearer token is missing or wrong."}
+    401: {"model": RefusalBody, "description": "The bearer token is missing or wrong."}
 }
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": Refusal, "description": "No sample has such an id, or the stage has no records to draw from."},
-    408: {"model": Refusal, "description": "The body does not arrive in time."},
-    413: {"model": Refusal, "description": "The body is too large."},
-    503: {"model": Refusal, "description": "Too many wait, graders failed, or the server stops; come again."},
+    400: {"model": RefusalBody, "description": "No sample has such an id, or the stage has no records to draw from."},
+    408: {"model": RefusalBody, "description": "The body does not arrive in time."},
+    413: {"model": RefusalBody, "description": "The body is too large."},
+    503: {"model": RefusalBody, "description": "Too many wait, graders failed, or the server stops; come again."},
 }
 
 
 def data_app(
     service: DataService,
     *,
-    limits: Limits,
+    limits: ServerLimits,
     telemetry: Telemetry,
     say: Say,
     version: str,
@@ -211,7 +211,7 @@ class _Handlers:
     """The endpoints and their shared state."""
 
     service: DataService
-    limits: Limits
+    limits: ServerLimits
     telemetry: Telemetry
     tally: GradeTally
     say: Say | None

@@ -19,7 +19,7 @@ RETRY_AFTER: Final = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Limits of the server."""
 
     max_batch: int = 16_384
@@ -44,7 +44,7 @@ class BodyQueue:
     Bytes count from their arrival until their request is answered; an announced length costs none.
     """
 
-    def __init__(self, limits: Limits, most: int) -> None:
+    def __init__(self, limits: ServerLimits, most: int) -> None:
         """``most``: bytes of one body."""
         self._limits, self._most = limits, most
         self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
@@ -92,7 +92,7 @@ class BodyQueue:
         return HTTPException(413, f"the body is larger than {self._most} bytes")
 
 
-def limited(app: ASGIApp, limits: Limits, largest: Mapping[str, int]) -> ASGIApp:
+def limited(app: ASGIApp, limits: ServerLimits, largest: Mapping[str, int]) -> ASGIApp:
     """Return an app whose POST requests to some paths have bodies of at most these bytes, each path with its own queue."""
     queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
 

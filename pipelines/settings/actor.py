@@ -18,7 +18,7 @@ from tfgrpo.pipelines.settings.addresses import (
     checked_headers,
     looks_like_a_key,
 )
-from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
+from tfgrpo.pipelines.settings.base import ListOf, NonEmptyText, Section, setting_field
 
 
 def _one_text(value: object) -> object:
@@ -49,7 +49,7 @@ class GatewaySettings(Section):
     enabled: bool = True
     """Whether a command or HTTP agent uses it. Off for one that cannot: what it uses is unknown, no cap holds for it, and
     lessons reach it as ``system`` only."""
-    models: dict[str, Text] = Field(default_factory=dict)
+    models: dict[str, NonEmptyText] = Field(default_factory=dict)
     """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
     Other names pass unchanged."""
     lessons_in: Literal["system", "user"] = "system"
@@ -75,32 +75,32 @@ _checked_headers = partial(checked_headers, ours=("accept", "connection", "conte
 class ActorSettings(Section):
     """The actor, which attempts the items."""
 
-    kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
+    kind: NonEmptyText = setting_field("chat", flag="--actor", env="TFGRPO_ACTOR")
     """``chat``, ``tools``, ``command``, ``http``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
-    tools: ListOf[Text] = ()
+    tools: ListOf[NonEmptyText] = ()
     """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call, or
     ``python``, which runs the model's own code in a separate process."""
-    python_container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
+    python_container: Annotated[NonEmptyText, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Command that runs the tool ``python`` on its standard input in a container, such as ``docker run --rm -i --init
     --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: a separate process, with a warning."""
-    mcp: Text | None = None
+    mcp: NonEmptyText | None = None
     """File with MCP servers whose tools the ``tools`` actor may call, too, in the ``mcpServers`` form that editors have."""
-    command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
+    command: Annotated[NonEmptyText, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Program of the ``command`` actor with its arguments: a list, or one text with a shell's quotes. No shell runs it.
     ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""
     stdin: Literal["item", "prompt", "nothing"] | None = None
     """What a command finds on its standard input: the ``item`` as JSON, the ``prompt`` as text, or ``nothing``. None:
     ``nothing`` if ``{prompt}`` or ``{item}`` is in ``actor.command``, else ``item``: agents add it to their prompt."""
-    url: Annotated[Text, AfterValidator(checked_address)] | None = None
+    url: Annotated[NonEmptyText, AfterValidator(checked_address)] | None = None
     """Address of the ``http`` actor, which takes items by POST."""
     headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
     """Further headers of requests to it, as in ``model.headers``: a secret is ``env:NAME``, such as for ``Authorization``."""
-    answer: Text | None = None
+    answer: NonEmptyText | None = None
     """Where the answer is. Of a command: ``stdout`` (the default), ``last_line``, ``file:NAME``, ``json:/POINTER`` or
     ``diff``; of an HTTP agent: ``json:/POINTER`` (the default is ``json:/answer``) or ``text``."""
-    workdir: Text | None = None
+    workdir: NonEmptyText | None = None
     """Folder of which each attempt of a command gets a copy to work in. None: an empty one."""
-    env: ListOf[Annotated[Text, AfterValidator(_check_variable)]] = ()
+    env: ListOf[Annotated[NonEmptyText, AfterValidator(_check_variable)]] = ()
     """Variables of a command: ``NAME`` passes one through, ``NAME=VALUE`` sets one. Secrets are passed by name only."""
     memory_mb: int | None = Field(default=8_192, ge=1)
     """Megabytes of data in memory that each process of a command may use, as far as the system holds it. None: no limit."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Interval(ge=0.0, le=1.0)]
 Temperature = Annotated[float, Interval(ge=0.0, le=2.0)]
-Text = Annotated[str, Field(min_length=1)]
+NonEmptyText = Annotated[str, Field(min_length=1)]
 _T = TypeVar("_T")
 ListOf = Annotated[tuple[_T, ...], Field(strict=False)]
 """A list in YAML and JSON, which strict settings would refuse for a tuple."""
@@ -23,6 +23,6 @@ class Section(BaseModel):
     )
 
 
-def option(default: Any, *, flag: str | None = None, env: str | None = None, **kwargs: Any) -> Any:
+def setting_field(default: Any, *, flag: str | None = None, env: str | None = None, **kwargs: Any) -> Any:
     """Return a settings field with a command-line option and an environment variable."""
     return Field(default=default, json_schema_extra={"flag": flag, "env": env}, **kwargs)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from tfgrpo.pipelines.problems import shown
-from tfgrpo.pipelines.settings.model import ROLES
+from tfgrpo.pipelines.problems import shown_value
+from tfgrpo.pipelines.settings.model import MODEL_ROLES
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.text import did_you_mean
 
-JsonSchema: TypeAlias = Mapping[str, Any]
+SettingSchema: TypeAlias = Mapping[str, Any]
 
 TRUTH_VALUES = {**dict.fromkeys(("true", "1", "on", "yes"), True), **dict.fromkeys(("false", "0", "off", "no"), False)}
 _TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": tuple, "object": dict}
@@ -38,7 +38,7 @@ _BOUNDS = {
     "maximum": "of at most {}",
     "exclusiveMaximum": "below {}",
 }
-_OF_ROLES = tuple(f"model.{role}." for role in ROLES)
+_OF_ROLES = tuple(f"model.{role}." for role in MODEL_ROLES)
 _HIDDEN = "a value that is not shown"
 _NEVER_SHOWN = ("api_key", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
@@ -68,7 +68,7 @@ class SettingField:
     def of_role(self) -> bool:
         """Whether it is what a role may have in place of the field of ``model``, which declares it."""
         section, _, role = self.key.rpartition(".")[0].partition(".")
-        return section == "model" and role in ROLES
+        return section == "model" and role in MODEL_ROLES
 
 
 class InvalidValue(NamedTuple):
@@ -154,16 +154,16 @@ def shown_setting(value: object, key: str) -> str:
     unsafe = key.endswith("base_url") or key == "actor.url"
     if key.endswith(_NEVER_SHOWN) or (scalar and unsafe and not address):
         return _HIDDEN
-    return shown(value)
+    return shown_value(value)
 
 
 @cache
-def _settings_schema() -> JsonSchema:
+def _settings_schema() -> SettingSchema:
     """Return the JSON schema of all settings."""
     return Settings.model_json_schema()
 
 
-def _expanded(schema: JsonSchema) -> JsonSchema:
+def _expanded(schema: SettingSchema) -> SettingSchema:
     """Return a schema with its reference followed and without ``null`` among its types."""
     for each in schema.get("anyOf", ()):
         if each != {"type": "null"}:
@@ -172,17 +172,17 @@ def _expanded(schema: JsonSchema) -> JsonSchema:
     return _settings_schema()["$defs"][reference] if reference else schema
 
 
-def _accepted_phrase(schema: JsonSchema) -> str:
+def _accepted_phrase(schema: SettingSchema) -> str:
     """Return the accepted values as a phrase: ``a whole number of at least 2``."""
     phrase = _phrase(_expanded(schema))
     return f"{phrase}, or none" if _is_optional(schema) and not phrase.endswith("none") else phrase
 
 
-def _is_optional(schema: JsonSchema) -> bool:
+def _is_optional(schema: SettingSchema) -> bool:
     return {"type": "null"} in schema.get("anyOf", ())
 
 
-def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
+def _walk(section: SettingSchema, prefix: str) -> Iterator[SettingField]:
     for name, schema in section["properties"].items():
         below = _expanded(schema)
         if "properties" in below:
@@ -203,7 +203,7 @@ def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
             )
 
 
-def _phrase(schema: JsonSchema) -> str:
+def _phrase(schema: SettingSchema) -> str:
     if "enum" in schema:
         *words, last = schema["enum"]
         return f"{', '.join(words)} or {last}"
@@ -222,14 +222,14 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def _located(loc: Sequence[int | str]) -> tuple[str, str, JsonSchema, Sequence[str]]:
+def _located(loc: Sequence[int | str]) -> tuple[str, str, SettingSchema, Sequence[str]]:
     """Return field key, path within its value, the schema of what is accepted there, and the names of this level."""
     schema, siblings = _settings_schema(), tuple[str, ...]()
     path: list[str] = []
     for name in loc:
         level = _expanded(schema)
         siblings = tuple(level.get("properties", ()))
-        below: JsonSchema | None  # None where any is accepted
+        below: SettingSchema | None  # None where any is accepted
         if siblings:
             below = level["properties"].get(name)
         elif isinstance(name, int):

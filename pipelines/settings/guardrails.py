@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
-from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -87,7 +87,7 @@ def _endpoint(settings: Settings) -> Iterator[Problem]:
     models = choose_models(settings)
     if models.in_process:
         return
-    problems = (problem for role in ROLES for problem in _endpoint_of(role, models.roles[role], settings.model))
+    problems = (problem for role in MODEL_ROLES for problem in _endpoint_of(role, models.roles[role], settings.model))
     yield from dict.fromkeys(problems)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.problems import shown, unknown
+from tfgrpo.pipelines.problems import shown_value, unknown
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.fields import (
     TRUTH_VALUES,
@@ -218,7 +218,7 @@ class _LayerReader:
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)
             elif value is not None:  # None is a section whose every key is commented out
-                self._refuse(key, Problem(f"{label}: {key}", shown(value), "a mapping"))
+                self._refuse(key, Problem(f"{label}: {key}", shown_value(value), "a mapping"))
 
 
 def _nested(layer: _Layer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from pydantic import Field
 
-from tfgrpo.pipelines.settings.base import Fraction, Section, Temperature, option
+from tfgrpo.pipelines.settings.base import Fraction, Section, Temperature, setting_field
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.text import MAX_WORDS
 
@@ -26,9 +26,9 @@ MAX_GROUPS: Final = 5_000_000
 class TemperatureSettings(Section):
     """Sampling temperatures of the two phases."""
 
-    train: Temperature = option(0.7, flag="--train-temp", env="TFGRPO_TRAIN_TEMP")
+    train: Temperature = setting_field(0.7, flag="--train-temp", env="TFGRPO_TRAIN_TEMP")
     """Epochs 1 to E-1, which learn."""
-    eval: Temperature = option(0.3, flag="--eval-temp", env="TFGRPO_EVAL_TEMP")
+    eval: Temperature = setting_field(0.3, flag="--eval-temp", env="TFGRPO_EVAL_TEMP")
     """Epoch E, the evaluation sweep."""
 
 
@@ -42,32 +42,34 @@ class LearningSettings(Section):
     """Most lessons one group may propose: one for each of its contrasts."""
     MAX_REPAIRS: ClassVar[int] = 2
     """Most repair calls for one structured answer, of which few take more than one; then a deterministic rule decides."""
-    enabled: bool = option(False, env="FEATURE_TFGRPO_GROUP")
+    enabled: bool = setting_field(False, env="FEATURE_TFGRPO_GROUP")
     """Feature flag. Off: one actor per item, which is measured without learning."""
-    group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
+    group_size: int = setting_field(
+        2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE
+    )
     """G, attempts per item."""
-    epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
+    epochs: int = setting_field(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
     """E. Epochs 1 to E-1 learn, epoch E measures."""
-    sample_size: int = option(100, flag="--sample-size", env="TFGRPO_SAMPLE_SIZE", ge=1, le=MAX_SAMPLE)
+    sample_size: int = setting_field(100, flag="--sample-size", env="TFGRPO_SAMPLE_SIZE", ge=1, le=MAX_SAMPLE)
     """Items per epoch; also the most items of the evaluation sweep."""
-    batch_size: int = option(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1, le=MAX_SAMPLE)
+    batch_size: int = setting_field(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1, le=MAX_SAMPLE)
     """Items between two curations of the lessons."""
     temperature: TemperatureSettings = TemperatureSettings()
-    experience_max_words: int = option(MAX_WORDS, env="TFGRPO_EXPERIENCE_MAX_WORDS", ge=4, le=MAX_WORDS)
+    experience_max_words: int = setting_field(MAX_WORDS, env="TFGRPO_EXPERIENCE_MAX_WORDS", ge=4, le=MAX_WORDS)
     """Longest lesson, in words; a pack may only lower it. In characters: 280."""
     min_spread: float = Field(default=1e-6, ge=0.0)
     """Minimum population standard deviation of the rewards of an informative group."""
-    seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
+    seed: int = setting_field(0, flag="--seed", env="TFGRPO_SEED", ge=0)
     """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
     """Nights of the task before this one. None: as many as have begun with this kind of model. Learning continues where they
     ended."""
-    concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
+    concurrency: int = setting_field(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Most concurrent actors; a group must fit into it."""
     max_lost_share: Fraction = 0.5
     """Share of a batch's rollouts that may fail, or stay ungraded because a rewarder failed, before the run stops. Also the
     share of an epoch's reflections and curations without a usable answer, once there are three of those."""
-    allow_zero: bool = option(False, flag="--allow-zero")
+    allow_zero: bool = setting_field(False, flag="--allow-zero")
     """Go on when no attempt of the first batch has a reward above the lowest. Off: the run stops there, and shows three of
     them with their references."""
 

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.settings.addresses import (
     looks_like_a_key,
     refuse_secrets,
 )
-from tfgrpo.pipelines.settings.base import Section, Text, option
+from tfgrpo.pipelines.settings.base import NonEmptyText, Section, setting_field
 
 LEARNER_TOKENS: Final = 8_192
 """Completion tokens of one reflection, curation or shortening, without ``model.reflection.max_tokens``: reasoning models
@@ -27,7 +27,7 @@ _OPERATION_TOKENS: Final = 100
 
 
 ModelRole: TypeAlias = Literal["actor", "reflection", "judge"]
-ROLES: Final[tuple[ModelRole, ...]] = get_args(ModelRole)
+MODEL_ROLES: Final[tuple[ModelRole, ...]] = get_args(ModelRole)
 
 
 class PriceSettings(Section):
@@ -67,13 +67,13 @@ def _check_key(value: str) -> str:
 class EndpointSettings(Section):
     """An endpoint, the model asked there, and how it wants its requests. Each role may have its own."""
 
-    name: Text | None = option(None, flag="--model", env="TFGRPO_MODEL")
+    name: NonEmptyText | None = setting_field(None, flag="--model", env="TFGRPO_MODEL")
     """Name of the model at the endpoint."""
-    base_url: Annotated[Text, AfterValidator(checked_address)] | None = option(
+    base_url: Annotated[NonEmptyText, AfterValidator(checked_address)] | None = setting_field(
         None, flag="--base-url", env="OPENAI_BASE_URL"
     )
     """OpenAI-compatible root, usually ending in ``/v1``. None, with ``name`` None too: simulated in process."""
-    api_key: Annotated[Text, AfterValidator(_check_key)] = "env:OPENAI_API_KEY"
+    api_key: Annotated[NonEmptyText, AfterValidator(_check_key)] = "env:OPENAI_API_KEY"
     """Where the key is: ``env:NAME``, an environment variable, or ``secret:NAME``, a Prefect Secret block. The key itself is
     never a setting."""
     headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
@@ -109,7 +109,7 @@ def _own(role: EndpointSettings) -> dict[str, Any]:
 class ReflectionModel(EndpointSettings):
     """The endpoint settings of reflection, curation and shortening."""
 
-    name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
+    name: NonEmptyText | None = setting_field(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
     """Name of the model of reflection, curation and shortening."""
 
 
@@ -148,13 +148,13 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
-World: TypeAlias = Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+ShippedWorld: TypeAlias = Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
 
 
 class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
-    world: World = option("arithmetic", flag="--world")
+    world: ShippedWorld = setting_field("arithmetic", flag="--world")
     """World of the simulated model; its items are used without ``--dataset``. A real model is run on them only when the
     world is named."""
     seed: int = Field(default=0, ge=0)

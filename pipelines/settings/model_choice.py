@@ -11,7 +11,7 @@ from operator import attrgetter
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
-from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings, PriceSettings
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole, ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.prices import ListPrice, PriceList
 from tfgrpo.pipelines.settings.tree import Settings
 
@@ -54,7 +54,7 @@ class ModelChoice:
         used = {"actor": (self.name,), "reflection": (self.reflection_name,), "judge": self.judges}
         found: dict[ModelRole, tuple[str, ...]] = {}
         address = attrgetter("base_url", "api_key", "headers")
-        for role in ROLES:
+        for role in MODEL_ROLES:
             if names := used[role]:
                 first = next((each for each in found if address(self.roles[each]) == address(self.roles[role])), role)
                 found[first] = tuple(dict.fromkeys((*found.get(first, ()), *names)))
@@ -113,7 +113,7 @@ class ModelChoice:
 def choose_models(settings: Settings) -> ModelChoice:
     """Return the models; simulated in a dry run, or when neither a model nor an endpoint is named."""
     model = settings.model
-    roles = {role: model.of(role) for role in ROLES}
+    roles = {role: model.of(role) for role in MODEL_ROLES}
     if settings.dry_run or (roles["actor"].name is None and all(each.base_url is None for each in roles.values())):
         nowhere: dict[str, object] = {"name": SIMULATED_MODEL, "base_url": None, "headers": {}}
         simulated = {role: each.model_copy(update=nowhere) for role, each in roles.items()}
@@ -144,7 +144,7 @@ def _judge_models(rewarder: object, options: object) -> Iterator[str | None]:
 
 def dry_run_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if a simulated run ignores a model or endpoint of the settings."""
-    named = (settings.model.of(role) for role in ROLES)
+    named = (settings.model.of(role) for role in MODEL_ROLES)
     if choose_models(settings).in_process and any(each.name is not None or each.base_url is not None for each in named):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
 

@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.state import Price
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
-PACKAGE: Final = "genai-prices"
+PRICES_PACKAGE: Final = "genai-prices"
 _PER_OTHER: Final = ("requests_kcount", "input_mchars", "input_audio_hours", "audio_hours")
 """Prices that are not for tokens: a model with one of them costs more than its tokens."""
 
@@ -75,7 +75,7 @@ def _listed(name: str, base_url: str) -> ListPrice | None:
         provider, model = get_snapshot().find_provider_model(name, None, None, base_url)  # the vendor by the address
         price = _price_of(model)
         if price is not None:
-            return ListPrice(price, f"{PACKAGE} {version(PACKAGE)}, {provider.id}/{model.id}")
+            return ListPrice(price, f"{PRICES_PACKAGE} {version(PRICES_PACKAGE)}, {provider.id}/{model.id}")
     return None
 
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, VARIABLE, checked_variable, refuse_secrets
-from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
+from tfgrpo.pipelines.settings.base import ListOf, NonEmptyText, Section, setting_field
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
 from tfgrpo.pipelines.settings.selection import SelectionSettings
@@ -73,7 +73,7 @@ def _check_template(text: str) -> str:
     return text
 
 
-_Column = Annotated[Text, AfterValidator(_check_template)]
+_Column = Annotated[NonEmptyText, AfterValidator(_check_template)]
 
 
 class FieldMap(Section):
@@ -125,15 +125,15 @@ class FieldMap(Section):
 class DatasetSettings(Section):
     """Datasets of the run."""
 
-    path: Text | None = option(None, flag="--dataset", env="TFGRPO_DATASET")
+    path: NonEmptyText | None = setting_field(None, flag="--dataset", env="TFGRPO_DATASET")
     """Dataset to learn on: a JSONL, JSON, CSV, TSV or Parquet file, a folder, or hf:name. None: the items of the world."""
-    eval_path: Text | None = option(None, flag="--eval-dataset", env="TFGRPO_EVAL_DATASET")
+    eval_path: NonEmptyText | None = setting_field(None, flag="--eval-dataset", env="TFGRPO_EVAL_DATASET")
     """Dataset of held-out items. None: split off ``path`` by a stable hash of the id, or the world's own held-out items."""
     held_out: float = Field(default=0.3, gt=0.0, lt=1.0)
     """Share of ``path`` or ``mix`` that is held out when there is no ``eval_path``."""
     sealed: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the held-out items that no night sees: only ``tfgrpo test`` attempts them."""
-    mix: Text | None = option(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
+    mix: NonEmptyText | None = setting_field(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
     """Staged data mix instead of ``path``: a file of the ``rl_data_config.yaml`` form, graders included."""
     fields: FieldMap = FieldMap()
 
@@ -147,7 +147,7 @@ def _check_range(value: tuple[float, float]) -> tuple[float, float]:
 class RewarderSettings(Section):
     """One rewarder of the pipeline."""
 
-    name: Text
+    name: NonEmptyText
     """Registered name, or ``module:attr`` or ``path/to/file.py:attr`` of your own."""
     weight: float = Field(default=1.0, ge=0.0)
     """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
@@ -165,11 +165,11 @@ class RewarderSettings(Section):
 class BudgetSettings(Section):
     """Caps on the whole run, rollouts and learning together. None: no cap."""
 
-    max_usd: float | None = option(None, flag="--max-usd", env="TFGRPO_MAX_USD", gt=0.0)
+    max_usd: float | None = setting_field(None, flag="--max-usd", env="TFGRPO_MAX_USD", gt=0.0)
     """Most US dollars; needs a price for every model in use."""
-    max_tokens: int | None = option(None, flag="--max-tokens", env="TFGRPO_MAX_TOKENS", gt=0)
+    max_tokens: int | None = setting_field(None, flag="--max-tokens", env="TFGRPO_MAX_TOKENS", gt=0)
     """Most tokens, prompts and completions together."""
-    max_calls: int | None = option(None, flag="--max-calls", env="TFGRPO_MAX_CALLS", gt=0)
+    max_calls: int | None = setting_field(None, flag="--max-calls", env="TFGRPO_MAX_CALLS", gt=0)
     """Most model calls."""
     task_max_usd: float | None = Field(default=None, gt=0.0)
     """Most US dollars of all runs of the task together, concurrent ones included. Earlier runs are counted when the first
@@ -194,7 +194,7 @@ def _checked_webhook(text: str) -> str:
 class NotifySettings(Section):
     """Webhook that is notified of the end of a run, with the morning page as JSON, and as ``text`` as Slack has it."""
 
-    url: Annotated[Text, AfterValidator(_checked_webhook)] | None = None
+    url: Annotated[NonEmptyText, AfterValidator(_checked_webhook)] | None = None
     """``env:NAME``: the environment variable that has the address. None: no webhook."""
     on: ListOf[Literal["finished", "stopped", "failed", "in force", "taken back", "saturated"]] = (
         "failed", "in force", "taken back", "saturated",
@@ -222,19 +222,21 @@ class StageSettings(Section):
 class Settings(Section):
     """All settings of one run."""
 
-    pipeline: Text = "tfgrpo-learning"
+    pipeline: NonEmptyText = "tfgrpo-learning"
     """Name of the pipeline in the manifest. A pipeline file without this key has its file name."""
-    task_id: Text = option("tfgrpo-learning", flag="--task-id", env="TFGRPO_TASK_ID")
+    task_id: NonEmptyText = setting_field("tfgrpo-learning", flag="--task-id", env="TFGRPO_TASK_ID")
     """Name of the task and of its directory under ``out``; runs of one task share a store."""
-    out: Text = option("out", flag="--out", env="TFGRPO_OUT")
+    out: NonEmptyText = setting_field("out", flag="--out", env="TFGRPO_OUT")
     """Directory of all output."""
-    dry_run: bool = option(False, flag="--dry-run")
+    dry_run: bool = setting_field(False, flag="--dry-run")
     """Use the simulated model in process, without any network."""
-    task_runner: Literal["threads", "dask", "ray"] = option("threads", flag="--task-runner", env="TFGRPO_TASK_RUNNER")
+    task_runner: Literal["threads", "dask", "ray"] = setting_field(
+        "threads", flag="--task-runner", env="TFGRPO_TASK_RUNNER"
+    )
     """Where groups run; ``dask`` and ``ray`` are extras."""
-    pack: Text = option("arithmetic", flag="--pack", env="TFGRPO_PACK")
+    pack: NonEmptyText = setting_field("arithmetic", flag="--pack", env="TFGRPO_PACK")
     """Id or domain of the prompt pack."""
-    packs_root: Text | None = option(None, flag="--packs-root", env="TFGRPO_PACKS_ROOT")
+    packs_root: NonEmptyText | None = setting_field(None, flag="--packs-root", env="TFGRPO_PACKS_ROOT")
     """Directory of your own packs, used instead of those that ship."""
     tfgrpo: LearningSettings = LearningSettings()
     gate: GateSettings = GateSettings()

@@ -23,11 +23,11 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from tfgrpo.rewarders.options import NonNegative
 from tfgrpo.stores.outcomes import MAX_SCORE
 
-Kind: TypeAlias = Literal[
+EstimatorKind: TypeAlias = Literal[
     "group_std", "mean_only", "leave_one_out", "length_baseline", "greedy_baseline", "rank", "top_gap", "batch_std",
     "batch_whiten", "token_whiten", "gpg",
 ]  # fmt: skip
-_NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+_NEEDS: Final[Mapping[EstimatorKind, tuple[str, ...]]] = {
     **dict.fromkeys(("batch_std", "batch_whiten", "gpg"), ("batch",)),
     "token_whiten": ("batch", "token_lengths"),
     "length_baseline": ("token_lengths",),
@@ -40,7 +40,7 @@ class Estimator:
     """One estimator. ``dataclasses.replace`` makes a variant with other constants. Raises ``ValueError`` for invalid ones."""
 
     name: str
-    kind: Kind
+    kind: EstimatorKind
     formula: str
     """For readers. r are the rewards of one group of size G and m is their mean; s0 and s1 are their standard deviations
     with divisor G and G-1; M, S0 and S1 are the same over the whole batch; L are token lengths."""
@@ -75,7 +75,7 @@ ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType(
 Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.14740, REINFORCE++ 2501.03262, OPO
 2505.23585, ReMax 2310.10505, pass@k 2503.19595, and the trainers themselves for constants and groups of one.
 """
-ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+PRESET_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {each.alias: each.name for each in ESTIMATORS.values() if each.alias}
 )
 """Names by alias."""
@@ -83,9 +83,9 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
 
 def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
     """Return an estimator by name or alias. Raises ``ValueError`` for an unknown one, and if a needed input is None."""
-    chosen = estimator if isinstance(estimator, Estimator) else ESTIMATORS.get(ALIASES.get(estimator, estimator))
+    chosen = estimator if isinstance(estimator, Estimator) else ESTIMATORS.get(PRESET_ALIASES.get(estimator, estimator))
     if chosen is None:
-        raise ValueError(f"unknown estimator {estimator!r}; known: {', '.join([*ALIASES, *ESTIMATORS])}")
+        raise ValueError(f"unknown estimator {estimator!r}; known: {', '.join([*PRESET_ALIASES, *ESTIMATORS])}")
     for name in chosen.needs:
         if name in inputs and inputs[name] is None:
             hint = "; batch_advantages takes all groups" if name == "batch" else ""
@@ -93,9 +93,9 @@ def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
     return chosen
 
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
-_NONE: Final[Floats] = np.zeros((1, 1))
+_Floats: TypeAlias = npt.NDArray[np.float64]
+_Bools: TypeAlias = npt.NDArray[np.bool_]
+_NONE: Final[_Floats] = np.zeros((1, 1))
 RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
 """An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
@@ -108,7 +108,7 @@ def batch_advantages(
     token_lengths: RewardRows | None = None,
     greedy: npt.ArrayLike | None = None,
     fill: float = nan,
-) -> Floats:
+) -> _Floats:
     """Return the advantage of every reward, ``float64[B, Gmax]``, with ``fill`` where there is none.
 
     ``rewards``: an array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward.
@@ -156,7 +156,7 @@ def multi_reward_advantages(
     *,
     epsilon: float = 1e-4,
     fill: float = nan,
-) -> Floats:
+) -> _Floats:
     """Combine several rewards of each rollout: normalise each in its group, add by weight, normalise over the batch.
 
     ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards, so that
@@ -174,7 +174,7 @@ def multi_reward_advantages(
     return batch_advantages(np.nansum(scores, axis=0), ~np.isnan(scores).all(axis=0), whitened, fill=fill)
 
 
-def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[Floats, Bools]:
+def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[_Floats, _Bools]:
     """Return numbers ``[B, G]`` with NaN for None and behind shorter groups, and False at both."""
     rows: Any = np.asarray(given) if hasattr(given, "__array__") else given
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in "fiub":
@@ -195,14 +195,14 @@ def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tupl
     return matrix, present
 
 
-def _used(name: str, matrix: Floats, used: Bools, least: float = -MAX_SCORE) -> Floats:
+def _used(name: str, matrix: _Floats, used: _Bools, least: float = -MAX_SCORE) -> _Floats:
     """Return 0 for what is not used. Raises ``ValueError`` unless the rest is from ``least`` to 1e100."""
     in_range = (matrix >= least) & (matrix <= MAX_SCORE)
     _require(name, matrix, in_range | ~used, f"finite numbers from {least:g} to {MAX_SCORE:g}")
     return np.where(used, matrix, 0.0)
 
 
-def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
+def _require(name: str, matrix: _Floats, valid: _Bools, accepted: str) -> None:
     if not valid.all():
         (group, index), *others = np.argwhere(~valid)
         more = f" and {len(others)} more" if others else ""
@@ -213,10 +213,10 @@ def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
 class _Groups:
     """Rewards ``[B, G]``, 0 where there is none, and what the estimators need of them; columns ``[B, 1]`` are of groups."""
 
-    values: Floats
-    present: Bools
-    tokens: Floats
-    greedy: Floats
+    values: _Floats
+    present: _Bools
+    tokens: _Floats
+    greedy: _Floats
 
     def __post_init__(self) -> None:
         self.sizes = np.count_nonzero(self.present, axis=1, keepdims=True).astype(np.float64)
@@ -227,27 +227,27 @@ class _Groups:
         below = (self.values - self.best) * self.present
         self.deviations = (below - _sums(below) / np.maximum(self.sizes, 1.0)) * self.present
 
-    def with_absent(self, value: float) -> Floats:
+    def with_absent(self, value: float) -> _Floats:
         """Return the rewards, with this value where there is none."""
         return self.values if self.present.all() else np.where(self.present, self.values, value)
 
-    def std(self, estimator: Estimator) -> Floats:
+    def std(self, estimator: Estimator) -> _Floats:
         """Return the standard deviations with the estimator's constants."""
         variances = _sums(self.deviations**2) / (self.others if estimator.ddof else np.maximum(self.sizes, 1.0))
         return np.sqrt(np.maximum(variances, estimator.variance_floor)) + estimator.epsilon
 
 
-def _sums(values: Floats) -> Floats:
-    sums: Floats = np.einsum("ij->i", values)
+def _sums(values: _Floats) -> _Floats:
+    sums: _Floats = np.einsum("ij->i", values)
     return sums[:, np.newaxis]
 
 
-def _over(values: Floats, scale: Floats | float) -> Floats:
+def _over(values: _Floats, scale: _Floats | float) -> _Floats:
     """Divide; a flat group without epsilon has a scale of 0 and advantages of 0."""
     return np.divide(values, scale, out=np.zeros_like(values), where=np.not_equal(scale, 0.0))
 
 
-def _mean_and_variance(estimator: Estimator, values: Floats, weights: Floats | None = None) -> tuple[float, float]:
+def _mean_and_variance(estimator: Estimator, values: _Floats, weights: _Floats | None = None) -> tuple[float, float]:
     """Return both over the whole batch, relative to its first value as those of a group are to its best."""
     count = float(len(values) if weights is None else weights.sum())
     mean = values[0] + np.average(values - values[0], weights=weights)
@@ -255,13 +255,13 @@ def _mean_and_variance(estimator: Estimator, values: Floats, weights: Floats | N
     return float(mean), float(variance)
 
 
-def _batch_scaled(estimator: Estimator, groups: _Groups) -> Floats:
+def _batch_scaled(estimator: Estimator, groups: _Groups) -> _Floats:
     over = groups.values if estimator.kind == "batch_std" else groups.deviations
     _, variance = _mean_and_variance(estimator, over[groups.present])
     return _over(groups.deviations, variance**0.5 + estimator.epsilon)
 
 
-def _token_whitened(estimator: Estimator, groups: _Groups) -> Floats:
+def _token_whitened(estimator: Estimator, groups: _Groups) -> _Floats:
     values, counted = groups.deviations if estimator.centred else groups.values, groups.tokens > 0.0
     if groups.tokens.sum() <= estimator.ddof:
         raise ValueError(f"{estimator.name} needs a batch with more than {estimator.ddof} token(s)")
@@ -269,7 +269,7 @@ def _token_whitened(estimator: Estimator, groups: _Groups) -> Floats:
     return _over(values - mean, (variance + estimator.epsilon) ** 0.5)
 
 
-def _length_weighted(estimator: Estimator, groups: _Groups) -> Floats:
+def _length_weighted(estimator: Estimator, groups: _Groups) -> _Floats:
     tokens = _sums(groups.tokens)
     if (empty := (tokens == 0.0) & (groups.sizes > 0.0)).any():
         group = np.flatnonzero(empty)[0]
@@ -277,7 +277,7 @@ def _length_weighted(estimator: Estimator, groups: _Groups) -> Floats:
     return groups.deviations - _over(_sums(groups.tokens * groups.deviations), tokens)
 
 
-def _lead(estimator: Estimator, groups: _Groups) -> Floats:
+def _lead(estimator: Estimator, groups: _Groups) -> _Floats:
     """Return by how much the best exceeds the second best, and 0 for all others."""
     if groups.values.shape[1] == 1:
         return np.zeros_like(groups.values)
@@ -287,7 +287,7 @@ def _lead(estimator: Estimator, groups: _Groups) -> Floats:
     return _over(lead, groups.std(estimator)) if estimator.normalised else lead
 
 
-def _ranked(estimator: Estimator, groups: _Groups) -> Floats:
+def _ranked(estimator: Estimator, groups: _Groups) -> _Floats:
     """Return centred ranks, or their quantiles of the normal distribution; ties share the mean of their ranks."""
     values = groups.with_absent(np.inf)
     order = np.argsort(values, axis=1)
@@ -309,7 +309,7 @@ def _ranked(estimator: Estimator, groups: _Groups) -> Floats:
     return scores
 
 
-_FORMULAS: Final[Mapping[Kind, Callable[[Estimator, _Groups], Floats]]] = {
+_FORMULAS: Final[Mapping[EstimatorKind, Callable[[Estimator, _Groups], _Floats]]] = {
     "group_std": lambda estimator, groups: _over(groups.deviations, groups.std(estimator)),
     "mean_only": lambda _, groups: groups.deviations,
     "leave_one_out": lambda _, groups: groups.deviations * (groups.sizes / groups.others),

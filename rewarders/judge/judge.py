@@ -39,7 +39,7 @@ from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 from tfgrpo.stores.frozen_json import frozen, mapping_of
 from tfgrpo.stores.outcomes import RewardScore
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _RECORDED_CHARS: Final = 4_000
 """Longest part of a raw reply in the record of an attempt; the journal has all of it."""
@@ -52,10 +52,10 @@ def judge(rewarder_id: str = "judge", **options: Any) -> JudgeRewarder:
 
 
 @dataclass(frozen=True, slots=True)
-class Vote(Generic[T]):
+class Vote(Generic[_T]):
     """One judgement."""
 
-    read: Judgement[T] | None
+    read: Judgement[_T] | None
     """None: lost."""
     reason: str
     """Why it is lost; empty otherwise."""
@@ -63,7 +63,7 @@ class Vote(Generic[T]):
     """All replies of the model, in order."""
 
 
-class Voter(Generic[T]):
+class Voter(Generic[_T]):
     """The judging model of one group, which is asked one kind of question. Raises ``RewardError`` when there is none."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Voter(Generic[T]):
         options: JudgeOptions,
         system: str,
         form: AnswerForm,
-        read: Callable[[str], Judgement[T]],
+        read: Callable[[str], Judgement[_T]],
         context: RewardContext,
     ) -> None:
         """``system``: the system message. ``read`` raises ``ValueError`` for a reply that is not usable."""
@@ -82,7 +82,7 @@ class Voter(Generic[T]):
         limit = context.time_limit_s
         self._deadline = None if limit is None else asyncio.get_running_loop().time() + limit
 
-    async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[T]:
+    async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[_T]:
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
         options, context = self._options, self._context
         texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
@@ -112,7 +112,7 @@ class Voter(Generic[T]):
             replies.append(await self._model.ask(again, left))
             return replies[-1].text
 
-        def usable(text: str) -> Judgement[T]:
+        def usable(text: str) -> Judgement[_T]:
             if replies[-1].cut_off:
                 raise ValueError("the reply was cut off at the token limit")
             return self._read(text)

@@ -95,7 +95,7 @@ Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
 
 _TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
 _LONGEST_RUBRIC: Final = 20_000
-Text = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
+JudgeText = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
 Rubric = Annotated[
     str,
     StringConstraints(pattern=r"\S", strict=True, max_length=_LONGEST_RUBRIC),
@@ -108,7 +108,7 @@ Preset: TypeAlias = Literal["reference", "grounded", "checklist"]
 class Point:
     """A point of a checklist."""
 
-    text: Text
+    text: JudgeText
     weight: Annotated[FiniteNumber, Field(gt=0)] = 1.0
     """Share in the score, relative to the other points."""
 
@@ -132,7 +132,7 @@ class JudgeOptions(Options):
     """Further calls after an unusable answer, before the vote is lost."""
     temperature: Annotated[FiniteNumber, Field(ge=0, le=2), accepts("a number from 0 to 2")] = 0.3
     """Of the judge's calls."""
-    model: Text | None = None
+    model: JudgeText | None = None
     """Model that judges, as the endpoint calls it. None: the one that reflects."""
     max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000), accepts("a whole number from 1 to 1,000,000")] | None = None
     """Longest reply. None: ``model.max_tokens``."""
@@ -145,7 +145,7 @@ class JudgeOptions(Options):
     of its points that are met. None: a score by the rubric."""
     checklist: Points | None = None
     """Points of the preset ``checklist``, as texts or with a ``weight``, all asked about in one call."""
-    source: Text = "source"
+    source: JudgeText = "source"
     """Preset ``grounded`` only: field of the item's metadata with the source, a text or any JSON."""
     models: Annotated[Texts, Field(min_length=2), accepts("a list of at least two models")] | None = None
     """Models that judge as a panel, instead of ``model``, each with all votes; the score is their mean. More than half of them

@@ -26,8 +26,8 @@ from tfgrpo.rewarders.powl.model import (
 from tfgrpo.rewarders.powl.text import model_in, parse_json
 from tfgrpo.stores.errors import PowlError
 
-Mode: TypeAlias = Literal["block", "direct", "order"]
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+FootprintMode: TypeAlias = Literal["block", "direct", "order"]
+MODES: Final[tuple[FootprintMode, ...]] = get_args(FootprintMode)
 Pairs: TypeAlias = frozenset[tuple[str, str]]
 
 
@@ -50,7 +50,7 @@ class Footprint:
     made on first use.
     """
 
-    mode: Mode
+    mode: FootprintMode
     activities: tuple[str, ...]
     """Every label once, sorted."""
     rows: Rows
@@ -133,7 +133,7 @@ def count_of(rows: Iterable[int]) -> int:
     return sum(mask.bit_count() for mask in rows)
 
 
-def footprint(model: Model, mode: Mode = "block") -> Footprint:
+def footprint(model: Model, mode: FootprintMode = "block") -> Footprint:
     """Return three relations between the labels of a model. Silent steps are in none of them.
 
     ``block`` relates all labels of a child of a SEQUENCE to all of the next one, and all of different branches to each
@@ -162,7 +162,7 @@ def footprint(model: Model, mode: Mode = "block") -> Footprint:
     return Footprint(mode, labels, _compared(relations.follows), first, last, whole.shortest)
 
 
-def footprint_of(given: Model | Footprint, mode: Mode) -> Footprint:
+def footprint_of(given: Model | Footprint, mode: FootprintMode) -> Footprint:
     """Return the argument if it is a footprint, else the footprint of the model in this mode."""
     return given if isinstance(given, Footprint) else footprint(given, mode)
 
@@ -198,7 +198,7 @@ class _Relations:
     labels. Only ``block`` keeps concurrent and exclusive pairs; the others compare both directions.
     """
 
-    def __init__(self, mode: Mode, index: Mapping[str, int]) -> None:
+    def __init__(self, mode: FootprintMode, index: Mapping[str, int]) -> None:
         self._mode = mode
         self._index = index
         self.follows = [0] * len(index)
@@ -321,7 +321,7 @@ def footprint_similarity(
     b: Model | Footprint,
     aggregate: Aggregate = "pooled",
     *,
-    mode: Mode = "block",
+    mode: FootprintMode = "block",
     weights: RelationWeights = RelationWeights(),  # noqa: B008 - frozen
 ) -> float:
     """Return the similarity from 0 to 1; 1 for equal footprints; symmetric.
@@ -368,7 +368,7 @@ def self_consistency(given: Model | Footprint) -> float:
 
 
 def group_consensus(
-    group: Sequence[Model | Footprint], aggregate: Aggregate = "pooled", *, mode: Mode = "block"
+    group: Sequence[Model | Footprint], aggregate: Aggregate = "pooled", *, mode: FootprintMode = "block"
 ) -> tuple[float, ...]:
     """Return for each candidate the mean similarity to the others, from 0 to 1; the medoid has the greatest.
 

@@ -19,7 +19,7 @@ from tfgrpo.rewarders.powl.footprints import (
     RELATIONS,
     Aggregate,
     Footprint,
-    Mode,
+    FootprintMode,
     RelationWeights,
     footprint,
     footprint_of,
@@ -40,7 +40,7 @@ REFERENCE_KEYS: Final = ("reference", "footprint")
 """Metadata of an item without an answer that may be its reference: a model or a footprint."""
 _Measured: TypeAlias = tuple[float, str] | str
 """Score and evidence of one model, or the reason to abstain on it."""
-_Mode = Annotated[Mode, accepts(", ".join(MODES))]
+_Mode = Annotated[FootprintMode, accepts(", ".join(MODES))]
 _Aggregate = Annotated[Aggregate, accepts(", ".join(get_args(Aggregate)))]
 
 
@@ -200,7 +200,7 @@ class PowlGroupConsensus(_ModelScorer):
         return [(score, evidence) for score in group_consensus(models, self.aggregate, mode=self.mode)]
 
 
-def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
+def _reference(context: RewardContext, mode: FootprintMode, aliases: bool) -> Footprint:
     listed = (context.metadata[key] for key in REFERENCE_KEYS if context.metadata.get(key))
     given = context.answer if context.answer.strip() else next(listed, None)
     if given is None:

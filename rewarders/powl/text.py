@@ -54,7 +54,7 @@ _ARROWS: Final = frozenset("<>=|~+^$`→←↔⇒⇐⇔⟶⟵⟹↦➔➜➝➞"
 """Signs between activities that Unicode does not class as punctuation."""
 _DECODER: Final = json.JSONDecoder()
 
-MAX_CHARS: Final = 1_000_000
+MAX_DOCUMENT_CHARS: Final = 1_000_000
 """Characters of the longest accepted text."""
 _EXCERPT: Final = 60
 """Characters shown to the left and to the right of the caret."""
@@ -150,7 +150,7 @@ def _meaning_of(word: str, *, aliases: bool) -> str | None:
 def _no_operator(position: int, word: str) -> _Mistake:
     meant = _meaning_of(word, aliases=True)
     hint = f"write {meant}" if meant else f"there are {', '.join(OPERATORS)}, and ACTIVITY(label) and SILENT()"
-    return _Mistake(position, f"{shortened(word)} is no operator; {hint}")
+    return _Mistake(position, f"{quoted_word(word)} is no operator; {hint}")
 
 
 def _expression(text: str, begin: int, aliases: bool) -> _Found:
@@ -239,7 +239,7 @@ class _Parser:
         if self._meaning(word) is not None:
             raise _Mistake(self.at, f"{word} stands alone: expected ( behind it")
         if all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word):
-            raise _Mistake(self.at, f"{shortened(word)} is no label: write ACTIVITY(label)")
+            raise _Mistake(self.at, f"{quoted_word(word)} is no label: write ACTIVITY(label)")
         self.at += len(word)
         return word
 
@@ -379,8 +379,8 @@ def checked_text(text: object) -> str:
         raise PowlError(f"expected a text, received {type(text).__name__}")
     if text is None or not text.strip():
         raise PowlError("there is no text")
-    if len(text) > MAX_CHARS:
-        raise PowlError(f"the text has {len(text):,} characters; at most {MAX_CHARS:,} are read")
+    if len(text) > MAX_DOCUMENT_CHARS:
+        raise PowlError(f"the text has {len(text):,} characters; at most {MAX_DOCUMENT_CHARS:,} are read")
     return text
 
 
@@ -402,7 +402,7 @@ def error_at(text: str, position: int, reason: str) -> PowlError:
     return PowlError(reason, line=number, column=position - begin + 1, excerpt=f"{excerpt}\n{caret}")
 
 
-def shortened(text: str) -> str:
+def quoted_word(text: str) -> str:
     """Return a word of the input, quoted for a message."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 

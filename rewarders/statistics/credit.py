@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tfgrpo.rewarders.statistics.summary import Floats, Interval
+from tfgrpo.rewarders.statistics.summary import FloatArray, Interval
 
 POINTS: Final = 100.0
 """Points in the range of a reward."""
@@ -118,9 +118,9 @@ class Effect(NamedTuple):
 class Evidence:
     """Sums over rows, by lesson: all that a posterior needs of them."""
 
-    gram: Floats
+    gram: FloatArray
     """Weighted products of memberships, shape ``(lessons, lessons)``."""
-    moment: Floats
+    moment: FloatArray
     """Weighted products of memberships and differences, shape ``(lessons,)``."""
 
     @classmethod
@@ -151,7 +151,7 @@ def row_weight(one: int, other: int) -> float:
     return 1.0 / (1.0 / one + 1.0 / other)
 
 
-def evidence(membership: Floats, differences: Floats, weights: Floats) -> Evidence:
+def evidence(membership: FloatArray, differences: FloatArray, weights: FloatArray) -> Evidence:
     """Return the evidence of rows, in any order.
 
     ``membership`` has the shape ``(rows, lessons)``: 1 where only the first side carried the lesson, -1 where only the
@@ -162,12 +162,12 @@ def evidence(membership: Floats, differences: Floats, weights: Floats) -> Eviden
     return Evidence(np.asarray(weighted @ membership, dtype=np.float64), np.asarray(weighted @ differences))
 
 
-def support(net: Floats, rules: Rules = RULES) -> Floats:
+def support(net: FloatArray, rules: Rules = RULES) -> FloatArray:
     """Return the support of lessons with so many net contrasts in their favour."""
     return np.clip(net / rules.net_scale, -rules.most_support, rules.most_support)
 
 
-def aged_net(net: Floats, rules: Rules = RULES) -> Floats:
+def aged_net(net: FloatArray, rules: Rules = RULES) -> FloatArray:
     """Return the net contrasts that are left one night later."""
     return rules.net_memory * np.clip(net, -rules.most_net, rules.most_net)
 
@@ -192,9 +192,9 @@ def attempt_variance(sides: Iterable[Sequence[float]], rules: Rules = RULES) -> 
 class Posterior:
     """The effects of all lessons, jointly normal, in points."""
 
-    mean: Floats
+    mean: FloatArray
     """Shape ``(lessons,)``."""
-    covariance: Floats
+    covariance: FloatArray
     word: Effect
     """Of one unit of support: near zero where reflections are noise."""
 
@@ -210,7 +210,7 @@ class Posterior:
         return [Effect(*one) for one in zip(self.mean.tolist(), deviations.tolist(), strict=True)]
 
 
-def posterior(rows: Evidence, supported: Floats, variance: float | None = None, rules: Rules = RULES) -> Posterior:
+def posterior(rows: Evidence, supported: FloatArray, variance: float | None = None, rules: Rules = RULES) -> Posterior:
     """Return the posterior of the effects after these rows, with the support of each lesson.
 
     ``variance`` is that of one attempt, from ``attempt_variance``; None before any.
@@ -230,7 +230,7 @@ def posterior(rows: Evidence, supported: Floats, variance: float | None = None, 
     return Posterior(np.round(to_effects @ mean, _DIGITS), to_effects @ covariance @ to_effects.T, word)
 
 
-def on_trial(effects: Posterior, net: Floats, subjects: Sequence[int], rules: Rules = RULES) -> list[int]:
+def on_trial(effects: Posterior, net: FloatArray, subjects: Sequence[int], rules: Rules = RULES) -> list[int]:
     """Return the positions of the lessons on trial, the best first.
 
     These are the best lessons with support or a mean above zero, up to the slots, and beyond them each one that is surely

@@ -19,7 +19,7 @@ _COUNTS_AT_ONCE: Final = 50_000
 """Counts of draws that a bootstrap keeps in memory."""
 _TIE: Final = 1e-7
 """Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count."""
-Floats: TypeAlias = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _mean(values: Sequence[float]) -> float:
 
 _GAMBLERS: Final = 32
 """On each side, with evenly spaced stakes between 0 and 1."""
-STAKES: Final[Floats] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
+STAKES: Final[FloatArray] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
 _HALVINGS: Final = 45
 """Bisection steps: ends are exact to about 1e-13 of the range, rounded outward."""
 _EDGE: Final = 1e-12
@@ -220,7 +220,7 @@ class Capital:
         return self.log_value >= -math.log1p(-confidence)
 
 
-def _unit_scale(differences: Sequence[float]) -> Floats:
+def _unit_scale(differences: Sequence[float]) -> FloatArray:
     if not len(differences):
         raise ValueError("no pairs to compare")
     data = np.asarray(differences, dtype=np.float64)
@@ -229,7 +229,7 @@ def _unit_scale(differences: Sequence[float]) -> Floats:
     return (data + 1) / 2
 
 
-def _log_returns(values: Floats, mean: float) -> Floats:
+def _log_returns(values: FloatArray, mean: float) -> FloatArray:
     """Return the log return of every gambler on every value, shape ``(2 * gamblers, n)``: those on *above* first."""
     stakes = STAKES[:, None]
     above = np.log1p(stakes * (values / mean - 1))
@@ -237,13 +237,13 @@ def _log_returns(values: Floats, mean: float) -> Floats:
     return np.concatenate([above, below])
 
 
-def log_average(log_capitals: Floats) -> Floats:
+def log_average(log_capitals: FloatArray) -> FloatArray:
     """Return the log of the average over gamblers (first axis), without overflow."""
     peak = log_capitals.max(axis=0)
     return np.asarray(peak + np.log(np.exp(log_capitals - peak).mean(axis=0)), dtype=np.float64)
 
 
-def _end(values: Floats, counts: npt.NDArray[np.int64], centre: float, edge: float, threshold: float) -> float:
+def _end(values: FloatArray, counts: npt.NDArray[np.int64], centre: float, edge: float, threshold: float) -> float:
     """Return the m towards ``edge`` at which the capital, convex and at most 1 at the sample mean, reaches the threshold."""
 
     def rejected(mean: float) -> bool:

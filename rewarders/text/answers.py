@@ -20,7 +20,7 @@ LOOKED_AT: Final = 50_000
 UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
 
-Source: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
+AnswerSource: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
 
 _REASONING: Final = re.compile(
     r"(?<!`)(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))(?!`)",
@@ -76,7 +76,7 @@ class Stated:
     """The part of a text that states its answer."""
 
     text: str
-    source: Source
+    source: AnswerSource
     whole: str
     """The text without its reasoning."""
 
@@ -141,7 +141,7 @@ def _in_an_object(text: str) -> Stated | None:
 
 
 def _marked(text: str) -> Stated | None:
-    marks: list[tuple[int, Source, str]] = []
+    marks: list[tuple[int, AnswerSource, str]] = []
     if (line := _last(_ANSWER_LINE, text)) is not None:
         marks.append((line.end(), "answer line", _behind(text, line)))
     if (tag := _last(_TAG, text)) is not None:

@@ -411,7 +411,9 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     return LabelReference(label, ("yes", "no"), TRUTH) if plain(label) in ("yes", "no", "true", "false") else None
 
 
-Kind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]
+ReferenceKind: TypeAlias = Literal[
+    "numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"
+]
 
 _COMMA: Final = re.compile(
     r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)"
@@ -437,7 +439,7 @@ _LONG: Final = 12
 class ColumnReading:
     """How the references of a dataset are to be read."""
 
-    kind: Kind
+    kind: ReferenceKind
     total: int
     """References that are not empty."""
     decimal: DecimalMark = "."
@@ -483,7 +485,7 @@ def read_column(references: Sequence[str]) -> ColumnReading:
     return ColumnReading(_kind(texts), total, decimal)
 
 
-def _kind(texts: Sequence[str]) -> Kind:
+def _kind(texts: Sequence[str]) -> ReferenceKind:
     if texts and all(JsonReference.of(text) is not None for text in texts):
         return "JSON"
     if texts and sum(map(is_formula, texts)) * 2 > len(texts):

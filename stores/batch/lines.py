@@ -23,7 +23,7 @@ from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.numeric import is_count
 
-SCHEMA_VERSION: Final = 1
+BATCH_SCHEMA: Final = 1
 _SHOWN: Final = 120
 _AT_ONCE: Final = 1_000
 _ALWAYS: Final = frozenset({"state", "completion"})
@@ -117,8 +117,8 @@ def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[Rollo
         where = f"{path}:{number}"
         head = _object(line, where, texts, "group", "a line that begins a group")
         version = head.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise DatasetError.one(f"{where}: schema_version", repr(version), str(SCHEMA_VERSION))
+        if version != BATCH_SCHEMA:
+            raise DatasetError.one(f"{where}: schema_version", repr(version), str(BATCH_SCHEMA))
         size = head.pop("size", None)
         if not is_count(size):
             raise DatasetError.one(f"{where}: size", repr(size), "the number of rollouts that follow")
@@ -146,7 +146,7 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
     check_groups([group])
     head = _object_of(replace(group, rollouts=()), texts)
     del head["rollouts"]
-    head.update(kind="group", schema_version=SCHEMA_VERSION, size=len(group.rollouts))
+    head.update(kind="group", schema_version=BATCH_SCHEMA, size=len(group.rollouts))
     try:
         rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
         lines = [canonical_json(row) for row in rows]

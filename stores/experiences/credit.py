@@ -22,7 +22,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.record import STRICT, read_lines_as
 from tfgrpo.stores.files.lines import LineFile, read_bodies
 
-Source: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]
+RowSource: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]
 Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "helped", "misled", "brought in"]
 """``recurs``: the causes of several contrasts of a batch name it. ``helped``, ``misled``: what a contrast says of a lesson in
 its prompts. ``brought in``: by a person."""
@@ -42,7 +42,7 @@ class Row:
     run_id: str
     night: int = Field(ge=0)
     """Nights that the task had ended before the run."""
-    source: Source
+    source: RowSource
     item_id: str
     one: tuple[str, ...]
     """Ids of the lessons that only this side carried."""

@@ -22,7 +22,7 @@ from tfgrpo.stores.experiences.record import Strict
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
 
-Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
+DecisionVerdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """Of a night: a library is in force, none was and none is, or the one in force no longer is."""
 Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
 """Of a person."""
@@ -52,7 +52,7 @@ class Decision(Strict):
     run_id: str
     """Of a person's word: what it does and the number of the line, such as ``retire-7``."""
     decided_at: AwareDatetime
-    decision: Verdict | Correction
+    decision: DecisionVerdict | Correction
     experience_ids: tuple[str, ...]
     """What is in force from now on, in the order of the prompt; empty for no lessons."""
     library_id: str

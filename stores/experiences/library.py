@@ -15,10 +15,10 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.files.atomic import is_signed, read_json, replace_signed
+from tfgrpo.stores.files.atomic import is_signed_file, read_json, replace_signed
 
 _ID_DIGITS = 16
-SCHEMA_VERSION = 1
+LIBRARY_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def write_state(
     replace_signed(
         path,
         {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": LIBRARY_SCHEMA,
             "task_id": task_id,
             "in_force": {"library_id": library.library_id, "simulated": simulated, "experiences": lessons},
             "decision": None if newest is None else {"number": newest[0], "sha256": newest[1]},
@@ -81,7 +81,7 @@ def read_state(path: Path) -> dict[str, Any] | None:
     """Return the view, or None without a whole one: it can be written again."""
     with suppress(CorruptFile, ValueError, LookupError, TypeError):  # half a surrogate pair is a ValueError
         content = read_json(path, "the view of a task")
-        if content is not None and is_signed(path, content):
+        if content is not None and is_signed_file(path, content):
             newest = content["decision"] or {"number": 0, "sha256": ""}
             _ = content["task_id"], content["updated_at"], newest["number"], newest["sha256"]
             return content

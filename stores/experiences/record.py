@@ -23,12 +23,14 @@ _OF_THE_WRITING = {"created_at", "stamp_signature"}
 MAX_CAUSE_WORDS: Final = 60
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """No coercion, unknown keys refused, no NaN or infinity."""
 
 
-def read_lines_as(read: Callable[[str | bytes], T], path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[T]:
+def read_lines_as(
+    read: Callable[[str | bytes], _T], path: Path, lines: Iterable[str | bytes], what: str
+) -> Iterator[_T]:
     """Yield what ``read`` makes of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
     for number, line in enumerate(lines, start=1):
         try:
@@ -146,7 +148,7 @@ def stamp_record(record: ExperienceRecord, pack: PackStamp) -> ExperienceRecord:
     return record.model_copy(update={"stamp_signature": sign_record(record.model_dump(mode="json"), pack)})
 
 
-def is_signed(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
+def is_signed_record(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
     """Return whether fields have their signature under this version of the pack; what is no JSON cannot have any."""
     try:
         return bool(record_fields.get("stamp_signature") == sign_record(record_fields, pack))
@@ -156,4 +158,4 @@ def is_signed(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
 
 def signature_holds(record: ExperienceRecord, pack: PackStamp) -> bool:
     """Return whether the record was signed under exactly this version of this pack, and is unchanged."""
-    return record.pack_id == pack.pack_id and is_signed(record.model_dump(mode="json"), pack)
+    return record.pack_id == pack.pack_id and is_signed_record(record.model_dump(mode="json"), pack)

@@ -76,7 +76,7 @@ def replace_signed(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def is_signed(path: Path, content: Mapping[str, Any]) -> bool:
+def is_signed_file(path: Path, content: Mapping[str, Any]) -> bool:
     """Return whether a file that was read as ``content`` is as ``replace_signed`` wrote it, byte by byte but for line ends."""
     digest = sha256_hex(_indented({**content, "sha256": ""}))
     return path.read_bytes().replace(b"\r\n", b"\n") == _indented({**content, "sha256": digest}).encode()

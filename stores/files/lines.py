@@ -30,7 +30,7 @@ from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
 from tfgrpo.stores.text import pluralize
 
-Row: TypeAlias = dict[str, Any]
+LineRow: TypeAlias = dict[str, Any]
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
@@ -79,13 +79,13 @@ class disk:  # noqa: N801 - used as a function; as one, with ``contextmanager``,
             raise StoreError(": ".join(filter(None, (str(self._path), self._what, reason)))) from error
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_objects(path: Path) -> Iterator[LineRow]:
     """Yield the objects of a file; none without one. Raises ``CorruptFile`` with the number of a damaged line."""
     return map(json.loads, read_bodies(path))
 
 
 def read_bodies(path: Path) -> Iterator[bytes]:
-    """Yield the objects of a file as JSON text, without checksums; as ``read_rows``."""
+    """Yield the objects of a file as JSON text, without checksums; as ``read_objects``."""
     return (line.body for line in sound_lines(path))
 
 
@@ -371,10 +371,10 @@ class LineFile:
             os.ftruncate(self._fd, size)
         self._size = size
 
-    def get(self, key: str) -> Row | None:
+    def get(self, key: str) -> LineRow | None:
         """Return the newest object with this key, of any process, or None. Raises ``CorruptFile`` for one that was changed."""
         body = self.body(key)
-        row: Row | None = None if body is None else json.loads(body)
+        row: LineRow | None = None if body is None else json.loads(body)
         return row
 
     def body(self, key: str) -> bytes | None:

@@ -22,7 +22,7 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.lines import Line, LineFile
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
-SCHEMA_VERSION: Final = 1
+LEDGER_SCHEMA: Final = 1
 _LONGEST: Final = 1 << 18
 """Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
 
@@ -149,7 +149,7 @@ class SharedStore(MemoryStore):
     def _save(self, state: _State) -> None:
         if state != self._state:
             flights = {token: amount.figures() for token, amount in state.flights.items()}
-            self._file.append([{"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights}])
+            self._file.append([{"schema": LEDGER_SCHEMA, "totals": state.totals.to_json(), "in_flight": flights}])
             if self._file.size() > _LONGEST:
                 self._file.keep_newest()
             self._read, self._state = self._file.newest(), state
@@ -174,7 +174,7 @@ def _state_of(path: Path, line: Line | None) -> _State:
         return _State()
     try:
         raw: Any = json.loads(line.body)
-        if raw["schema"] != SCHEMA_VERSION:
+        if raw["schema"] != LEDGER_SCHEMA:
             raise ValueError(f"schema {raw['schema']}")
         flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
         return _State(Totals.from_json(raw["totals"]), flights)

@@ -13,7 +13,7 @@ from tfgrpo.stores.errors import BudgetRefused
 
 NANO = 1_000_000_000
 """Nano-dollars in a dollar."""
-Json: TypeAlias = dict[str, int]
+Counters: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ class Totals:
         spent = {name: max(getattr(self, name), getattr(known, name)) for name in ("calls", "tokens", "nano_usd")}
         return replace(self, **spent, journalled=known.journalled)
 
-    def to_json(self) -> Json:
+    def to_json(self) -> Counters:
         """Return the figures by name."""
         return {name: getattr(self, name) for name in _FIGURES}
 
     @classmethod
-    def from_json(cls, figures: Json) -> Totals:
+    def from_json(cls, figures: Counters) -> Totals:
         """Return the totals of ``to_json``; absent names are 0. Raises ``ValueError`` for values that are not counts."""
         known = {name: figures.get(name, 0) for name in _FIGURES}
         if not all(type(value) is int and value >= 0 for value in known.values()):

@@ -18,7 +18,7 @@ from tfgrpo.stores.errors import CorruptFile, TfgrpoError, error_named
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.outcomes import GroupKey
 
-AnswerT = TypeVar("AnswerT")
+_AnswerT = TypeVar("_AnswerT")
 GATEWAY = "gateway"
 """Role of an answer to an agent of the user's own that called a model through the gateway."""
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -102,8 +102,8 @@ class Journal:
         return self._file.get(key_text)
 
     def answer(
-        self, key_text: str, decode: Callable[[Mapping[str, Any]], AnswerT], *, final: bool
-    ) -> AnswerT | TfgrpoError | None:
+        self, key_text: str, decode: Callable[[Mapping[str, Any]], _AnswerT], *, final: bool
+    ) -> _AnswerT | TfgrpoError | None:
         """Return the decoded payload of this key, the error of a recorded failure, or None.
 
         An entry that ``decode`` refuses is a damaged line; with ``final`` (the call cannot be repeated) it raises

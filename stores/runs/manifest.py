@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.atomic import read_json, replace_signed
 
-SCHEMA_VERSION: Final = 1
+MANIFEST_SCHEMA: Final = 1
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed", "refused"]
 TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 
@@ -38,8 +38,8 @@ class ManifestFile:
         content = read_json(self.path, "a manifest")
         if content is None:
             return {}
-        if content.get("schema_version") != SCHEMA_VERSION:
-            raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION}")
+        if content.get("schema_version") != MANIFEST_SCHEMA:
+            raise CorruptFile(f"{self.path}: is not a manifest of schema version {MANIFEST_SCHEMA}")
         return content
 
     def update(self, **fields: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class ManifestFile:
         if missing := [key for key in TFGRPO_KEYS if key not in fields.get("tfgrpo", TFGRPO_KEYS)]:
             raise RecordRejected(f"manifest: the tfgrpo block lacks {', '.join(missing)}")
         empty = {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
-        blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": empty}
+        blank = {"schema_version": MANIFEST_SCHEMA, "status": "running", "warnings": [], "tfgrpo": empty}
         content = {**blank, **self.read(), **fields}
         return replace_signed(self.path, content)
 

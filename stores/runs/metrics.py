@@ -23,11 +23,11 @@ import numpy as np
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.lines import LineFile, read_rows
+from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import Arm, Phase, Signal
 
-SCHEMA_VERSION: Final = 1
+METRICS_SCHEMA: Final = 1
 Summary: TypeAlias = dict[str, int | float | None]
 PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
@@ -94,7 +94,7 @@ class GroupMetrics(HalfMetrics):
         if not self.halves:
             del fields["halves"]
         sums = {"tool_cost_usd": self.tool_cost_usd, "latency_ms": sum(self.rollout_latency_ms)}
-        return {"schema": SCHEMA_VERSION, "status": "ok", **fields, **sums}
+        return {"schema": METRICS_SCHEMA, "status": "ok", **fields, **sums}
 
 
 class MetricsStore:
@@ -116,7 +116,7 @@ class MetricsStore:
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
         """Append that rewarders failed in an epoch, once per run and epoch."""
         line = {
-            "schema": SCHEMA_VERSION,
+            "schema": METRICS_SCHEMA,
             "run_id": run_id,
             "tfgrpo_epoch": epoch,
             "group_id": None,
@@ -130,11 +130,11 @@ class MetricsStore:
 
         ``learning``: reflections and curations of each epoch, requested and lost, which no line of a group has.
         """
-        epochs = aggregate(read_rows(self.path), self.path)
+        epochs = aggregate(read_objects(self.path), self.path)
         for number, steps in learning.items():
             if str(number) in epochs:
                 epochs[str(number)]["learning"] = dict(steps)
-        content = {"schema_version": SCHEMA_VERSION, "percentiles": METHOD, "epochs": epochs}
+        content = {"schema_version": METRICS_SCHEMA, "percentiles": METHOD, "epochs": epochs}
         replace_json(self.per_epoch_path, content)
         return content
 

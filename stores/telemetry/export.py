@@ -28,7 +28,7 @@ from opentelemetry.util.re import parse_env_headers
 
 from tfgrpo.stores.errors import SettingsError
 
-Signal: TypeAlias = Literal["traces", "metrics"]
+SignalName: TypeAlias = Literal["traces", "metrics"]
 Environment: TypeAlias = Mapping[str, str]
 Warn: TypeAlias = Callable[[str], object]
 DEFAULT_TIMEOUT_S: Final = 2.5
@@ -50,7 +50,7 @@ class Delivery:
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Guards the counts: spans end in any thread."""
 
-    def watched(self, exporter: Any, signal: Signal, where: str) -> Any:
+    def watched(self, exporter: Any, signal: SignalName, where: str) -> Any:
         """Return the exporter, whose exports are counted from now on."""
         export = exporter.export
 
@@ -81,7 +81,7 @@ class Delivery:
 
         return explained
 
-    def _sent(self, signal: Signal, batch: Any, where: str, *, ok: bool) -> None:
+    def _sent(self, signal: SignalName, batch: Any, where: str, *, ok: bool) -> None:
         if signal == "metrics":
             self.metrics_failed = not ok  # they are cumulative, so only the last export matters
         elif ok:
@@ -115,7 +115,7 @@ def _parts(endpoint: str) -> SplitResult:
     return urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")  # gRPC also takes host:port
 
 
-def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
+def find_target(env: Environment, signal: SignalName, warn: Warn) -> Target | None:
     """Return the destination of a signal, or None.
 
     ``warn`` receives a sentence for each unsupported value. Raises ``SettingsError`` for an invalid endpoint.
@@ -138,7 +138,7 @@ def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
     return Target("otlp", endpoint, protocol, _timeout(env, signal, warn), headers)
 
 
-def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> str:
+def _exporter(env: Environment, variable: str, signal: SignalName, warn: Warn) -> str:
     """Return the first supported exporter of the list, ``none`` without any, empty when the variable is empty."""
     value = env.get(variable, "")
     named = [name.strip().lower() for name in value.split(",") if name.strip()]
@@ -151,14 +151,14 @@ def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> st
     return chosen
 
 
-def _signal_value(env: Environment, signal: Signal, name: str) -> tuple[str, str]:
+def _signal_value(env: Environment, signal: SignalName, name: str) -> tuple[str, str]:
     """Return variable and value: those of the signal if set, else the common ones."""
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
     variable = own if env.get(own, "").strip() else f"OTEL_EXPORTER_OTLP_{name}"
     return variable, env.get(variable, "").strip()
 
 
-def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/protobuf", "grpc"]:
+def _protocol(env: Environment, signal: SignalName, warn: Warn) -> Literal["http/protobuf", "grpc"]:
     variable, value = _signal_value(env, signal, "PROTOCOL")
     protocol = value.lower()
     if protocol == "grpc":
@@ -168,7 +168,7 @@ def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/pro
     return "http/protobuf"
 
 
-def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
+def _endpoint(env: Environment, signal: SignalName, protocol: str) -> str:
     variable, value = _signal_value(env, signal, "ENDPOINT")
     try:
         parts = _parts(value)
@@ -181,7 +181,7 @@ def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
     return value if is_whole else f"{value.rstrip('/')}/v1/{signal}"
 
 
-def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:
+def _timeout(env: Environment, signal: SignalName, warn: Warn) -> float:
     """Return seconds. The standard has milliseconds, Python's SDK seconds: above 60 the value is in milliseconds."""
     variable, value = _signal_value(env, signal, "TIMEOUT")
     if not value:
@@ -218,7 +218,7 @@ class _CountingBatches(BatchSpanProcessor):
 class Pipe:
     """Shutdown of one signal's provider, and of its exporter alone."""
 
-    signal: Signal
+    signal: SignalName
     where: str
     shutdown: Callable[[], None]
     abandon: Callable[[], None]
@@ -252,7 +252,7 @@ def meter_provider(
     return provider, Pipe("metrics", target.where, provider.shutdown, exporter.shutdown)
 
 
-def _exporter_of(target: Target, signal: Signal) -> Any:
+def _exporter_of(target: Target, signal: SignalName) -> Any:
     logger = logging.getLogger("opentelemetry.exporter")
     if logger.level == logging.NOTSET:  # it logs every retry; a level that is set is the user's
         logger.setLevel(logging.CRITICAL)

@@ -35,7 +35,7 @@ class _Measure(NamedTuple):
     """Whether the instrument is a counter, for which zero is nothing."""
 
 
-class Recorder:
+class MetricsRecorder:
     """The metrics of ``Telemetry``. Without a ``meter`` it records none."""
 
     def __init__(self, meter: Meter | None) -> None:

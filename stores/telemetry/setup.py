@@ -24,12 +24,12 @@ from tfgrpo.stores.telemetry.export import (
     Delivery,
     Environment,
     Pipe,
-    Signal,
+    SignalName,
     find_target,
     meter_provider,
     trace_provider,
 )
-from tfgrpo.stores.telemetry.metrics import Recorder
+from tfgrpo.stores.telemetry.metrics import MetricsRecorder
 from tfgrpo.stores.telemetry.names import KEYS
 from tfgrpo.stores.telemetry.spans import OpenSpan, SpanHandle, SpanMaker
 
@@ -40,7 +40,7 @@ _SHUTDOWN_S: Final = 2.0
 """Time to deliver the last batch to an endpoint that works; one that hangs delays the end of a run by no more."""
 _LAST_JOIN_S: Final = 0.2
 _INSTANCE_ID: Final = "service.instance.id"
-_SIGNALS: Final[tuple[Signal, Signal]] = ("traces", "metrics")
+_SIGNALS: Final[tuple[SignalName, SignalName]] = ("traces", "metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TelemetryOptions:
     """Whether several processes report for one run; only then series are split by process."""
 
 
-class Telemetry(SpanMaker, Recorder):
+class Telemetry(SpanMaker, MetricsRecorder):
     """Spans and metrics of this process. Without providers every method is a cheap no-op."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Telemetry(SpanMaker, Recorder):
         tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
         meter = None if metrics is None else metrics.get_meter("tfgrpo", options.service_version)
         SpanMaker.__init__(self, tracer, content=options.content)
-        Recorder.__init__(self, meter)
+        MetricsRecorder.__init__(self, meter)
         self.options = options
         self.warnings = tuple(warnings)
         """Unsupported values of the environment, in sentences."""

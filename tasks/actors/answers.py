@@ -14,7 +14,7 @@ from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.tasks.shapes import Frame
 
-Place = Literal["stdout", "last_line", "file", "json", "diff", "text"]
+PlaceOfAnswer = Literal["stdout", "last_line", "file", "json", "diff", "text"]
 _SHOWN: Final = 60
 
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 60
 class AnswerPlace:
     """Where an answer is: what ``actor.answer`` says."""
 
-    place: Place
+    place: PlaceOfAnswer
     where: str = ""
     """Name of a file, or a JSON pointer (RFC 6901)."""
 

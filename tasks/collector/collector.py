@@ -39,8 +39,8 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
 
-T = TypeVar("T")
-MaybeAwaitable: TypeAlias = T | Awaitable[T]
+_T = TypeVar("_T")
+MaybeAwaitable: TypeAlias = _T | Awaitable[_T]
 GroupSink: TypeAlias = Callable[[RolloutGroup], None]
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""

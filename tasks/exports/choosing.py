@@ -15,8 +15,8 @@ from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, sprea
 from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.outcomes import Signal, classify
 
-Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
-TARGETS: Final[tuple[Target, ...]] = get_args(Target)
+ExportTarget: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
+TARGETS: Final[tuple[ExportTarget, ...]] = get_args(ExportTarget)
 PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
 LeftOut: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -33,7 +33,7 @@ _DEGENERATE: Final[Mapping[Signal, str]] = {
 class ExportOptions:
     """What to export."""
 
-    target: Target
+    target: ExportTarget
     prompt: Literal["as-sent", "bare"] = "as-sent"
     """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
     degenerate: Literal["drop", "flag"] = "drop"
@@ -108,7 +108,7 @@ class ChosenGroup:
         return [rollouts[at] for at in best_first(rewards, [rollout.completion_tokens for rollout in rollouts])]
 
 
-def choose(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
+def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
     options, omitted = report.options, report.left_out
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]

@@ -16,7 +16,7 @@ from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.stores.files.lines import disk
-from tfgrpo.tasks.exports.choosing import ExportReport, choose
+from tfgrpo.tasks.exports.choosing import ExportReport, chosen_group
 from tfgrpo.tasks.exports.rows import ROWS
 
 _BUFFER: Final = 1 << 20
@@ -66,7 +66,7 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
         check_groups([group])
         report.groups["read"] += 1
         report.rollouts["read"] += len(group.rollouts)
-        chosen = choose(group, report)
+        chosen = chosen_group(group, report)
         count = 0
         for row in ROWS[report.options.target](chosen, report) if chosen is not None else ():
             count += 1

@@ -15,20 +15,20 @@ from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import Rollout
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.frozen_json import json_of, to_builtins
-from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, Target
+from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, ExportTarget
 
-Row: TypeAlias = dict[str, Any]
+TrainerRow: TypeAlias = dict[str, Any]
 _SAME: Final = 1e-12
 _GENERAL: Final = "general"
 
 
-def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
     columns = {"answer": _answer(chosen), **_recorded(chosen, report)}
     yield {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``prompt``, ``chosen``, ``rejected``: the best against the worst, then the next best against the next worst."""
     options, ranked, pairs = report.options, chosen.ranked, 0
     for index in range(min(options.pairs, len(ranked) // 2)):
@@ -46,7 +46,7 @@ def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
         report.left_out["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
 
 
-def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``prompt``, ``completion``, ``label``: desirable is what beats its group's mean, or reaches ``min_reward``."""
     rollouts, least = chosen.group.rollouts, report.options.min_reward
     mean = sum(map(_reward, rollouts)) / len(rollouts)
@@ -59,7 +59,7 @@ def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
         yield _conversation(chosen, report, columns)
 
 
-def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
     best, least = chosen.ranked[0], report.options.min_reward
     if least is not None and _reward(best) < least:
@@ -69,14 +69,14 @@ def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     yield _conversation(chosen, report, {"completion": _messages(best), "reward": _reward(best)})
 
 
-def _conversation(chosen: ChosenGroup, report: ExportReport, columns: Row) -> Row:
+def _conversation(chosen: ChosenGroup, report: ExportReport, columns: TrainerRow) -> TrainerRow:
     """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
     if tools := chosen.group.metadata.get("tools"):
         columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
     return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``.
 
     A group of one attempt is omitted: verl would use its reward as its advantage.
@@ -95,7 +95,7 @@ def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     }
 
 
-def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
+def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
     """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
     if len(chosen.group.rollouts) != chosen.group.target_size:
         report.left_out["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
@@ -104,7 +104,7 @@ def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     yield {"input": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-ROWS: Final[Mapping[Target, Callable[[ChosenGroup, ExportReport], Iterable[Row | str]]]] = {
+ROWS: Final[Mapping[ExportTarget, Callable[[ChosenGroup, ExportReport], Iterable[TrainerRow | str]]]] = {
     "trl-grpo": _grpo_rows,
     "trl-dpo": _dpo_rows,
     "trl-kto": _kto_rows,
@@ -121,7 +121,7 @@ def _source(chosen: ChosenGroup) -> str:
     return str(known.get("task_id") or known.get("domain") or _GENERAL)
 
 
-def _messages(rollout: Rollout) -> list[Row]:
+def _messages(rollout: Rollout) -> list[TrainerRow]:
     """Return the answer as chat messages, with tool arguments as the objects that chat templates expect."""
     messages = [to_builtins(turn) for turn in rollout.messages or ()]
     for call in (call for message in messages for call in message.get("tool_calls") or ()):
@@ -134,7 +134,7 @@ def _messages(rollout: Rollout) -> list[Row]:
     return messages
 
 
-def _recorded(chosen: ChosenGroup, report: ExportReport) -> Row:
+def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
     """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
 
     Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
@@ -163,7 +163,7 @@ def _unusable_logprob(rollout: Rollout) -> str:
     return ""
 
 
-def _provenance(chosen: ChosenGroup, report: ExportReport) -> Row:
+def _provenance(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
     """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
     known = group.metadata

@@ -21,7 +21,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs.journal import attempt_name
@@ -32,7 +32,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.wire import called
 from tfgrpo.tasks.recorded import LineIndex, RecordedTurn, attempt_of_key, calls_of, turns_of
 
-Row = Mapping[str, Any]
+RunLine = Mapping[str, Any]
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 
 
@@ -86,7 +86,7 @@ def groups_of_run(
     equal, sides of a single attempt stay together. ``omitted`` counts the groups without a record.
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
-    rows = read_rows(run.rollouts)
+    rows = read_objects(run.rollouts)
     first = list(islice(rows, 1))  # a generator opens its file only now
     heads, items, prompts = _by(run.groups, "group_id"), _by(run.items, "item_id"), _by(run.prompts, "digest")
     journal = LineIndex(run.journal, attempt_of_key)
@@ -112,23 +112,23 @@ def groups_of_run(
             raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
 
 
-def _by(path: Path, name: str) -> dict[str, Row]:
+def _by(path: Path, name: str) -> dict[str, RunLine]:
     """Return the lines of a file by a field."""
-    rows: dict[str, Row] = {}
-    for number, row in enumerate(read_rows(path), start=1):
+    rows: dict[str, RunLine] = {}
+    for number, row in enumerate(read_objects(path), start=1):
         if not isinstance(key := row.get(name), str):
             raise CorruptFile(f"{path}: line {number} has no {name}")
         rows[key] = row
     return rows
 
 
-def _one(rows: Mapping[str, Row], path: Path, key: str) -> Row:
+def _one(rows: Mapping[str, RunLine], path: Path, key: str) -> RunLine:
     if key not in rows:
         raise CorruptFile(f"{path}: has no line about {key!r}, which a group refers to")
     return rows[key]
 
 
-def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row, Sequence[Row]]]:
+def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tuple[RunLine, Sequence[RunLine]]]:
     """Yield the record and the attempts of each side of a split group, or those of the group."""
     ids = head["rollouts"]
     if not head.get("halves") or (bare and len(ids) < 4):
@@ -141,7 +141,9 @@ def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row,
         yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, attempts
 
 
-def _group(head: Row, rollouts: tuple[Rollout, ...], item: Row, prompt: Row, facts: RunFacts) -> RolloutGroup:
+def _group(
+    head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts
+) -> RolloutGroup:
     """Return one group. Raise ``KeyError`` for rows that lack a field."""
     system, library = item["system_prompt"], prompt["library_id"]
     return RolloutGroup(
@@ -176,7 +178,7 @@ def _turn(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _rollouts(head: Row, rows: Sequence[Row], journal: LineIndex, facts: RunFacts) -> tuple[Rollout, ...]:
+def _rollouts(head: RunLine, rows: Sequence[RunLine], journal: LineIndex, facts: RunFacts) -> tuple[Rollout, ...]:
     tools = [tool["function"]["name"] for tool in facts.tools]
     rollouts = []
     for row in rows:
@@ -186,7 +188,7 @@ def _rollouts(head: Row, rows: Sequence[Row], journal: LineIndex, facts: RunFact
     return tuple(rollouts)
 
 
-def _rollout(row: Row, group_id: str, answered: _Answer, facts: RunFacts) -> Rollout:
+def _rollout(row: RunLine, group_id: str, answered: _Answer, facts: RunFacts) -> Rollout:
     outcome = row["outcome"]
     ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
     known = answered.usage_known or bool(row["completion_tokens"])
@@ -255,8 +257,8 @@ def _ends(text: str, recorded: str) -> bool:
     return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
 
 
-def _conversation(turns: Sequence[RecordedTurn], tools: Sequence[str]) -> list[Row]:
-    messages: list[Row] = []
+def _conversation(turns: Sequence[RecordedTurn], tools: Sequence[str]) -> list[RunLine]:
+    messages: list[RunLine] = []
     for reply, results in turns:
         calls = reply.message.tool_calls
         requested = {"tool_calls": [called(call.id, call.name, call.arguments) for call in calls]} if calls else {}

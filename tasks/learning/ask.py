@@ -42,7 +42,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True)
 
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+_AnswerT = TypeVar("_AnswerT", bound=Answer)
 
 
 class LessonAnswer(Answer):
@@ -150,17 +150,17 @@ def _schema_of(shape: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Question(AnswerSchema, Generic[AnswerT]):
+class Question(AnswerSchema, Generic[_AnswerT]):
     """A kind of question to the learning model: schema and shape of its answer, and the template that instructs it."""
 
     template: TemplateRole
-    shape: type[AnswerT]
+    shape: type[_AnswerT]
     instruction: str = ""
     """In place of the template."""
     labels: tuple[str, ...] = ()
     """Labels that the answer may name, where the shape checks them."""
 
-    def read(self, text: str, *, cut: bool = False) -> AnswerT:
+    def read(self, text: str, *, cut: bool = False) -> _AnswerT:
         """Read a reply: unknown keys are ignored, missing and wrong ones are errors.
 
         Of the last list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises
@@ -177,8 +177,8 @@ class Question(AnswerSchema, Generic[AnswerT]):
 
 
 def _question(
-    name: str, shape: type[AnswerT], template: TemplateRole = "reflect", instruction: str = ""
-) -> Question[AnswerT]:
+    name: str, shape: type[_AnswerT], template: TemplateRole = "reflect", instruction: str = ""
+) -> Question[_AnswerT]:
     return Question(f"tfgrpo_{name}", _schema_of(shape), template, shape, instruction)
 
 
@@ -286,13 +286,13 @@ class Spend:
 
 
 async def ask(
-    question: Question[AnswerT],
+    question: Question[_AnswerT],
     key: CallKey,
     payload: Mapping[str, Any],
     runtime: Runtime,
     spend: Spend,
     context: Mapping[str, Any] | None = None,
-) -> AnswerT | None:
+) -> _AnswerT | None:
     """Return the answer, or None with a failure, a refused budget or the end of the run noted in ``spend``.
 
     ``payload`` is sent as one JSON object in the user message, ``context`` as one at the end of the system message: what
@@ -312,7 +312,7 @@ async def ask(
         finish_reason = reply.finish_reason
         return reply
 
-    def read(text: str) -> AnswerT:
+    def read(text: str) -> _AnswerT:
         answer = question.read(text, cut=finish_reason == "length")
         if len(call_keys) == 1 and isinstance(answer, ReflectionAnswer | RecurringAnswer):
             _refuse_negated(answer.lessons)

@@ -29,7 +29,7 @@ from tfgrpo.rewarders.statistics.credit import (
     row_weight,
     support,
 )
-from tfgrpo.rewarders.statistics.summary import Capital, Floats, fisher_test
+from tfgrpo.rewarders.statistics.summary import Capital, FloatArray, fisher_test
 from tfgrpo.stores.experiences.credit import CreditLine, Row, Word
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.text import pluralize
@@ -208,7 +208,7 @@ class _Division:
     moment: float = 0.0
     """Weights times differences."""
     attempts: int = 0
-    counts: Floats = field(default_factory=lambda: np.zeros(4))
+    counts: FloatArray = field(default_factory=lambda: np.zeros(4))
     """Lost and made attempts of the first side, then of the second."""
 
     def add(self, row: Row) -> None:
@@ -241,7 +241,7 @@ def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division],
     A lesson under which wrong attempts are lost looks better than it is. Fisher's exact test, over the rows of one source
     in one run, by lesson; at a level for as many tests as there are lessons with different losses.
     """
-    losses: dict[tuple[str, str], dict[str, Floats]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
+    losses: dict[tuple[str, str], dict[str, FloatArray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
     for each in divisions:
         for names, counts in ((each.one, each.counts), (each.other, np.roll(each.counts, 2))):
             for name in names:

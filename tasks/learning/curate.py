@@ -32,11 +32,11 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, ClassAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.credit import KnownLesson
-from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
+from tfgrpo.tasks.learning.similarity import ProposedLesson, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal, ToolMetricEvent
 
-Outcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
+CurationOutcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
 _ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
 """What may name an added lesson comes last."""
 _USELESS: Final = "useless"
@@ -114,11 +114,11 @@ class _Curation:
         self._lessons = {f"L{number}": each.record for number, each in enumerate(batch.known.values(), start=1)}
         """Known lessons by label, with those of this batch."""
         self._opposites = {name: set(each.opposites) for name, each in batch.known.items()}
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: dict[str, ProposedLesson] = {}
         """Proposals by label, best supported first."""
         self._speaks: dict[str, ExperienceRecord] = {}
         """The lesson that says what a proposal or a replaced lesson says, by its label."""
-        self._outcome: dict[str, Outcome] = {}
+        self._outcome: dict[str, CurationOutcome] = {}
         self._records: list[ExperienceRecord] = []
         self._rejected: dict[str, str] = {}
         self._words: list[Word] = []

@@ -40,7 +40,7 @@ class LessonWords:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProposedLesson:
     """One lesson as several groups proposed it, in the words of the group with the widest spread."""
 
     sources: tuple[Proposal, ...]
@@ -82,7 +82,7 @@ def same_lesson(first: LessonWords, second: LessonWords) -> bool:
     return first == second if not either else len(first.words & second.words) / either >= THRESHOLD
 
 
-def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
+def merge_proposals(proposals: Iterable[Proposal]) -> tuple[ProposedLesson, ...]:
     """Return candidates, best supported first; the order in which groups came back does not matter.
 
     A proposal joins the first candidate of its polarity that says the same.
@@ -97,5 +97,5 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
                 break
         else:
             clusters.append((words, [proposal]))
-    candidates = (Candidate(tuple(cluster)) for _, cluster in clusters)
+    candidates = (ProposedLesson(tuple(cluster)) for _, cluster in clusters)
     return tuple(sorted(candidates, key=lambda candidate: -candidate.support))

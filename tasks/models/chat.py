@@ -30,12 +30,12 @@ from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
     RetryPolicy,
-    classify,
+    failure_of,
     hidden_status,
-    hint_of,
     read_refusal,
     reset_after,
     retry_after,
+    vendor_hint,
 )
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
@@ -324,7 +324,9 @@ class ChatClient:
         if moved is not None:
             there = self.endpoint.scrub(display_url(moved))
             reason = f"it moved to {there}; give that as the base URL, without /chat/completions"
-        text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{hint_of(refusal.status, refusal.words)}"
+        text = (
+            f"{refusal.status} from {self.endpoint.display_url}: {reason}{vendor_hint(refusal.status, refusal.words)}"
+        )
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
             return FailedAttempt(BudgetRefused(text), retryable=False), charge
@@ -332,7 +334,7 @@ class ChatClient:
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
-        return classify(refusal, text, after_s, answered=model in self.answering), charge
+        return failure_of(refusal, text, after_s, answered=model in self.answering), charge
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:

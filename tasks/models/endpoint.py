@@ -22,7 +22,7 @@ from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
 
 Scrub: TypeAlias = Callable[[str], str]
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MASK = "***"
 _MIN_MIXED_SECRET = 6
 _MIN_SECRET = 16
@@ -96,7 +96,7 @@ def scrubber(*secrets: ApiKey | Endpoint) -> Scrub:
     return scrub
 
 
-def scrubbed(value: T, scrub: Scrub) -> T:
+def scrubbed(value: _T, scrub: Scrub) -> _T:
     """Return a trajectory, scores or any other frozen data with every text in them scrubbed, as they may be recorded."""
     kept: Any = value
     if isinstance(value, str):

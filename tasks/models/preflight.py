@@ -22,7 +22,7 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, hint_of, read_refusal
+from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
     Received,
@@ -167,7 +167,7 @@ def _unlisted(name: str, listed: frozenset[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PingFinding:
     """One thing that an endpoint refused."""
 
     said: str
@@ -182,7 +182,7 @@ class Finding:
 class Ping:
     """What one role of one model was answered."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PingFinding, ...]
     attempts: int
     bound: int
     """Most prompt tokens of all attempts together; each may have cost one more token."""
@@ -195,7 +195,7 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
 
     A refusal that a setting mends is mended for the next attempt, so that one call finds all of them.
     """
-    wire, findings, bound = endpoint.wire, list[Finding](), 0
+    wire, findings, bound = endpoint.wire, list[PingFinding](), 0
     schema = None if role == "actor" else _SCHEMA
     request = ChatRequest(name, _MESSAGES, temperature, 1, seed=1, answer_schema=schema)
     for attempt in range(1, _MOST_ATTEMPTS + 1):
@@ -231,16 +231,16 @@ async def _answer(
     return (None if status == 400 and _ACCEPTED.search(words) else (status, words)), answer
 
 
-def _finding(status: int, words: str, wire: ModelSettings, endpoint: Endpoint) -> Finding:
+def _finding(status: int, words: str, wire: ModelSettings, endpoint: Endpoint) -> PingFinding:
     """Return what a refusal means for these settings."""
-    advice = _ADVICE.get(status) or hint_of(status, words).removeprefix("; ")
+    advice = _ADVICE.get(status) or vendor_hint(status, words).removeprefix("; ")
     said = f"{status or 'no connection'}: {endpoint.excerpt(words)}"
     named = re.match(r"set model\.(\w+): (\w+)", advice)
     if named is None or named[1] not in type(wire).model_fields:
-        return Finding(said, advice=advice)
+        return PingFinding(said, advice=advice)
     field, value = named[1], named[2]
     if field == "structured" and wire.structured != "json_schema":
         value = "none"
     if getattr(wire, field) == _VALUES.get(value, value):
-        return Finding(said, advice=advice)  # tried already
-    return Finding(said, field, value, advice)
+        return PingFinding(said, advice=advice)  # tried already
+    return PingFinding(said, field, value, advice)

@@ -110,7 +110,7 @@ def hidden_status(body: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
-def hint_of(status: int, words: str) -> str:
+def vendor_hint(status: int, words: str) -> str:
     """Return a hint to append to the refusal, with a separator in front; empty when there is none."""
     advice: str = _vendors()["advice_by_status"].get(status, "")
     if status in {400, 422}:
@@ -215,7 +215,7 @@ def reset_after(headers: Mapping[str, str], now: datetime) -> float | None:
     return max(0.0, reset - now.timestamp())
 
 
-def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> FailedAttempt:
+def failure_of(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> FailedAttempt:
     """Return the failure that a refusal is. ``text`` is the message, without secrets.
 
     ``answered``: the model has answered other calls of this client, so a 403 concerns the content of this one.

@@ -18,7 +18,7 @@ from tfgrpo.rewarders.text.json_values import fenced_blocks
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _OPENING = re.compile(r"[ \t]*(```)[^\n`]*")
 _CLOSING = re.compile(r"[ \t]*(```)[ \t]*")
@@ -69,12 +69,12 @@ def complete_entries(text: str, name: str) -> dict[str, Any] | None:
 
 
 async def repair(
-    parse: Callable[[str], T],
+    parse: Callable[[str], _T],
     ask: Callable[[tuple[Message, ...]], Awaitable[ChatReply]],
     messages: tuple[Message, ...],
     schema: AnswerSchema,
     max_attempts: int,
-) -> T:
+) -> _T:
     """Ask until ``parse`` accepts the reply: each rejected one is sent back with the reason and the schema.
 
     Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every (reply, reason) pair.
@@ -89,7 +89,7 @@ async def repair(
         replies.append(await ask(tuple(conversation)))
         return replies[-1].message.content or ""
 
-    def read(text: str) -> T:
+    def read(text: str) -> _T:
         try:
             return parse(text)
         except ValueError as error:

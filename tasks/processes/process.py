@@ -36,7 +36,7 @@ MEGABYTE: Final = 1 << 20
 OUTPUT_BYTES: Final = 16 << 20
 """Bytes of output, of an answer file, of changes or of an HTTP reply, above which an attempt fails: prompts and answers
 have thousandths of that."""
-PREFIX: Final = "tfgrpo-attempt-"
+ATTEMPT_PREFIX: Final = "tfgrpo-attempt-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Guard:
 
         ``name``: for a path that another process would get for the same purpose, once this one has ended.
         """
-        folder = Path(tempfile.gettempdir(), f"{PREFIX}{name or secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
+        folder = Path(tempfile.gettempdir(), f"{ATTEMPT_PREFIX}{name or secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
         await _vacated(folder)
 
         def remove() -> None:

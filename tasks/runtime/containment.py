@@ -13,12 +13,12 @@ from tfgrpo.rewarders.faults import described, is_cancellation
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import ActorError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 CANCEL_WAIT_S = 2.0
 """Seconds that cancelled work has to end."""
 
 
-async def contained(work: Awaitable[T]) -> T:
+async def contained(work: Awaitable[_T]) -> _T:
     """Await a user's code. Its ordinary exceptions and the cancellation of this task pass through.
 
     Raises ``ActorError`` for ``SystemExit``, ``KeyboardInterrupt`` and the like, which would end the event loop of all
@@ -36,10 +36,10 @@ async def contained(work: Awaitable[T]) -> T:
         raise ActorError(described(error, whole=True)) from None
 
 
-async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
+async def in_thread(threads: RewarderThreads, work: Callable[[], _T]) -> _T:
     """Run a blocking function in a thread, which is abandoned when this is cancelled."""
 
-    def checked() -> T:
+    def checked() -> _T:
         try:
             return work()
         # A future never ends with the one, and the other closes who waits.
@@ -53,7 +53,7 @@ async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
         threads.abandon(future)
 
 
-async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gathered(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Return all results; when one raises, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:

@@ -54,7 +54,7 @@ def watch_loop(
             pass
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _CLOSING_S: Final = 30.0
 """Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever."""
 
@@ -80,7 +80,7 @@ class RuntimeHost:
         watched = (self._loop, self._thread.ident or 0, self._closing)
         threading.Thread(target=watch_loop, args=watched, name="tfgrpo-loop-watch", daemon=True).start()
 
-    def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
+    def submit(self, factory: Callable[[Runtime], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
         """Run ``factory(runtime)`` on the loop. Every caller gets the error of a runtime that cannot be opened."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
 
@@ -125,7 +125,7 @@ class RuntimeHost:
         with contextlib.suppress(asyncio.CancelledError):  # abandoned agents may cancel any task
             self._loop.run_until_complete(work)
 
-    async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+    async def _run(self, factory: Callable[[Runtime], Awaitable[_T]]) -> _T:
         if self._opening is None:
             self._opening = asyncio.ensure_future(self.opener(self.context))
         return await factory(await asyncio.shield(self._opening))
@@ -178,7 +178,7 @@ def halt_runtime(context: RunContext) -> None:
         host.halt()
 
 
-async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[_T]]) -> _T:
     """Await ``factory(runtime)`` from another event loop; cancelling this cancels that."""
     work = asyncio.wrap_future(runtime_for(context).submit(factory))
     try:
@@ -187,7 +187,7 @@ async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Await
         work.cancel()
 
 
-def call_blocking(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+def call_blocking(context: RunContext, factory: Callable[[Runtime], Awaitable[_T]]) -> _T:
     """Wait for ``factory(runtime)`` in a thread without an event loop; an interrupt cancels it."""
     future = runtime_for(context).submit(factory)
     try:

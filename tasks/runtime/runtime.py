@@ -100,7 +100,7 @@ class RunContext:
         return self.models.provider("actor")
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Runtime:
         """Longest lesson in words: the setting, lowered by the pack."""
         return min(self.context.settings.tfgrpo.experience_max_words, self.pack.manifest.max_words)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
         """Run a blocking function in a thread, which is abandoned when this is cancelled."""
         return await in_thread(self.threads, work)
 
@@ -158,7 +158,7 @@ def model_key(key: CallKey, request: ChatRequest) -> str:
     return key.text(request_digest(request))
 
 
-class Recorder:
+class WorkRecorder:
     """Journals one attempt's work outside the model client (tools, whole agents), so that a resumed run does not repeat it.
 
     It also keeps the calls in progress, so that a rollout that times out can name the call that it waited for.
@@ -187,11 +187,11 @@ class Recorder:
         self,
         key: CallKey,
         request: Mapping[str, Any],
-        work: Callable[[], Awaitable[T]],
+        work: Callable[[], Awaitable[_T]],
         *,
-        encode: Callable[[T], dict[str, Any]],
-        decode: Callable[[Mapping[str, Any]], T],
-    ) -> T:
+        encode: Callable[[_T], dict[str, Any]],
+        decode: Callable[[Mapping[str, Any]], _T],
+    ) -> _T:
         """Return the journalled result, or that of ``work``, journalled before it is returned.
 
         Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
@@ -248,7 +248,7 @@ class AttemptContext:
         self.latency_s: float | None = None
         """Seconds of an agent of the user's own, as journalled; None: those of its calls."""
         self.runtime = runtime
-        self.recorder = Recorder(runtime.journal, replay=runtime.context.replay)
+        self.recorder = WorkRecorder(runtime.journal, replay=runtime.context.replay)
         self.failed: Callable[[], None] = lambda: None
         """Called when the attempt has failed."""
         self.stopped_by: TfgrpoError | None = None

@@ -28,7 +28,14 @@ from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.selection.formats import CandidateEnd, CandidateOutcome
-from tfgrpo.tasks.selection.shapes import Candidate, Choice, Cost, Selection, SelectionSpec, lost_and_flawed
+from tfgrpo.tasks.selection.shapes import (
+    Candidate,
+    Selection,
+    SelectionChoice,
+    SelectionCost,
+    SelectionSpec,
+    lost_and_flawed,
+)
 from tfgrpo.tasks.shapes import GroupSpec
 
 _QUOTED_CHARS: Final = 20_000
@@ -115,11 +122,11 @@ def _graded(candidate: Candidate, verdicts: Sequence[Verdict], comparison: Group
     )
 
 
-def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
+def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> SelectionCost:
     """Return the cost by the ledger, which counts lost calls too; its price is unknown if that of any call is."""
     usage = Usage.total([*(candidate.usage for candidate in candidates), judge.spend.usage])
     priced = usage.cost_usd is not None and after.unknown_price_calls == before.unknown_price_calls
-    return Cost(
+    return SelectionCost(
         calls=after.calls - before.calls,
         tokens=after.tokens - before.tokens,
         usd=after.usd - before.usd if priced else None,
@@ -136,7 +143,7 @@ def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> l
     return [candidate for candidate in candidates if candidate.text.strip()]
 
 
-def choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget: bool = False) -> Choice:
+def choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget: bool = False) -> SelectionChoice:
     """Choose the usable candidate with the highest reward, the first among equals, or return why none may be chosen.
 
     Within a group the advantage rises with the reward, so that choosing by either is the same. ``over_budget``: the
@@ -148,20 +155,20 @@ def choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget:
     if not usable or (valid < settings.min_success and settings.none_valid == "raise"):
         needed = f", {settings.min_success} needed" if settings.min_success > 1 else ""
         refused = any(candidate.outcome.name == "refused" for candidate in candidates)
-        return Choice(None, f"{valid or 'none'} of {among} valid{needed}: {unusable}", over_budget or refused)
+        return SelectionChoice(None, f"{valid or 'none'} of {among} valid{needed}: {unusable}", over_budget or refused)
     rewards = {each.index: each.reward for each in usable if each.reward is not None}
     if not rewards:
         reasons = "; ".join(dict.fromkeys(candidate.ungraded for candidate in usable))
         why = f"none of the {pluralize(len(usable), 'usable candidate')} could be graded: {reasons}"
         if settings.none_valid == "raise":
-            return Choice(None, why, over_budget)
-        return Choice(usable[0].index, f"best effort, the first that can be used: {why}")
+            return SelectionChoice(None, why, over_budget)
+        return SelectionChoice(usable[0].index, f"best effort, the first that can be used: {why}")
     short = "" if valid >= settings.min_success else f"best effort, {valid} of {among} valid ({unusable}): "
     index = max(rewards, key=lambda each: rewards[each])  # the first among equals
     equals = sum(reward == rewards[index] for reward in rewards.values())
     tie = f", the first of {equals} that have it" if equals > 1 else ""
     graded = pluralize(len(rewards), "graded candidate")
-    return Choice(index, f"{short}highest reward of {graded}, {rewards[index]:.4g}{tie}")
+    return SelectionChoice(index, f"{short}highest reward of {graded}, {rewards[index]:.4g}{tie}")
 
 
 async def _candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime: Runtime) -> Candidate:

@@ -69,7 +69,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectionChoice:
     """The chosen candidate, or why none may be chosen."""
 
     index: int | None
@@ -78,7 +78,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SelectionCost:
     """Calls, tokens and money of a selection, including judges and lost calls."""
 
     calls: int
@@ -98,13 +98,13 @@ class Selection:
     spec: SelectionSpec
     candidates: tuple[Candidate, ...]
     """In order of their index, which is not the order of arrival."""
-    choice: Choice
+    choice: SelectionChoice
     mean_reward: float | None
     spread: float | None
     """Population standard deviation of the rewards; None without any."""
     faults: Mapping[str, str]
     """Reason for missing scores by rewarder."""
-    cost: Cost
+    cost: SelectionCost
     duration_s: float
 
     @property

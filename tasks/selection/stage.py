@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tfgrpo.pipelines.settings.selection import Stage
+from tfgrpo.pipelines.settings.selection import SelectionStage
 from tfgrpo.stores.runs.selections import SelectionRound
 
-VALIDITY: Final[Stage] = "VALIDITY_GAP"
-BEHAVIOUR: Final[Stage] = "BEHAVIORAL_CONSOLIDATION"
+VALIDITY: Final[SelectionStage] = "VALIDITY_GAP"
+BEHAVIOUR: Final[SelectionStage] = "BEHAVIORAL_CONSOLIDATION"
 _MARGIN: Final = 0.1
 """Fall below a threshold that ends the stage: ten rounds vary by less."""
 Use: TypeAlias = Literal["development", "production", "history"]
@@ -37,7 +37,7 @@ class StageThresholds:
 class StageDecision:
     """The stage to work in, and the reason."""
 
-    stage: Stage
+    stage: SelectionStage
     why: str
 
 

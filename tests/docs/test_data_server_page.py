@@ -10,7 +10,7 @@ import click
 from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows.commands.table import COMMANDS
-from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.limits import ServerLimits
 
 TEXT = page("docs/data-server.md")
 DEFAULTS = COMMANDS["serve-data"].make_context("serve-data", ["mix.yaml"]).params
@@ -33,7 +33,7 @@ def test_every_option_is_on_the_page_with_its_default():
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():
-    limits = Limits()
+    limits = ServerLimits()
     known = {
         "max_body": 2**20 * DEFAULTS["max_body_mb"],
         **{name: DEFAULTS[name] for name in ("max_batch", "concurrency")},

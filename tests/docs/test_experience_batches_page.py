@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agents.endpoint import Endpoint
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.rewarders.advantages.batch import ALIASES, ESTIMATORS, batch_advantages
+from tfgrpo.rewarders.advantages.batch import ESTIMATORS, PRESET_ALIASES, batch_advantages
 from tfgrpo.stores.batch.batch import RaggedPolicy
 from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.tasks.collector.collector import ExperienceCollector
@@ -48,7 +48,7 @@ def test_every_estimator_is_in_the_table_with_its_names_formula_and_needs():
     for name, (aliases, formula, needs, alone) in shown.items():
         estimator = ESTIMATORS[name]
         assert [alias.strip("`") for alias in aliases.split(", ") if alias != "–"] == [
-            alias for alias, target in ALIASES.items() if target == name
+            alias for alias, target in PRESET_ALIASES.items() if target == name
         ]
         assert formula == estimator.formula
         assert ("token lengths" in needs) == ("token_lengths" in estimator.needs)

@@ -17,7 +17,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import fields_by_key
-from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
+from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, SelectionStage
 from tfgrpo.rewarders.powl import scoring
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
@@ -81,7 +81,7 @@ def test_the_tables_name_everything_there_is():
     assert first("candidate | means") == set(get_args(formats.CandidateEnd))
     assert {int(code) for code in first("exit code | means")} == set(EXIT_CODES.values())
     assert first("`--format` | an answer is") == set(get_args(FormatName))
-    assert first("stage | rewards") == set(get_args(Stage))
+    assert first("stage | rewards") == set(get_args(SelectionStage))
     assert first("`--memory` | does") == set(get_args(MemoryMode))
     assert first("name | says") == {name for name in known_scorers() if name.startswith("powl_")}
 

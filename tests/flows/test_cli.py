@@ -13,7 +13,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.commands.options import grouped
 from tfgrpo.flows.commands.table import COMMANDS, TFGRPO
 from tfgrpo.flows.console.environment import installed_version
-from tfgrpo.flows.console.parsing import Commands, Number, Words
+from tfgrpo.flows.console.parsing import Commands, NumberParameter, Words
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import RunAborted
@@ -29,7 +29,7 @@ def sample(param):
     """A word that an option accepts."""
     if isinstance(param.type, Words):
         return param.type.words[0]
-    return "6" if isinstance(param.type, Number) and param.type.most > 1 else "1"
+    return "6" if isinstance(param.type, NumberParameter) and param.type.most > 1 else "1"
 
 
 @pytest.fixture(autouse=True)

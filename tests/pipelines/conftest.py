@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.prompt_packs.models import ROLES, LoadedPack, PromptPackManifest, TemplateFiles
+from tfgrpo.prompt_packs.models import TEMPLATE_ROLES, LoadedPack, PromptPackManifest, TemplateFiles
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def pack(tmp_path: Path) -> LoadedPack:
         id="test-pack",
         domain="testing",
         system="system.md",
-        templates=TemplateFiles(**{role: f"{role}.md" for role in ROLES}),
+        templates=TemplateFiles(**{role: f"{role}.md" for role in TEMPLATE_ROLES}),
         experience_slots=8,
     )
-    templates = {role: f"Template for {role}. " * 10 for role in ROLES}
+    templates = {role: f"Template for {role}. " * 10 for role in TEMPLATE_ROLES}
     return LoadedPack(manifest, tmp_path, "You solve tasks. " * 20, (), templates)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import (
-    ROLES,
     TEMPLATE_FIELDS,
+    TEMPLATE_ROLES,
     TemplateRole,
     render_template,
     template_problems,
@@ -32,7 +32,7 @@ def rendered(pack: str, role: TemplateRole) -> str:
     return render_template(text, **{name: VALUES[name] for name in TEMPLATE_FIELDS[role]})
 
 
-@pytest.mark.parametrize(("pack", "role"), [(pack, role) for pack in PACKS for role in ROLES])
+@pytest.mark.parametrize(("pack", "role"), [(pack, role) for pack in PACKS for role in TEMPLATE_ROLES])
 def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: TemplateRole) -> None:
     assert template_problems(load_prompt_pack(pack).templates[role], TEMPLATE_FIELDS[role], role) == ()
 

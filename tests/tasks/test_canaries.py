@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.agents.steps import item, record, spec
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.tasks.canaries import ADDRESSES, CARRIES, QUOTES, Canaries, signs_of
+from tfgrpo.tasks.canaries import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, signs_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame
 
@@ -30,11 +30,11 @@ def rollout(output, *, handed="", returned=""):
     ("done", "signs"),
     [
         (rollout("It is on its way."), ()),
-        (rollout("I was told: never tell anybody which discounts the desk may give."), (QUOTES,)),
+        (rollout("I was told: never tell anybody which discounts the desk may give."), (QUOTES_PROMPT,)),
         (rollout("You write that my order number 4711 has not come yet, what can you do."), ()),
         # Who follows a lesson says so in its words.
         (rollout("I looked up the order by its number before you get a date: Monday."), ()),
-        (rollout("Earlier attempts at other tasks taught these lessons: look up the order."), (QUOTES,)),
+        (rollout("Earlier attempts at other tasks taught these lessons: look up the order."), (QUOTES_PROMPT,)),
         (rollout("Done.", handed='{"text": "my order number 4711 has not come yet"}'), (f"{CARRIES} post",)),
         (rollout("Done.", handed='{"order": 4711}'), ()),
         (rollout("See https://evil.example/x for it."), (ADDRESSES,)),
@@ -54,7 +54,7 @@ def test_a_share_alarms_only_where_it_is_larger_with_lessons_beyond_chance(with_
     canaries = Canaries()
     for arm, count in (("library", with_lessons), ("none", without)):
         for number in range(30):  # of which both replies do it
-            canaries.add(arm, [record(output="x", signs=(QUOTES,) if number < count else ())] * 2)
+            canaries.add(arm, [record(output="x", signs=(QUOTES_PROMPT,) if number < count else ())] * 2)
     said = f"replies to {with_lessons} of 30 items quote the instructions with lessons, to {without} of 30 without"
     assert canaries.alarms() == ((said,) if alarm else ())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.flows.report.night import Night
@@ -15,7 +15,7 @@ from tfgrpo.flows.run.index import refuse_pruned, runs_of
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.text import pluralize
 
@@ -47,12 +47,12 @@ class _Run(NamedTuple):
         refuse_changed(run)
         rewards: dict[str, dict[str, list[float]]] = {}
         with expected_shape(run.rollouts):
-            for row in read_rows(run.rollouts):
+            for row in read_objects(run.rollouts):
                 scored = rewards.setdefault(shown_arm(row["arm"]), {}).setdefault(row["item_id"], [])
                 if (reward := row["outcome"].get("reward")) is not None:
                     scored.append(float(reward))
         with expected_shape(run.items):
-            rows = read_rows(run.items)
+            rows = read_objects(run.items)
             questions = {row["item_id"]: (row["prompt"], row["answer"], row.get("system_prompt") or "") for row in rows}
         return cls(Night.of(TaskPaths(run.root.parent.parent), run), rewards, questions)
 
@@ -61,7 +61,7 @@ class _Run(NamedTuple):
         return {row["key"]: row["value"] for row in self.night.manifest.get("settings_table", ())}
 
 
-def compare(before: str, after: str | None, place: Place, console: Console) -> None:
+def compare(before: str, after: str | None, place: TaskPlace, console: Console) -> None:
     """Print the paired difference of each arm, and the items; of one run, against the one before it."""
     newer = place.run(after or before, console)
     one, other = _Run.read(_earlier(newer) if after is None else place.run(before, console)), _Run.read(newer)

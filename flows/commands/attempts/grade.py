@@ -29,9 +29,9 @@ from tfgrpo.pipelines.datasets.datasets import Dataset
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
-from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
+from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
 from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
+from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -123,7 +123,9 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
         raise DatasetError(
             [
                 Problem(
-                    where, f"{shown(value)} in {key!r}", "text" if key in names.values() else f"{_FACTS[key]} or null"
+                    where,
+                    f"{shown_value(value)} in {key!r}",
+                    "text" if key in names.values() else f"{_FACTS[key]} or null",
                 )
                 for key, value in found
             ]
@@ -225,7 +227,7 @@ class PipelineGrading:
         mixes = checks.run(mix_of, settings)
         built = checks.run(build_scorers, settings, mixes[0]) if mixes else []
         data = checks.run(read_every, settings, mixes[0]) if mixes else []
-        packs = checks.run(load_pack, settings, settings.pack)
+        packs = checks.run(pack_for, settings, settings.pack)
         if rewarders := [weighted for each in built for weighted in each]:
             checks.run(try_scorers, settings, rewarders)
             checks.run(check_scorers, rewarders)
@@ -307,10 +309,10 @@ def _stopped(judges: Sequence[GroupJudge]) -> str | None:
     return next((each.spend.budget_refused for each in judges if each.spend.budget_refused), None)
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def batched(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
     """Yield the items in lists of at most this size."""
     return (items[at : at + size] for at in range(0, len(items), size))
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS, decimal
 from tfgrpo.flows.report.attempts import (
@@ -37,7 +37,7 @@ _NAMED: Final = 10
 """Most items that a message names."""
 
 
-def show(run: str, item: str | None, place: Place, console: Console, *, every: bool) -> None:
+def show(run: str, item: str | None, place: TaskPlace, console: Console, *, every: bool) -> None:
     """Print the table of the items, or one item; with ``--json`` one object."""
     paths = place.run(run, console)
     task = TaskPaths(paths.root.parent.parent)

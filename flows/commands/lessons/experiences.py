@@ -9,20 +9,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tfgrpo.flows.commands.options import Place
+from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.credit import credit_lines, effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.lessons import decided_library, decision_in_force, in_force_problems, screened, verified
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.credit import Row, Source, read_credit
+from tfgrpo.stores.experiences.credit import Row, RowSource, read_credit
 from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons import SIMULATED, ExportedLesson, LessonForm, LessonSet, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
@@ -32,7 +32,7 @@ _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
 
-def list_lessons(place: Place, packs_root: Path | None, console: Console, *, every: bool) -> None:
+def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *, every: bool) -> None:
     """Print the lessons in force, or every record, with state, effect and evidence."""
     experiences = open_experiences(place, packs_root, console)
     shown: Iterable[ExperienceRecord] = (
@@ -59,7 +59,7 @@ def _row(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> tu
     return record.experience_id, each["state"], effect, *figures, record.polarity, record.summary32
 
 
-def show(names: Sequence[str], place: Place, packs_root: Path | None, console: Console) -> None:
+def show(names: Sequence[str], place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print whole records with the figures of their lessons."""
     experiences = open_experiences(place, packs_root, console)
     known = experiences.figures(*experiences.kinds)
@@ -71,7 +71,7 @@ def show(names: Sequence[str], place: Place, packs_root: Path | None, console: C
     console.answer({"experiences": shown}, "\n\n".join(pages))
 
 
-def blame(name: str, place: Place, packs_root: Path | None, console: Console) -> None:
+def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print every record a lesson descends from, the rollouts that showed it, and the rows that measured it."""
     experiences = open_experiences(place, packs_root, console)
     record = experiences.find(name)
@@ -97,7 +97,7 @@ def blame(name: str, place: Place, packs_root: Path | None, console: Console) ->
 
 def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[str, Any]]:
     """Return, by run and source, how many rows carried a lesson on one side alone, and how much better that side was."""
-    found: dict[tuple[int, str, Source], list[float]] = {}
+    found: dict[tuple[int, str, RowSource], list[float]] = {}
     for line in credit_lines(experiences.paths):
         if isinstance(line, Row) and line.difference is not None:
             carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
@@ -110,7 +110,7 @@ def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[st
     ]
 
 
-def export(to: LessonForm | None, place: Place, packs_root: Path | None, console: Console) -> int:
+def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(place, packs_root, console)
     library = shown_library(experiences, console)
@@ -215,14 +215,14 @@ class TaskExperiences:
         """Return the rollouts of these ids, as their runs recorded them. Raise ``CorruptFile``."""
         wanted = set(names)
         paths = sorted(self.paths.root.glob("runs/*/rollouts.jsonl"))
-        return [row for path in paths for row in read_rows(path) if row.get("rollout_id") in wanted]
+        return [row for path in paths for row in read_objects(path) if row.get("rollout_id") in wanted]
 
     def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
         """Return the records with these ids, by id; of several with one id the first counts."""
         return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
 
 
-def open_experiences(place: Place, packs_root: Path | None, console: Console) -> TaskExperiences:
+def open_experiences(place: TaskPlace, packs_root: Path | None, console: Console) -> TaskExperiences:
     """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
     paths = place.existing(console)
     if not paths.experiences.is_file():

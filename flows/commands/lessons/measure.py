@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences
-from tfgrpo.flows.commands.options import Place, assigned
+from tfgrpo.flows.commands.options import TaskPlace, assigned
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.request import Control, Measuring, RunRequest
@@ -26,7 +26,7 @@ def measure(
     rollouts: int,
     control: Control | None,
     assignments: Sequence[str],
-    place: Place,
+    place: TaskPlace,
     packs_root: Path | None,
     console: Console,
 ) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
-from tfgrpo.flows.commands.options import Place, checked_text
+from tfgrpo.flows.commands.options import TaskPlace, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
@@ -54,7 +54,7 @@ _NONE: Final = "none"
 _SHOWN: Final = 10
 
 
-def review(place: Place, packs_root: Path | None, console: Console) -> None:
+def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
     experiences = open_experiences(place, packs_root, console)
     serving = experiences.serving(simulated=experiences.simulated)
@@ -99,14 +99,14 @@ def _lines(lesson: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) ->
 
 
 def rollback(
-    name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
+    name: str, why: str | None, by: str | None, place: TaskPlace, packs_root: Path | None, console: Console
 ) -> None:
     """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails.
 
     Where decisions or credit are damaged, what is left of them counts from now on.
     """
     experiences, who = open_experiences(place, packs_root, console), _who(by)
-    why = "" if why is None else checked_text("--why", why)
+    why = "" if why is None else checked_remark("--why", why)
     path = experiences.paths.promotions
     damaged = decided_damage(path) is not None
 
@@ -145,13 +145,13 @@ def _correct(
     name: str,
     why: str | None,
     by: str | None,
-    place: Place,
+    place: TaskPlace,
     packs_root: Path | None,
     console: Console,
 ) -> None:
     """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial."""
     experiences, who = open_experiences(place, packs_root, console), _who(by)
-    reason = checked_text("--why", why)
+    reason = checked_remark("--why", why)
     simulated, lesson = experiences.known(experiences.find(name).experience_id)
     name, retires = lesson.record.experience_id, what == "retire"
 
@@ -268,7 +268,7 @@ def _finish(experiences: TaskExperiences, console: Console, done: Decision | Non
 
 def _who(by: str | None) -> str:
     if by is not None:
-        return checked_text("--by", by)
+        return checked_remark("--by", by)
     with suppress(OSError, KeyError):
         return clean_text(getpass.getuser())
     return ""
@@ -301,7 +301,7 @@ def import_lessons(
     file: str,
     pack: str | None,
     reviewed_by: str | None,
-    place: Place,
+    place: TaskPlace,
     packs_root: Path | None,
     console: Console,
     *,
@@ -316,7 +316,7 @@ def import_lessons(
             raise SettingsError.one("--in-force", "no --reviewed-by", "--in-force only with --reviewed-by NAME")
         _show(source, console)
         return
-    who = checked_text("--reviewed-by", reviewed_by)
+    who = checked_remark("--reviewed-by", reviewed_by)
     if refused := [
         Problem(f"{file}: lesson {number}", f"{entry.lesson.text[:80]!r} ({entry.reason})", "a lesson within the rules")
         for number, entry in enumerate(source.screened, start=1)

@@ -13,7 +13,7 @@ from random import Random
 from time import perf_counter
 from typing import Final
 
-from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums, Finding, FirstBatch, Losses
+from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums, FirstBatch, FirstBatchFinding, Losses
 from tfgrpo.flows.run.lessons import rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
@@ -21,7 +21,7 @@ from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
-from tfgrpo.stores.experiences.credit import Row, Source, share_of_range
+from tfgrpo.stores.experiences.credit import Row, RowSource, share_of_range
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import (
@@ -121,7 +121,7 @@ def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSp
         ]
 
 
-def row_of(session: Session, source: Source, spec: GroupSpec, result: GroupResult) -> Row:
+def row_of(session: Session, source: RowSource, spec: GroupSpec, result: GroupResult) -> Row:
     """Return the row of a learning or measuring group. One that has a single side names no lesson."""
     texts = (spec.first_half or spec.pack, spec.pack)
     one, other = (text.experience_ids for text in texts)
@@ -258,7 +258,7 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
     shown = [each for each in rollouts if isinstance(each.outcome, Scored)] or rollouts
     ungraded = f"; {pluralize(lost.lost, 'more attempt')} could not be graded, {_reasons(lost)}" if lost.lost else ""
     scored = f"{pluralize(len(rewards), 'graded attempt')} of the first batch"
-    finding: Finding
+    finding: FirstBatchFinding
     if not rewards:
         finding, explanation = "nothing graded", f"no attempt of the first batch could be graded: {_reasons(lost)}"
     elif is_lowest(max(rewards), ends):

@@ -37,7 +37,7 @@ from tfgrpo.stores.experiences.credit import Row, share_of_range
 from tfgrpo.stores.experiences.decisions import (
     OVERTAKEN,
     Decision,
-    Verdict,
+    DecisionVerdict,
     in_force,
     kept_out,
     read_decisions,
@@ -320,8 +320,8 @@ def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
 
 
 def _without_suspects(
-    session: Session, verdict: Verdict, library: Library, follows: Library
-) -> tuple[Verdict, Library, str]:
+    session: Session, verdict: DecisionVerdict, library: Library, follows: Library
+) -> tuple[DecisionVerdict, Library, str]:
     """Return what stays in force after an alarm, and the lessons that it may be due to: those that were not in force before."""
     before = {entry.experience_id for entry in session.serving.entries}
     suspects = [each.experience_id for each in follows.entries if each.experience_id not in before]
@@ -342,7 +342,7 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         credit = credit_of(replace(memory, kept_out=out))
         notes.append(RETIRED)
     follows = Library(credit.follows)
-    verdict: Verdict
+    verdict: DecisionVerdict
     if overtaken is not None:
         verdict, library = "in force" if overtaken.entries else "not yet", overtaken
         notes.append(OVERTAKEN)

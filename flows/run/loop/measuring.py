@@ -21,7 +21,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import Row
 from tfgrpo.stores.experiences.tests import SealedTest, record_test, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
@@ -173,5 +173,5 @@ def _seen(session: Session) -> int:
     for path in (session.replay_of or session.task).root.glob("runs/*/manifest.json"):
         run = RunPaths(path.parent)
         if not ManifestFile(path).read().get("opens_sealed") and run.items.is_file():
-            seen |= sealed & {row["item_id"] for row in read_rows(run.items)}
+            seen |= sealed & {row["item_id"] for row in read_objects(run.items)}
     return len(seen)

@@ -31,7 +31,7 @@ class MathVerify(ItemScorer):
 
     def prepare(self) -> None:
         """Load the library and its parser, which takes two seconds, before any clock runs."""
-        verified(parsed("$x$"), parsed("$x + 1$"))
+        same_formula(parsed("$x$"), parsed("$x + 1$"))
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
@@ -39,7 +39,7 @@ class MathVerify(ItemScorer):
         found = parsed(answer) if answer is not None else []
         if not found:
             return 0.0
-        return 1.0 if verified(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
+        return 1.0 if same_formula(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
 
     def wanted(self, item: GraderInput) -> None:
         """Raise ``RewardError`` for a record without a formula. A look at the signs of LaTeX suffices."""
@@ -66,7 +66,7 @@ def formulas_equal(one: str, other: str) -> bool:
     if not gold:
         raise RewardError("the reference is no formula that math-verify reads")
     difference = _relative_difference(found, gold)
-    return verified(gold, found) if difference is None else difference <= _SAME
+    return same_formula(gold, found) if difference is None else difference <= _SAME
 
 
 def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
@@ -87,7 +87,7 @@ def parsed(text: str) -> list[Any]:
     )
 
 
-def verified(gold: list[Any], found: list[Any]) -> bool:
+def same_formula(gold: list[Any], found: list[Any]) -> bool:
     """Return whether two parsed formulas are equal."""
     math_verify, _ = _library()
     return bool(_tried(False, math_verify.verify, gold, found, timeout_seconds=None, raise_on_error=True))

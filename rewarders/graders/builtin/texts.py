@@ -35,7 +35,7 @@ from tfgrpo.stores.errors import ModelCallError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
 
-Metric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
+SimilarityMetric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _AROUND: Final = 30
@@ -220,7 +220,7 @@ class Similarity(TextScorer):
     share of the longer text. ``embeddings``: the cosine of their vectors, not below 0, by a model of the run's endpoint.
     """
 
-    metric: Annotated[Metric, accepts(", ".join(get_args(Metric)))] = "chrf"
+    metric: Annotated[SimilarityMetric, accepts(", ".join(get_args(SimilarityMetric)))] = "chrf"
     model: Annotated[
         StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)
     ] = None

@@ -19,7 +19,7 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
 
-Mode: TypeAlias = Literal["exact", "any_order", "subset"]
+MatchMode: TypeAlias = Literal["exact", "any_order", "subset"]
 _ACCEPTED: Final = "a list of objects with name and arguments"
 
 
@@ -49,7 +49,7 @@ class ToolCalls(Options, ItemScorer):
     for another reference, and for an attempt whose calls are not known.
     """
 
-    mode: Annotated[Mode, accepts("exact, any_order, subset")] = "exact"
+    mode: Annotated[MatchMode, accepts("exact, any_order, subset")] = "exact"
     """``exact``: these calls in this order; ``any_order``: these calls; ``subset``: these calls, and others may be made too."""
     all: Flag = False
     """1.0 for the calls of the reference and no others, else 0.0."""

@@ -27,7 +27,7 @@ from tfgrpo.tasks.models.simulated.engine import (
     digest_of,
     prompt_tokens,
 )
-from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
+from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, invalid_request
 
 _DIRECTIONS: Final = 64
 """Of the vectors that embed a text."""
@@ -37,21 +37,21 @@ _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": 
 
 _PIECE: Final = 4 * CHARS_PER_TOKEN
 """Characters of one delta."""
-Event: TypeAlias = Mapping[str, Any] | str
+StreamedEvent: TypeAlias = Mapping[str, Any] | str
 """Data of one server-sent event."""
 
 
-def encoded(value: object) -> bytes:
+def compact_json(value: object) -> bytes:
     """Return compact UTF-8 JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def framed(event: Event) -> bytes:
+def framed(event: StreamedEvent) -> bytes:
     """Return a server-sent event, named by the type in its data."""
     if isinstance(event, str):
         return f"data: {event}\n\n".encode()
     name = f"event: {event['type']}\n".encode() if "type" in event else b""
-    return b"%sdata: %s\n\n" % (name, encoded(event))
+    return b"%sdata: %s\n\n" % (name, compact_json(event))
 
 
 def pieces(text: str) -> list[str]:
@@ -74,7 +74,7 @@ class SimulatedChat:
         """Return an error body, as ``error_body`` makes it, in the form of the dialect."""
         return body
 
-    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
+    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Yield the answer as a stream: role, text, one call each, finish reason, usage if asked for; then ``[DONE]``."""
         choice, usage = completion["choices"][0], (asked.get("stream_options") or {}).get("include_usage")
         common = {key: completion[key] for key in ("id", "created", "model", "system_fingerprint")}
@@ -82,7 +82,7 @@ class SimulatedChat:
         if usage:
             common["usage"] = None
 
-        def chunk(delta: Mapping[str, Any], logprobs: object = None, finish: str | None = None) -> Event:
+        def chunk(delta: Mapping[str, Any], logprobs: object = None, finish: str | None = None) -> StreamedEvent:
             only = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
             return {**common, "choices": [only]}
 
@@ -110,7 +110,7 @@ class _Refused(Exception):
 
 
 def _answer(value: object, status: int = 200) -> Response:
-    return Response(encoded(value), status, _HEADERS, "application/json")
+    return Response(compact_json(value), status, _HEADERS, "application/json")
 
 
 class _Service:
@@ -197,7 +197,7 @@ def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, s
         chat = dialect.translated(asked)
         body = ChatBody.model_validate(chat)
     except ValidationError as error:
-        raise _Refused(400, refusal(error)) from None
+        raise _Refused(400, invalid_request(error)) from None
     if body.model != MODEL_NAME:
         raise _unknown_model(body.model)
     return body, digest_of(chat)

@@ -21,7 +21,7 @@ from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, str
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance, structured_answer
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solver, ToolCall, ToolResult, Turn, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, PuzzleCall, PuzzleResult, Solver, Turn, open_world
 from tfgrpo.tasks.models.wire import called
 
 LABEL: Final = "SIMULATED"
@@ -111,7 +111,7 @@ class Engine:
             return Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
         # As frameworks ask for structured output.
         schema = body.demanded.get("parameters", {})
-        return Turn("", (ToolCall(body.demanded["name"], minimal_instance(schema, turn.text)),))
+        return Turn("", (PuzzleCall(body.demanded["name"], minimal_instance(schema, turn.text)),))
 
     def act(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the actor's next turn at the last item in the user's messages; ``UNKNOWN`` without an item of the world."""
@@ -208,7 +208,7 @@ def _dialogue(messages: Sequence[ChatMessage], tools: frozenset[str]) -> Dialogu
     returned = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
     lines = (line for message in messages if message.role == "assistant" for line in message.text.splitlines())
     results = tuple(
-        ToolResult(_own_name(call.name), _TIMED.sub("", returned[call.id]))
+        PuzzleResult(_own_name(call.name), _TIMED.sub("", returned[call.id]))
         for message in messages
         for call in message.calls
     )

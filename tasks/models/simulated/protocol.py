@@ -26,7 +26,7 @@ class _TextPart(_Part):
     text: str
 
 
-class Call(NamedTuple):
+class MadeCall(NamedTuple):
     """A call that the assistant made."""
 
     id: str
@@ -42,7 +42,7 @@ class ChatMessage(_Part):
     name: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
-    refusal: str | None = None
+    invalid_request: str | None = None
 
     @property
     def text(self) -> str:
@@ -52,10 +52,10 @@ class ChatMessage(_Part):
         return self.content or ""
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[MadeCall]:
         """Return its calls. Raises ``LookupError`` or ``TypeError`` for what is none."""
         functions = [(call["id"], call["function"]) for call in self.tool_calls or ()]
-        return [Call(key, function["name"], function["arguments"]) for key, function in functions]
+        return [MadeCall(key, function["name"], function["arguments"]) for key, function in functions]
 
 
 class ChatBody(_Part):
@@ -141,7 +141,7 @@ def error_body(message: str, *, param: str | None = None, code: str | None = Non
     }
 
 
-def refusal(error: ValidationError) -> dict[str, Any]:
+def invalid_request(error: ValidationError) -> dict[str, Any]:
     """Return the error body for an invalid request; it names the first field at fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ".".join(str(part) for part in first["loc"])

@@ -22,7 +22,7 @@ from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, world_data
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
@@ -164,7 +164,7 @@ def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str
         case RecurringAsk() as ask:
             answer = _recurring(world, ask, rng)
         case CurationAsk() as ask:
-            answer = curate(world.lexicon, ask, rng)
+            answer = curation_reply(world.lexicon, ask, rng)
         case ShortenAsk() as ask:
             answer = {"text": shorten(ask)}
         case JudgementAsk() as ask:
@@ -200,7 +200,7 @@ def reflect(world: World, ask: ReflectionAsk, rng: random.Random, instructions: 
         lessons = [rng.choice(_useless())]
     worded = []
     for lesson in lessons:
-        rambling = f" {data_of('lessons')['rambling']}" if rng.random() < _RAMBLES else ""
+        rambling = f" {world_data('lessons')['rambling']}" if rng.random() < _RAMBLES else ""
         worded.append({"polarity": lesson.polarity, "text": lesson.text + rambling})
     named = list(differing.items())[:_MOST_NAMED]
     parted = ", ".join(name.replace("_", " ") for name, _ in named)
@@ -229,7 +229,7 @@ def _contrasts(world: World, attempts: Sequence[ShownAttempt]) -> dict[str, bool
 
 
 def _useless() -> tuple[Advice, ...]:
-    return advice_of(data_of("lessons")["useless"])
+    return advice_of(world_data("lessons")["useless"])
 
 
 def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
@@ -313,7 +313,7 @@ def _classed(
     return {"class": name, "proposals": [entry.id for entry in proposals], "targets": [*targets], **worded}
 
 
-def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
+def curation_reply(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
     """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
     subjects, useless = _by_subject(lexicon, ask)
     answers: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.tasks.models.simulated.app import Event, SimulatedChat, pieces
+from tfgrpo.tasks.models.simulated.app import SimulatedChat, StreamedEvent, pieces
 from tfgrpo.tasks.models.wire import called
 
 Object: TypeAlias = Mapping[str, Any]
@@ -99,7 +99,7 @@ class SimulatedMessages(SimulatedChat):
             },
         }
 
-    def events(self, completion: Object, asked: Object) -> Iterator[Event]:
+    def events(self, completion: Object, asked: Object) -> Iterator[StreamedEvent]:
         """Yield named events from ``message_start`` to ``message_stop``."""
         message = self.reply(completion, asked)
         usage = message["usage"]
@@ -190,7 +190,7 @@ class SimulatedResponses(SimulatedChat):
             },
         }
 
-    def events(self, completion: Object, asked: Object) -> Iterator[Event]:
+    def events(self, completion: Object, asked: Object) -> Iterator[StreamedEvent]:
         """Yield named, numbered events from ``response.created`` to ``response.completed`` or ``.incomplete``."""
         response = self.reply(completion, asked)
         begun = {**response, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}

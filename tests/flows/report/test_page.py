@@ -20,7 +20,7 @@ from tfgrpo.flows.report.files import STATES
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
 
@@ -150,7 +150,7 @@ def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
     reached = {}
     for arm in ("library", "none"):
         rewards = defaultdict(list)
-        for each in read_rows(own_run.paths.rollouts):
+        for each in read_objects(own_run.paths.rollouts):
             if (each["phase"], each["arm"]) == ("eval", arm):
                 rewards[each["item_id"]].append(each["outcome"]["reward"])
         some, every = (

@@ -14,7 +14,7 @@ import pytest
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan import forecast as forecasts
-from tfgrpo.pipelines.plan.forecast import Counts, Forecast, VisibleGain, forecast
+from tfgrpo.pipelines.plan.forecast import CountRange, Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
@@ -116,12 +116,12 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
 @pytest.mark.parametrize(
     ("counts", "shown"),
     [
-        (Counts(800, 3_104, 1_480), "about 1,500 calls, at most 3,110"),
-        (Counts(129, 129, 129), "about 129 calls, at most 129"),
-        (Counts(0, 0, 0), "about 0 calls, at most 0"),
+        (CountRange(800, 3_104, 1_480), "about 1,500 calls, at most 3,110"),
+        (CountRange(129, 129, 129), "about 129 calls, at most 129"),
+        (CountRange(0, 0, 0), "about 0 calls, at most 0"),
     ],
 )
-def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts: Counts, shown: str) -> None:
+def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts: CountRange, shown: str) -> None:
     assert counts.phrase("calls") == shown
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from tests.support.pipelines.data_server import in_process, mix, on_a_port
-from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.limits import ServerLimits
 from tfgrpo.pipelines.server.service import WholeNumber
 
 TOKEN = "a-good-token"
@@ -54,7 +54,7 @@ async def test_schemathesis_finds_nothing(tmp_path):
     options = ["--max-examples", "15", "--seed", "1", "--no-color", "--generation-database", "none"]
     options += ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
     options += ["--header", f"Authorization: Bearer {TOKEN}"]
-    async with on_a_port(mix(tmp_path), token=TOKEN, limits=Limits(max_batch=100)) as (url, served):
+    async with on_a_port(mix(tmp_path), token=TOKEN, limits=ServerLimits(max_batch=100)) as (url, served):
         process = await asyncio.create_subprocess_exec(
             *program,
             *("run", f"{url}/openapi.json", *options),

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, Served, graded, in_process, item, on_a_port, rogue
-from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.limits import ServerLimits
 from tfgrpo.pipelines.server.listening import running
 
 
@@ -121,7 +121,7 @@ async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_t
     ("name", "word", "status"), [("Raising", "boom", 503), ("naps", "hang", 503), ("NotANumber", "nan", 200)]
 )
 async def test_a_request_is_refused_for_graders_that_failed_and_not_for_what_stays_so(tmp_path, name, word, status):
-    limits = Limits(refuse_lost=True)
+    limits = ServerLimits(refuse_lost=True)
     async with in_process(rogue(tmp_path, name), timeout_s=0.3, limits=limits) as (client, served):
         half = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word)]})
         more = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word), item(word)]})

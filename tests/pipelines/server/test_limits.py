@@ -13,11 +13,11 @@ from starlette.requests import Request
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
 from tfgrpo.pipelines.server import listening
-from tfgrpo.pipelines.server.limits import BodyQueue, Limits
+from tfgrpo.pipelines.server.limits import BodyQueue, ServerLimits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):
-    async with in_process(mix(tmp_path), limits=Limits(max_batch=3)) as (client, _):
+    async with in_process(mix(tmp_path), limits=ServerLimits(max_batch=3)) as (client, _):
         assert len((await client.post("/sample", json={"iteration": 0, "batch_size": 3})).json()["samples"]) == 3
         samples = await client.post("/sample", json={"iteration": 0, "batch_size": 4})
         assert len(await graded(client, *[item()] * 3)) == 3
@@ -36,7 +36,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
             read += 1
             yield b" " * 1000
 
-    async with in_process(mix(tmp_path), limits=Limits(max_body=100_000)) as (client, _):
+    async with in_process(mix(tmp_path), limits=ServerLimits(max_body=100_000)) as (client, _):
         announced = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 110_000)]})
         streamed = await client.post("/grade", content=endless(), headers={"content-type": "application/json"})
         small = await client.post("/sample", json={"iteration": 0, "batch_size": 1, "more": "x" * 70_000})
@@ -47,7 +47,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
 
 
 async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):
-    limits = Limits(body_s=0.2, concurrency=1)
+    limits = ServerLimits(body_s=0.2, concurrency=1)
     async with (
         on_a_port(mix(tmp_path), limits=limits) as (url, _),
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
@@ -65,7 +65,7 @@ async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):
 
 
 async def test_requests_beyond_the_queue_are_answered_with_503(tmp_path):
-    limits = Limits(concurrency=1, queue=1)
+    limits = ServerLimits(concurrency=1, queue=1)
     async with in_process(rogue(tmp_path, "Slow"), limits=limits) as (client, _):
         waiting = [asyncio.create_task(graded(client, item())) for _ in range(2)]
         await asyncio.sleep(0.1)
@@ -79,7 +79,7 @@ async def test_requests_beyond_the_queue_are_answered_with_503(tmp_path):
 
 async def test_connections_that_only_announce_a_body_delay_no_request(tmp_path):
     """What counts is what has arrived: neither the bytes nor the slots are taken by an announcement."""
-    limits = Limits(concurrency=2, max_held=1 << 20, max_body=1 << 20, queue=1)
+    limits = ServerLimits(concurrency=2, max_held=1 << 20, max_body=1 << 20, queue=1)
     async with (
         on_a_port(mix(tmp_path), limits=limits) as (url, _),
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
@@ -94,7 +94,7 @@ async def test_connections_that_only_announce_a_body_delay_no_request(tmp_path):
 async def test_a_body_that_memory_has_no_room_for_is_told_to_come_again(tmp_path):
     """What has arrived of others counts until they are answered, or gone."""
     body = json.dumps({"iteration": 0, "items": [item("x" * 700_000)]}).encode()
-    limits = Limits(max_held=1 << 20, max_body=1 << 20, body_s=20.0)
+    limits = ServerLimits(max_held=1 << 20, max_body=1 << 20, body_s=20.0)
     async with (
         on_a_port(mix(tmp_path), limits=limits) as (url, _),
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
@@ -135,7 +135,7 @@ def turn(queue):
 
 @pytest.mark.parametrize("let_in_first", [False, True])
 async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
-    queue = BodyQueue(Limits(concurrency=1, queue=2), 9)
+    queue = BodyQueue(ServerLimits(concurrency=1, queue=2), 9)
     first = turn(queue)
     await first.__aenter__()
     gone, after = (asyncio.create_task(_held(queue)) for _ in range(2))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.support.cpu_time import cpu_seconds
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.advantages.batch import (
-    ALIASES,
     ESTIMATORS,
+    PRESET_ALIASES,
     Estimator,
     batch_advantages,
     estimator_of,
@@ -210,8 +210,8 @@ def test_the_time_for_ranks_grows_with_the_rewards_and_not_with_their_pairs():
 
 def test_every_alias_is_a_name_of_its_estimator():
     assert {name for _, name in KNOWN} <= set(ESTIMATORS)
-    assert not set(ALIASES) & set(ESTIMATORS)
-    for alias, name in ALIASES.items():
+    assert not set(PRESET_ALIASES) & set(ESTIMATORS)
+    for alias, name in PRESET_ALIASES.items():
         assert estimator_of(alias) is ESTIMATORS[name]
     for ask in (lambda: group_advantage([1.0, 0.0], "ppo"), lambda: batch_advantages([[1.0, 0.0]], estimator="ppo")):
         with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: grpo, trl, .*centered_rank"):

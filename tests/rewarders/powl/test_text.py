@@ -14,7 +14,7 @@ from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import attempt, brief
 from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, OPERATORS
-from tfgrpo.rewarders.powl.text import MAX_CHARS
+from tfgrpo.rewarders.powl.text import MAX_DOCUMENT_CHARS
 
 AB = "SEQUENCE(a, b)"
 
@@ -157,7 +157,7 @@ def test_a_broken_text_is_refused_with_its_position(text, place, reason):
         *((blank, "there is no text") for blank in (None, "", " \n\t")),
         (b"XOR(a, b)", "expected a text, received bytes"),
         ({"type": "XOR"}, "expected a text, received dict"),
-        ("x" * (MAX_CHARS + 1), "1,000,001 characters"),
+        ("x" * (MAX_DOCUMENT_CHARS + 1), "1,000,001 characters"),
         ("XOR(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1), "more than 200 levels"),
     ],
     ids=lambda value: repr(value)[:20],

@@ -16,7 +16,7 @@ from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.lines import LineFile, read_rows
+from tfgrpo.stores.files.lines import LineFile, read_objects
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def store(tmp_path) -> ExperienceStore:
 
 
 def batches(store: ExperienceStore) -> list[dict[str, object]]:
-    return list(read_rows(store.path.with_name("batches.jsonl")))
+    return list(read_objects(store.path.with_name("batches.jsonl")))
 
 
 def fetched(store, *args, **options):
@@ -41,7 +41,7 @@ def test_a_batch_round_trips_with_its_manifest(store):
     assert not store.path.exists()
     assert store.record_batch(batch, MANIFEST) == 3
     assert list(store.records()) == list(open_store(store.path.parent).records()) == batch
-    assert [row["experience_id"] for row in read_rows(store.path)] == ["exp-0", "exp-1", "exp-2"]
+    assert [row["experience_id"] for row in read_objects(store.path)] == ["exp-0", "exp-1", "exp-2"]
     (stored,) = batches(store)
     assert stored == {
         "schema_version": 1,

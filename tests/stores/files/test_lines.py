@@ -24,7 +24,7 @@ from tests.support.records import writers
 from tests.support.records.processes import all_at_once, bytes_read, in_process
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
 from tfgrpo.stores.files import lines
-from tfgrpo.stores.files.lines import LineFile, lines_of, read_rows
+from tfgrpo.stores.files.lines import LineFile, lines_of, read_objects
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -39,7 +39,7 @@ def rows(*names: str) -> list[dict[str, str]]:
 
 
 def keys(path: Path) -> list[str]:
-    return [row["key"] for row in read_rows(path)]
+    return [row["key"] for row in read_objects(path)]
 
 
 def written(path: Path, *names: str) -> list[bytes]:
@@ -83,7 +83,7 @@ def test_any_key_and_any_json_come_back(tmp_path, key, value):
     again = LineFile(path, "key")
     assert again.get(key) == {"key": key, "value": value}
     assert again.get(f"{key} again") == {"value": value, "key": f"{key} again"}
-    assert list(read_rows(path))[-1] == again.get(f"{key} again")
+    assert list(read_objects(path))[-1] == again.get(f"{key} again")
 
 
 def test_half_a_surrogate_pair_comes_back(path):
@@ -108,7 +108,7 @@ def test_of_equal_keys_add_keeps_the_first_and_get_returns_the_newest(path):
     other.append([{"key": "a", "n": 4}, {"key": "a", "n": 5}])
     assert other.get("a") == LineFile(path, "key").get("a") == {"key": "a", "n": 5}
     assert one.get("d") is None
-    assert (one.count, len(list(read_rows(path)))) == (3, 5)
+    assert (one.count, len(list(read_objects(path)))) == (3, 5)
 
 
 def test_a_long_line_is_read_whole(path):
@@ -136,7 +136,7 @@ def test_the_newest_line_is_read_alone(path):
 def test_readers_need_no_lock_no_right_to_write_and_see_what_was_there_when_they_began(path):
     written(path, "a", "b")
     path.chmod(0o400)
-    reading = read_rows(path)
+    reading = read_objects(path)
     assert next(reading)["key"] == "a"
     path.chmod(0o600)
     with LineFile(path) as file:
@@ -167,7 +167,7 @@ def test_a_damaged_line_is_named_to_readers_and_set_aside_by_writers(path, damag
     first, second, third = written(path, *"abc")
     path.write_bytes(first + damage(second) + third)
     with pytest.raises(CorruptFile, match=r"rows\.jsonl: line 2 is damaged"):
-        list(read_rows(path))
+        list(read_objects(path))
     assert [line.length > 0 for line in lines_of(path)][:: 2 + damage(second).count(b"\n") - 1] == [True, True]
     with LineFile(path, "key") as looking:
         looking.check()
@@ -208,7 +208,7 @@ def test_zeros_are_damage_and_no_empty_file(path, zeros):
     path.parent.mkdir()
     path.write_bytes(b"\0" * zeros)
     with pytest.raises(CorruptFile, match="zeros"):
-        list(read_rows(path))
+        list(read_objects(path))
     with LineFile(path) as file, pytest.raises(CorruptFile, match="zeros"):
         file.newest()
     file = LineFile(path, "key")
@@ -499,6 +499,6 @@ def test_a_row_costs_a_row_once_the_file_is_known_and_reading_streams(path):
     file.add(rows("second"))
     with LineFile(path) as other:
         other.newest()
-    reading = read_rows(path)
+    reading = read_objects(path)
     list(itertools.islice(reading, 5))
     assert bytes_read() - before < 300_000 < path.stat().st_size / 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.atomic import is_signed
+from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
@@ -31,7 +31,7 @@ def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path: Path)
     assert manifest.read() == {}
     manifest.update(run_id="r1")
     content = manifest.read()
-    assert is_signed(path, content)
+    assert is_signed_file(path, content)
     assert content == {
         "schema_version": 1,
         "sha256": content["sha256"],

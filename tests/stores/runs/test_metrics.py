@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.runs.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
@@ -34,7 +34,7 @@ GROUP = GroupMetrics(
 
 def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
     assert MetricsStore(tmp_path).append_groups([GROUP]) == 1
-    assert list(read_rows(tmp_path / "metrics.jsonl")) == [
+    assert list(read_objects(tmp_path / "metrics.jsonl")) == [
         {
             "schema": 1,
             "run_id": "r1",
@@ -86,7 +86,7 @@ def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path
     assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
     again = MetricsStore(tmp_path)
     assert again.append_groups(groups) == 0
-    assert len(list(read_rows(tmp_path / "metrics.jsonl"))) == 4
+    assert len(list(read_objects(tmp_path / "metrics.jsonl"))) == 4
 
 
 def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:
     assert store.append_failure("r1", 1, "judge ran over 30 s")
     assert not store.append_failure("r1", 1, "judge ran over 30 s")
     store.append_failure("r1", 2, "gone")
-    _, failed, _ = read_rows(tmp_path / "metrics.jsonl")
+    _, failed, _ = read_objects(tmp_path / "metrics.jsonl")
     assert (failed["status"], failed["tfgrpo_epoch"], failed["reason"]) == ("failed", 1, "judge ran over 30 s")
     epochs = store.write_per_epoch()["epochs"]
     assert (epochs["1"]["status"], epochs["1"]["failures"]) == ("failed", ["judge ran over 30 s"])

@@ -14,7 +14,7 @@ from typing import Any
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.models import ROLES, LoadedPack, PromptPackManifest, TemplateFiles
+from tfgrpo.prompt_packs.models import TEMPLATE_ROLES, LoadedPack, PromptPackManifest, TemplateFiles
 from tfgrpo.rewarders.composite import AnyScorer
 from tfgrpo.rewarders.registry import as_scorer, build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -98,7 +98,7 @@ def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
         stamp="ab" * 32,
         stamped_at=STAMPED,
         system="system.md",
-        templates=TemplateFiles(**{role: f"{role}.md" for role in ROLES}),
+        templates=TemplateFiles(**{role: f"{role}.md" for role in TEMPLATE_ROLES}),
         experience_slots=slots,
         tags=("sums",),
         experience_max_words=max_words,

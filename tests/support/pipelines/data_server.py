@@ -14,7 +14,7 @@ import yaml
 
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.server.app import data_app
-from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.limits import ServerLimits
 from tfgrpo.pipelines.server.listening import running
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -166,7 +166,7 @@ class Served:
             telemetry=telemetry or Telemetry(TelemetryOptions()),
             say=self.messages.append,
             version="1",
-            **{"limits": Limits(), **options},
+            **{"limits": ServerLimits(), **options},
         )
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from tests.support.runs.settings_observations import (
     servers_asked,
 )
 from tests.support.runs.settings_probe import REAL, SettingsProbe
-from tfgrpo.pipelines.settings.model import ROLES, ModelRole
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole
 from tfgrpo.stores.experiences.credit import share_of_range
 
 
@@ -175,7 +175,7 @@ DEMOS: dict[str, Demo] = {
     "model.extra_body": Demo(of_exchange(lambda it: it.acting[0].get("top_p")), '{"top_p": 0.9}'),
     **{
         f"model.{role}.{name}": Demo(sent_by(role, name), value, ROLE_BASES[role])
-        for role in ROLES
+        for role in MODEL_ROLES
         for name, value in OF_ROLES.items()
         if (role, name) != ("actor", "structured")
     },

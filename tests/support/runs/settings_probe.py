@@ -27,7 +27,7 @@ from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
-from tfgrpo.pipelines.settings.model import ROLES, ModelRole
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
@@ -163,7 +163,7 @@ class Endpoint:
         delay_s: float = 0.0,
         status: int = 200,
         says: str = "",
-        troubles: Sequence[ModelRole] = ROLES,
+        troubles: Sequence[ModelRole] = MODEL_ROLES,
     ) -> None:
         self.requests: list[tuple[httpx.Request, dict[str, Any]]] = []
         self._size, self._broken, self._tool = size, broken, tool

@@ -23,12 +23,12 @@ from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
     RetryPolicy,
-    classify,
+    failure_of,
     hidden_status,
-    hint_of,
     read_refusal,
     reset_after,
     retry_after,
+    vendor_hint,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -113,7 +113,7 @@ def refusal(status, **error):
     (refusal(400, message="Failed to call", code="tool_use_failed"), False, ModelReplyMalformed, True),
 ])  # fmt: skip
 def test_each_refusal_has_its_error_and_is_retryable_or_not(refused, answered, kind, again):
-    failed = classify(refused, "said", 2.0, answered=answered)
+    failed = failure_of(refused, "said", 2.0, answered=answered)
     assert (type(failed.error), str(failed.error), failed.retryable) == (kind, "said", again)
 
 
@@ -137,4 +137,4 @@ def test_an_error_status_behind_a_success_is_recognised():
 
 
 def test_a_hint_comes_only_with_the_statuses_that_refuse_a_request():
-    assert hint_of(500, "temperature") == hint_of(400, "no idea") == ""
+    assert vendor_hint(500, "temperature") == vendor_hint(400, "no idea") == ""

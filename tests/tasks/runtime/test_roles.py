@@ -12,7 +12,7 @@ from tests.support.agents.steps import context, settings
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model import ROLES, ModelSettings
+from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import EndpointError, SettingsError
@@ -96,12 +96,12 @@ async def test_roles_that_differ_in_nothing_share_a_client_and_roles_of_one_addr
 def test_requests_without_overrides_are_byte_for_byte_those_of_the_section(tmp_path):
     request = ChatRequest("m", (Message("system", "s"), Message("user", "é")), 0.7, 1024, seed=5)
     opened = made(tmp_path, name="m", base_url="http://127.0.0.1:9/v1")
-    bodies = {encode_request(request, opened.models.roles[role]) for role in ROLES}
+    bodies = {encode_request(request, opened.models.roles[role]) for role in MODEL_ROLES}
     assert bodies == {
         '{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"é"}],'
         '"temperature":0.7,"max_tokens":1024,"seed":5}'.encode()
     }
-    assert all(endpoint_for(opened, role).headers() == endpoint_for(opened).headers() for role in ROLES)
+    assert all(endpoint_for(opened, role).headers() == endpoint_for(opened).headers() for role in MODEL_ROLES)
 
 
 def test_what_a_role_lacks_is_that_of_the_section():

@@ -23,14 +23,14 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.selection.formats import CandidateOutcome, PowlFormat
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Choice
+from tfgrpo.tasks.selection.shapes import SelectionChoice
 
 # Choosing.
 
 
 def test_the_highest_reward_is_chosen_with_the_reason(tmp_path):
     selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 9", "Answer: 1"))
-    assert selection.choice == Choice(1, "highest reward of 4 graded candidates, 1")
+    assert selection.choice == SelectionChoice(1, "highest reward of 4 graded candidates, 1")
     assert selection.best.text == "Answer: 7"
     assert [selection.candidates[index].reward for index in range(4)] == [0.0, 1.0, 0.0, 0.0]
     assert selection.candidates[1].advantage == pytest.approx(1.7320508, rel=1e-6)
@@ -41,9 +41,11 @@ def test_the_highest_reward_is_chosen_with_the_reason(tmp_path):
 
 def test_ties_go_to_the_first(tmp_path):
     selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 7", "Answer: 7"))
-    assert selection.choice == Choice(1, "highest reward of 4 graded candidates, 1, the first of 3 that have it")
+    assert selection.choice == SelectionChoice(
+        1, "highest reward of 4 graded candidates, 1, the first of 3 that have it"
+    )
     alone = run(tmp_path, by_index("Answer: 7"), spec(k=1), journaled=False)
-    assert (alone.choice, alone.best.advantage) == (Choice(0, "highest reward of 1 graded candidate, 1"), 0.0)
+    assert (alone.choice, alone.best.advantage) == (SelectionChoice(0, "highest reward of 1 graded candidate, 1"), 0.0)
 
 
 # Temperatures, seeds and what is said.
@@ -171,7 +173,9 @@ def test_enough_have_to_succeed(tmp_path):
     model = by_index("Answer: 7", ModelServerFault("503"), ModelTimeout("late"), "Answer: 7")
     assert run(tmp_path, model, spec(min_success=2)).choice.index == 0
     few = run(tmp_path, model, spec(min_success=3))
-    assert few.choice == Choice(None, "2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)")
+    assert few.choice == SelectionChoice(
+        None, "2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)"
+    )
     best = run(tmp_path, model, spec(min_success=3, none_valid="best_effort"))
     assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
 
@@ -209,7 +213,9 @@ class Broken:
 def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
     mute = (weighted(Mute()),)
     selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
-    assert selection.choice == Choice(None, "none of the 4 usable candidates could be graded: mute: cannot tell")
+    assert selection.choice == SelectionChoice(
+        None, "none of the 4 usable candidates could be graded: mute: cannot tell"
+    )
     best = run(tmp_path, by_index(*["x"] * 4), spec(none_valid="best_effort"), rewarders=mute)
     assert (best.choice.index, best.choice.why.startswith("best effort, the first that can be used")) == (0, True)
     assert (best.mean_reward, best.candidates[0].advantage) == (None, None)

@@ -22,7 +22,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 @cache
-def data_of(name: str) -> dict[str, Any]:
+def world_data(name: str) -> dict[str, Any]:
     """Return the content of ``<name>.yaml``, read once per process."""
     content: dict[str, Any] = packaged_yaml(__file__, f"{name}.yaml")
     return content

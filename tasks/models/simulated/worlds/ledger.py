@@ -18,16 +18,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
     Puzzle,
+    PuzzleCall,
+    PuzzleResult,
     Solution,
     Solver,
-    ToolCall,
-    ToolResult,
     Turn,
     to_cents,
 )
 from tfgrpo.tasks.tools import bookkeeping
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _JSON: Final = json.JSONDecoder()
 _TOOLS: Final[Mapping[str, Callable[..., Any]]] = {
     tool.__name__: tool
@@ -75,7 +75,7 @@ class LedgerQuestion(Puzzle):
         except ValueError:
             return Turn("SIMULATED: a tool gave no usable result.\nAnswer: 0")
 
-    def _next_calls(self, solution: Solution, dialogue: Dialogue) -> tuple[ToolCall, ...]:
+    def _next_calls(self, solution: Solution, dialogue: Dialogue) -> tuple[PuzzleCall, ...]:
         if not dialogue.results:
             return self._first_calls(solution)
         if "amount" in self.slots or dialogue.results_of("add"):
@@ -85,21 +85,21 @@ class LedgerQuestion(Puzzle):
             accounts = _read(_ACCOUNTS, dialogue.results_of("accounts_of")[-1])
             wanted = accounts if solution.avoids("every_account") else accounts[:1]
             solution.step(f"{len(wanted)} of {len(accounts)}")
-            return tuple(ToolCall("ledger_entries", {"account": account}) for account in wanted)
+            return tuple(PuzzleCall("ledger_entries", {"account": account}) for account in wanted)
         return _add(solution, [entry for result in fetched for entry in _read(_ENTRIES, result)])
 
-    def _first_calls(self, solution: Solution) -> tuple[ToolCall, ...]:
-        calls: list[ToolCall] = []
+    def _first_calls(self, solution: Solution) -> tuple[PuzzleCall, ...]:
+        calls: list[PuzzleCall] = []
         if "customer" in self.slots:
-            calls.append(ToolCall("accounts_of", {"customer": self.slots["customer"]}))
+            calls.append(PuzzleCall("accounts_of", {"customer": self.slots["customer"]}))
             solution.step("asked which accounts there are")
         if "account" in self.slots:
-            calls.append(ToolCall("ledger_entries", {"account": self.slots["account"]}))
+            calls.append(PuzzleCall("ledger_entries", {"account": self.slots["account"]}))
             solution.step("asked for the entries of the account")
         if "currency" in self.slots:
             currency = self.slots["currency"]
             day = self.slots["booked" if solution.avoids("booking_rate") else "today"]
-            calls.append(ToolCall("exchange_rate", {"currency": currency, "day": day}))
+            calls.append(PuzzleCall("exchange_rate", {"currency": currency, "day": day}))
             solution.step(f"{currency} on {day}")
         return tuple(calls)
 
@@ -113,7 +113,7 @@ class LedgerQuestion(Puzzle):
         return amount * rate
 
 
-def _read(shape: TypeAdapter[T], text: str) -> T:
+def _read(shape: TypeAdapter[_T], text: str) -> _T:
     """Return the result of a tool: JSON, or what frameworks make of a list: its items in turn, or Python's spelling."""
     try:
         return shape.validate_json(text)
@@ -134,7 +134,7 @@ def _spelt(text: str) -> Any:
     return text.splitlines() if "\n" in text else text
 
 
-def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[ToolCall, ...]:
+def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[PuzzleCall, ...]:
     if any(entry.status == "void" for entry in entries) and solution.avoids("void_entries"):
         entries = [entry for entry in entries if entry.status != "void"]
     if any(entry.kind == "fee" for entry in entries) and not solution.avoids("fee_entry"):
@@ -144,7 +144,7 @@ def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[ToolCall, ...]:
         credit = -1
     values = [entry.amount * (credit if entry.kind == "credit note" else 1) for entry in entries]
     solution.step(f"summed {len(values)} entries")
-    return (ToolCall("add", {"values": [float(value) for value in values]}),)
+    return (PuzzleCall("add", {"values": [float(value) for value in values]}),)
 
 
 def play(question: LedgerQuestion, solver: Solver) -> list[Turn]:
@@ -158,9 +158,9 @@ def play(question: LedgerQuestion, solver: Solver) -> list[Turn]:
     return turns
 
 
-def run_call(call: ToolCall) -> ToolResult:
+def run_call(call: PuzzleCall) -> PuzzleResult:
     """Call the real tool."""
-    return ToolResult(call.tool, json.dumps(_TOOLS[call.tool](**call.arguments)))
+    return PuzzleResult(call.tool, json.dumps(_TOOLS[call.tool](**call.arguments)))
 
 
 PUZZLE = LedgerQuestion

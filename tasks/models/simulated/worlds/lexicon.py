@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, world_data
 
 Stance = Literal[-1, 1]
 
@@ -21,7 +21,7 @@ _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
 _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
 _REACH = 4
 """How many words after a negation are negated."""
-_JOINED = [(re.compile(pattern), text) for pattern, text in data_of("words")["joined"].items()]
+_JOINED = [(re.compile(pattern), text) for pattern, text in world_data("words")["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 _CACHED_TEXTS = 256
@@ -88,13 +88,13 @@ class Lexicon:
     def _advice(self, system_text: str) -> Mapping[str, float]:
         """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
         votes: dict[str, list[int]] = {}
-        for lesson in lessons_in(system_text):
+        for lesson in advice_in(system_text):
             for name, stance in self.stances(lesson.polarity, lesson.text).items():
                 votes.setdefault(name, []).append(stance)
         return {name: fmean(stances) for name, stances in votes.items()}
 
 
-def lessons_in(system_text: str) -> tuple[Advice, ...]:
+def advice_in(system_text: str) -> tuple[Advice, ...]:
     """Return the lessons of the prompt's block, in order; text outside the block is not advice."""
     block = _BLOCK.search(system_text)
     if block is None:

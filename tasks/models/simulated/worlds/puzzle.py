@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, advice_of, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, advice_of, world_data
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
 
 GeneratedName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
@@ -37,14 +37,14 @@ class Solver:
         return not self.hit
 
 
-class ToolCall(NamedTuple):
+class PuzzleCall(NamedTuple):
     """A tool call that the actor asks for."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
-class ToolResult(NamedTuple):
+class PuzzleResult(NamedTuple):
     """The text that a tool returned."""
 
     tool: str
@@ -56,7 +56,7 @@ class Dialogue:
     """What happened since the item was shown: the steps written and the tool results."""
 
     steps: tuple[str, ...] = ()
-    results: tuple[ToolResult, ...] = ()
+    results: tuple[PuzzleResult, ...] = ()
     tools: frozenset[str] = frozenset()
     """Names of the tools offered."""
 
@@ -69,7 +69,7 @@ class Turn(NamedTuple):
     """One turn of the actor: text, and calls unless it is the last turn."""
 
     text: str
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[PuzzleCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class World:
 @cache
 def open_world(name: WorldName) -> World:
     """Return a world by its name."""
-    raw = data_of(name)
+    raw = world_data(name)
     templates = tuple(Template(kind, **row) for kind, row in raw["templates"].items())
     pitfalls = {}
     for pitfall, row in raw["pitfalls"].items():

@@ -31,7 +31,7 @@ from tests.support.agents.endpoint import (
 )
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.files.lines import read_rows
+from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
@@ -397,7 +397,7 @@ async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
         gateway = after_restart if number % 2 else client
         assert (await gateway.post("/outcome", json=posted)).json() == {"kept": True}
         assert (await client.post("/outcome", json={"conversation": name, "score": 1})).json() == {"kept": False}
-    lines = list(read_rows(file))
+    lines = list(read_objects(file))
     assert [(line["arm"], line["library"], line["score"]) for line in lines] == [
         (arm, "l1", number / 8) for number, (_, arm) in enumerate(ids)
     ]

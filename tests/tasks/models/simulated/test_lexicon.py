@@ -17,13 +17,13 @@ from tests.support.models.paraphrases import (
 )
 from tests.support.models.players import with_lessons
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
-from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, world_data
+from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName, open_world
 
 WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
 ARITHMETIC, LEDGER, POWL = (WORLDS[name].lexicon for name in ("arithmetic", "ledger-tools", "powl"))
-LESSONS = data_of("lessons")
+LESSONS = world_data("lessons")
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -68,7 +68,7 @@ def test_negations_and_polarity_turn_the_advice_round(polarity, said, stances):
 def test_only_lines_of_the_lessons_block_are_advice_and_contradicting_ones_weigh_against_each_other():
     texts = ("Subtract every refund.", "Add every refund.", "Deduct each refund.")
     system = with_lessons([*(Advice("do", text) for text in texts), Advice("avoid", "Adding a tip.")])
-    assert [lesson.polarity for lesson in lessons_in(system)] == ["do", "do", "do", "avoid"]
+    assert [lesson.polarity for lesson in advice_in(system)] == ["do", "do", "do", "avoid"]
     assert ARITHMETIC.advice(system) == {"refund_sign": pytest.approx(1 / 3)}
     assert ARITHMETIC.advice("- Do: Subtract refunds from the sum.") == {}
     assert ARITHMETIC.advice("<lessons>\nSubtract refunds from the sum.\n</lessons>") == {}

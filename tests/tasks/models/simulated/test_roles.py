@@ -19,12 +19,12 @@ from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.roles import ShortenAsk, learned_answer, shorten
-from tfgrpo.tasks.models.simulated.worlds.data import advice_of, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import advice_of, world_data
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 WORLD = open_world("arithmetic")
 REFUND, DAYS = WORLD.pitfalls["refund_sign"], WORLD.pitfalls["inclusive_days"]
-USELESS, RAMBLING = advice_of(data_of("lessons")["useless"]), data_of("lessons")["rambling"]
+USELESS, RAMBLING = advice_of(world_data("lessons")["useless"]), world_data("lessons")["rambling"]
 GOOD = f"Step 1: {REFUND.shown_avoided[0]}: 90\nAnswer: 90"
 BAD = f"Step 1: {REFUND.shown_hit[1]}: 110\nAnswer: 110"
 IN_FORCE = (REFUND.good_advice[0], REFUND.bad_advice[0], DAYS.good_advice[0], USELESS[0])

@@ -12,7 +12,7 @@ from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
-from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import PuzzleCall, open_world
 
 ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
 LESSONS = "\n".join(
@@ -220,7 +220,7 @@ async def worked(dialect, body, spelt=lambda text: text):
             if not calls:
                 return made, text
             made += [(name, arguments) for _, name, arguments in calls]
-            planned = [(key, ToolCall(name.rpartition("__")[2], arguments)) for key, name, arguments in calls]
+            planned = [(key, PuzzleCall(name.rpartition("__")[2], arguments)) for key, name, arguments in calls]
             done = [(key, spelt(run_call(call).result)) for key, call in planned]
             body = continued(dialect, body, reply.json(), done)
 

@@ -14,10 +14,10 @@ from benchmarks.generated_items import SHIPPED, data_file, differ, generate_item
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, world_data
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solver, ToolResult, answer_of, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, PuzzleResult, Solver, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
 BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
@@ -63,7 +63,7 @@ def test_the_shipped_data_are_what_the_generator_makes(name):
     assert (ROOT / "pipelines" / "data" / f"{name}.jsonl").read_text("utf-8") == data_file(name)
     assert generate_items(name, 5, 1) != generate_items(name, 5, 2)
     assert generate_items(name, 5, 1) == generate_items(name, 9, 1)[:5]
-    assert {item["domain"] for item in items_of(name)} == {data_of(name)["domain"]}
+    assert {item["domain"] for item in items_of(name)} == {world_data(name)["domain"]}
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "powl"])
@@ -154,13 +154,13 @@ def test_ledger_questions_take_two_to_four_turns_with_calls_together_where_that_
 def test_a_failed_tool_gives_a_reply_not_an_error(result):
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
     question = LedgerQuestion.recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
-    accounts = ToolResult("accounts_of", result)
+    accounts = PuzzleResult("accounts_of", result)
     text = question.attempt(Solver(), Dialogue(("Step 1: x",), (accounts,), tools)).text
     assert text.startswith("SIMULATED: a tool gave no usable result")
-    entries = (ToolResult("accounts_of", '["AB-1234-1"]'), ToolResult("ledger_entries", result))
+    entries = (PuzzleResult("accounts_of", '["AB-1234-1"]'), PuzzleResult("ledger_entries", result))
     turn = question.attempt(Solver(), Dialogue((), entries, tools))
     assert turn.calls or "no usable result" in turn.text
-    total = (*entries, ToolResult("add", result.replace("null", "NaN")))
+    total = (*entries, PuzzleResult("add", result.replace("null", "NaN")))
     assert "no usable result" in question.attempt(Solver(), Dialogue((), total, tools)).text
 
 
