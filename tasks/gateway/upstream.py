@@ -16,6 +16,7 @@ from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+_SCHEME = re.compile("^bearer ", re.IGNORECASE)
 _OF_THE_CONNECTION = re.compile(
     "connection|content-encoding|content-length|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*"
 )
@@ -130,4 +131,4 @@ def why_unreadable(headers: Mapping[str, str]) -> str:
 def keys_in(request: BaseRequest) -> list[str]:
     """Return the keys that a client sent, in any of the forms."""
     sent = (request.headers.get(name) for name in KEY_HEADERS)
-    return [key.removeprefix("Bearer ").strip() for key in sent if key]
+    return [_SCHEME.sub("", key).strip() for key in sent if key]

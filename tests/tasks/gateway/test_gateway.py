@@ -36,6 +36,14 @@ async def test_a_call_is_taught_measured_and_journalled(endpoint: Endpoint, open
     assert session.api_key not in journal
 
 
+async def test_the_name_of_the_scheme_has_no_case(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    headers = {"authorization": f"bearer {session.api_key}"}
+    assert (await agent.post("/chat/completions", json=ASK, headers=headers)).status_code == 200
+    assert endpoint.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
 async def test_a_call_with_another_key_is_refused(endpoint: Endpoint, opened: Opener) -> None:
     runtime = opened.runtime(endpoint.url)
     first, second = await opened.session(runtime), await opened.session(runtime, 1)
