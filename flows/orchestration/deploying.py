@@ -5,10 +5,12 @@ Each finding is yielded as it is made, so that the command shows progress.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -24,13 +26,17 @@ from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, Inter
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
+from pydantic import ValidationError
 
+from tfgrpo.flows.orchestration.deployed import asked_of
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import error_line, why_silent, without_login
-from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"
 _FILE: Final = "prefect.yaml"
+_NIGHT: Final = ":tfgrpo_learning"
 _SERVER: Final = (
     "the API of a Prefect server that answers; `prefect server start` starts one at http://127.0.0.1:4200/api"
 )
@@ -46,7 +52,7 @@ class SetUpFinding(NamedTuple):
 
 
 def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[SetUpFinding]:
-    """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
+    """Check server, checkout and pipelines, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
 
     ``notify`` names the notification block of the automations that are applied, too.
 
@@ -55,9 +61,12 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
     url = get_current_settings().api.url
     named = environment.get(HOME)
     home = Path(named or Path.cwd()).resolve()
-    ours, pool_names = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
+    declared = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
+    ours, pool_names = {(each.name, each.entrypoint) for each in declared}, sorted({each.pool for each in declared})
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
+    for each in declared:
+        _check_settings(each, environment, home)
     yield SetUpFinding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
     yield SetUpFinding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
     why = why_silent(patience_s)
@@ -66,7 +75,9 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
     yield SetUpFinding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
-            block, declared = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
+            block, automations = (
+                (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
+            )
             pools = [_pool(client, name) for name in pool_names]
             yield from (SetUpFinding("work pool", text) for _, text in pools)
             yield SetUpFinding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
@@ -78,22 +89,47 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
             deployed = _deployed(client, ours)
             yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
             if block is not None:
-                nights = [each.id for each in deployed if (each.entrypoint or "").endswith(":tfgrpo_learning")]
-                applied = apply_automations(client, declared, block, nights)
+                nights = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
+                applied = apply_automations(client, automations, block, nights)
                 yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
             yield from (SetUpFinding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(error_line(error)) from error
 
 
-def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]:
+class _Declared(NamedTuple):
+    name: str
+    entrypoint: str
+    pool: str
+    parameters: dict[str, Any]
+
+
+def _declared(home: Path, source: str) -> list[_Declared]:
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
-        ours = {(each["name"], each["entrypoint"]) for each in declared}
-        return ours, sorted({each["work_pool"]["name"] for each in declared})
+        return [
+            _Declared(each["name"], each["entrypoint"], each["work_pool"]["name"], dict(each.get("parameters") or {}))
+            for each in declared
+        ]
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
         accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
         raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
+
+
+def _check_settings(declared: _Declared, environment: Mapping[str, str], home: Path) -> None:
+    """Read what a learning deployment would run with, as its worker does in ``home``. Raise ``ConfigError``."""
+    if not declared.entrypoint.endswith(_NIGHT) or "{{" in repr(declared.parameters):  # which Prefect fills in
+        return
+    there = f"{_FILE}, deployment {declared.name}: "
+    try:
+        with contextlib.chdir(home):
+            asked_of(RunRequest, declared.parameters).resolved(environment)
+    except ConfigError as error:
+        raise SettingsError([replace(each, source=f"{there}{each.source}") for each in error.problems]) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise SettingsError.one(f"{there}{name}", repr(first["input"]), first["msg"]) from None
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:

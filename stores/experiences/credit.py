@@ -26,6 +26,8 @@ RowSource: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]
 Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "helped", "misled", "brought in"]
 """``recurs``: the causes of several contrasts of a batch name it. ``helped``, ``misled``: what a contrast says of a lesson in
 its prompts. ``brought in``: by a person."""
+_ROUNDING: Final = 1e-9
+"""Of the range: how far outside of it a sum of weighted parts may be."""
 PERSON_GROUPS: Final = 4.0
 """Support of a lesson that a person brings in: that of four groups."""
 _ID_DIGITS: Final = 24
@@ -135,3 +137,13 @@ def share_of_range(rewards: Sequence[float], score_range: tuple[float, float]) -
     """Return rewards as shares of their declared range; one outside of it counts as its end."""
     low, high = score_range
     return tuple(min(1.0, max(0.0, (reward - low) / (high - low))) for reward in rewards if math.isfinite(reward))
+
+
+def outside_range(rewards: Iterable[float], score_range: tuple[float, float]) -> str:
+    """Return a warning of rewards outside their declared range; empty without any."""
+    low, high = score_range
+    margin = _ROUNDING * (high - low)
+    if all(low - margin <= reward <= high + margin for reward in rewards):
+        return ""
+    declared = f"rewards outside {low:g} to {high:g}, their declared range"
+    return f"{declared}: each counts as the end of it; score_range declares another"

@@ -42,6 +42,7 @@ from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem, RunAborted, SettingsError
+from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import RewardScore
@@ -345,7 +346,9 @@ def grade(  # noqa: PLR0913 - its options
 
 def _graded(grading: Grading, completions: Sequence[GradeItem], target: Path | None, console: Console) -> int:
     graded = asyncio.run(grading.grade(completions))
-    for warning in grading.warnings:
+    rewards = (each.grade.reward for each in graded if each.grade.reward is not None)
+    outside = outside_range(rewards, grading.plan.score_range) if isinstance(grading, PipelineGrading) else ""
+    for warning in (*grading.warnings, *filter(None, [outside])):
         console.say(f"warning: {warning}", style="yellow")
     if target is not None:
         replace_text(target, "".join(f"{json.dumps(_row(each), allow_nan=False)}\n" for each in graded))

@@ -33,7 +33,7 @@ from tfgrpo.flows.run.loop.batches import (
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
-from tfgrpo.stores.experiences.credit import Row, share_of_range
+from tfgrpo.stores.experiences.credit import Row, outside_range, share_of_range
 from tfgrpo.stores.experiences.decisions import (
     OVERTAKEN,
     Decision,
@@ -57,7 +57,6 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 _OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {"add": "added", "modify": "changed", "merge": "merged"}
 SIDES: Final[tuple[Arm, Arm]] = ("library", "none")
-_ROUNDING: Final = 1e-9
 
 
 def learn(session: Session) -> Decision:
@@ -270,13 +269,8 @@ def _verified(session: Session, records: Sequence[ExperienceRecord], batch: str)
 
 
 def _warn_of_scale(session: Session, rewards: Sequence[float]) -> None:
-    low, high = session.plan.score_range
-    margin = _ROUNDING * (high - low)
-    if any(not low - margin <= reward <= high + margin for reward in rewards):
-        session.books.manifest.warn(
-            f"rewards outside {low:g} to {high:g}, their declared range: each counts as the end of it; "
-            "score_range declares another"
-        )
+    if warning := outside_range(rewards, session.plan.score_range):
+        session.books.manifest.warn(warning)
 
 
 RETIRED: Final = "a lesson that was retired since this run began stays out"

@@ -192,6 +192,14 @@ def test_what_is_ungraded_is_counted_by_reason_and_never_a_zero(grade, pipeline,
     grade(config, source, "--to", target, "--force")
 
 
+def test_a_reward_outside_its_declared_range_is_warned_of_as_a_run_does(grade, pipeline, tmp_path):
+    Path("stars.py").write_text("def stars(output, answer):\n    return 5.0 if answer in output else 1.0\n")
+    source = jsonl(tmp_path / "c.jsonl", {"id": "1", "completion": "2"}, {"id": "2", "completion": "2"})
+    assert "rewards outside 0 to 1, their declared range" in grade(pipeline("stars.py:stars", "{}"), source).err
+    config = pipeline("stars.py:stars", "{}\n    score_range: [1, 5]")
+    assert "declared range" not in grade(config, source).err
+
+
 def test_the_completions_of_an_item_are_ranked_together_wherever_they_stand(grade, pipeline, tmp_path):
     config = pipeline()
     config.write_text(config.read_text().replace("dataset:", "  - name: relative\n    weight: 0\ndataset:"))

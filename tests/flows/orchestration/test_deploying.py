@@ -69,6 +69,25 @@ def test_a_folder_without_deployments_is_refused_by_what_it_is(tmp_path, monkeyp
         next(deploy({}, 1.0))
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("epochs: 1", "my.yaml: tfgrpo.epochs: got 1; accepted"),
+        ("no_such: 1", "my.yaml: tfgrpo.no_such: got an unknown key"),
+        (None, "got 'my.yaml', where no file is"),
+    ],
+)
+def test_a_pipeline_with_which_no_night_could_begin_is_refused_before_anything_is_made(tmp_path, written, said):
+    text = (ROOT / "prefect.yaml").read_text().replace("pipeline: tfgrpo-learning", "pipeline: my.yaml")
+    (tmp_path / "prefect.yaml").write_text(text)
+    if written is not None:
+        (tmp_path / "my.yaml").write_text(f"task_id: mine\ntfgrpo:\n  {written}\n")
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}), pytest.raises(SettingsError) as refused:
+        next(deploy({"TFGRPO_HOME": str(tmp_path)}, 1.0))
+    assert "prefect.yaml, deployment nightly: " in str(refused.value)
+    assert said in str(refused.value)
+
+
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]
