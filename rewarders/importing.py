@@ -62,6 +62,8 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         names = sorted(each for each in vars(module) if not each.startswith("_"))
         accepted = ", ".join(names[:20]) or "an attribute of it"
         raise PipelineError.one(where, f"{attribute!r}, which {module_name} does not have", accepted) from None
+    except Exception as error:  # a module may look its names up itself
+        raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     return found
 
 

@@ -129,7 +129,9 @@ class LocalServer:
 def _command(descriptor: int) -> list[str]:
     # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
     found = str(Path(tfgrpo.__file__).parent.parent)
-    program = f"import sys; sys.path.append({found!r}); from {__name__} import serve; serve({descriptor})"
+    program = (
+        f"import sys; sys.path.append({found!r}); from {__name__} import serve_prefect; serve_prefect({descriptor})"
+    )
     return [sys.executable, "-P", "-c", program]
 
 

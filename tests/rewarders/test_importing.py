@@ -69,6 +69,7 @@ def test_threads_that_load_a_file_at_once_wait_until_it_has_run(tmp_path):
     [
         ("nothing.py:solve", "'nothing.py', which is no file"),
         ("mine.py:missing", "'missing', which mine.py does not have"),
+        ("lazy.py:solve", "ModuleNotFoundError: No module named 'nowhere'"),
         ("broken.py:solve", "ZeroDivisionError"),
         ("mine.py", "not of the form module:attr or path/to/file.py:attr"),
         ("mine.py:NUMBER", "it is of type int, which cannot be called"),
@@ -77,6 +78,7 @@ def test_threads_that_load_a_file_at_once_wait_until_it_has_run(tmp_path):
 def test_what_cannot_be_loaded_says_why(tmp_path, name, why):
     write(tmp_path, "mine.py", "NUMBER = 7\n")
     write(tmp_path, "broken.py", "1 / 0\n")
+    write(tmp_path, "lazy.py", "def __getattr__(name):\n    import nowhere\n")
     with pytest.raises(ValueError, match=why):
         load_callable(name)
 

@@ -304,7 +304,7 @@ def test_the_settings_choose_the_actor(kind, actor):
     ({"kind": f"{HERE}:Agent"}, "it is a class; an agent is a function, or an instance that can be called"),
     *(({"kind": f"{HERE}:{name}"}, "it yields; an agent returns") for name in ("yields", "yields_later", "yielding")),
     ({"kind": "nowhere:x"}, "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
-    ({"kind": f"{HERE}:missing"}, "has no attribute 'missing'"), ({"kind": f"{HERE}:CALLS"}, "it is of type list"),
+    ({"kind": f"{HERE}:missing"}, "agents does not have"), ({"kind": f"{HERE}:CALLS"}, "it is of type list"),
 ])  # fmt: skip
 def test_a_bad_actor_is_one_problem_before_anything_is_spent(settings, why):
     [problem] = check_actor(ActorSettings(**settings))
