@@ -120,7 +120,7 @@ bench: $(VENV)/.tested
 bench-peers: $(VENV)/.tested
 	$(BIN)/python -m benchmarks.peers
 
-# Kills and faults by the hundred: half an hour on two cores.
+# Kills and faults by the hundred: twenty minutes on two cores.
 CHAOS ?= --kills 200 --faults 200
 chaos: $(VENV)/.tested
 	$(BIN)/python -m tests.chaos $(CHAOS)

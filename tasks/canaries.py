@@ -37,7 +37,7 @@ def signs_of(spec: GroupSpec, rollout: FinishedRollout) -> tuple[str, ...]:
     handed = "\n".join((output, *(arguments for _, arguments in calls)))
     found = {
         QUOTES_PROMPT: repeated_run(output, [without_meaning(spec.pack.system)], task),
-        **{f"{CARRIES} {tool}": "task" for tool, arguments in calls if repeated_run(arguments, [task])},
+        **{f"{CARRIES} {tool}": True for tool, arguments in calls if repeated_run(arguments, [task])},
         ADDRESSES: addresses_in(handed) - addresses_in("\n".join((task, spec.pack.system, *returned))),
     }
     return tuple(name for name, each in found.items() if each)

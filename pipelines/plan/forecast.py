@@ -63,7 +63,7 @@ class Amounts:
     likely: float
 
     def at(self, share: float) -> Amounts:
-        """Return the quantity as ``Counts.at`` does."""
+        """Return the quantity as ``CountRange.at`` does."""
         return replace(self, likely=self.low + share * (self.high - self.low))
 
 
