@@ -98,19 +98,19 @@ test-model: $(VENV)/bin/python
 	done
 	$(MODEL)/bin/python -m pytest -rs tests/flows/whole_runs/test_real_model.py
 
-# A night against a real VictoriaMetrics, which is fetched from Debian without touching the system: not part of `make test`.
-# Where it cannot be had the output says so and its tests are skipped.
-VICTORIA := $(CURDIR)/$(VENV)/victoria
-APT := -o Dir::Etc::sourcelist=$(VICTORIA)/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::Lists=$(VICTORIA)/lists \
-	-o Dir::Cache=$(VICTORIA)/cache -o APT::Sandbox::User=root
+# Nights against a real VictoriaMetrics and a real Prometheus, fetched from Debian without touching the system: not part of
+# `make test`. Where one cannot be had the output says so and its tests are skipped.
+METRICS := $(CURDIR)/$(VENV)/metrics
+APT := -o Dir::Etc::sourcelist=$(METRICS)/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::Lists=$(METRICS)/lists \
+	-o Dir::Cache=$(METRICS)/cache -o APT::Sandbox::User=root
 test-metrics: $(VENV)/.tested
-	mkdir -p $(VICTORIA)/lists/partial $(VICTORIA)/cache/archives/partial
-	echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main' \
-		> $(VICTORIA)/sources.list
-	test -x $(VICTORIA)/usr/bin/victoria-metrics \
-		|| { cd $(VICTORIA) && apt-get $(APT) --quiet update && apt-get $(APT) --quiet download victoria-metrics \
-		&& dpkg --extract victoria-metrics_*.deb .; } \
-		|| echo "cannot be installed, its tests are skipped: victoria-metrics"
+	mkdir -p $(METRICS)/lists/partial $(METRICS)/cache/archives/partial
+	echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian forky main' \
+		> $(METRICS)/sources.list
+	cd $(METRICS) && apt-get $(APT) --quiet update && for each in victoria-metrics prometheus promtool; do \
+		apt-get $(APT) --quiet download $$each && dpkg --extract $${each}_*.deb . \
+		|| echo "cannot be installed, its tests are skipped: $$each"; \
+	done
 	$(BIN)/python -m pytest -rs tests/docs/test_observability_page.py
 
 bench: $(VENV)/.tested

@@ -156,8 +156,7 @@ def _report_end(session: Session, status: Status, wall_s: float) -> str | None:
 def _record_end(session: Session, status: Status, wall_s: float) -> None:
     books, settings, telemetry = session.books, session.settings, session.telemetry
     decision, totals, simulated = books.decision, session.runtime.ledger.totals(), session.plan.simulated
-    task: Facts = {"task_id": settings.task_id, "simulated": simulated}
-    ended: Facts = {**task, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
+    ended: Facts = {"simulated": simulated, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
     ended["lost_share"] = books.lost_rollouts / books.rollouts if books.rollouts else None
     ended["cost_usd"] = None if totals.unmeasured_attempts or totals.unknown_price_calls else totals.usd
     if decision is not None:
@@ -168,7 +167,7 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
             ended |= {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high}
     telemetry.record("ended", **ended)
     for cap, share in used_shares(totals, settings.budget.model_dump()).items():
-        telemetry.record("budget", **(task | {"cap": cap, "used": share}))
+        telemetry.record("budget", simulated=simulated, cap=cap, used=share)
 
 
 def _written(session: Session, what: str, write: Callable[[], _T]) -> _T | None:

@@ -126,7 +126,7 @@ def report_unbegun(
     with suppress(ConfigError):  # of an endpoint of telemetry, which may be why it was refused
         telemetry = configure(TelemetryOptions(installed_version(), task_id=settings.task_id), os.environ)
         simulated = choose_models(settings).simulated
-        telemetry.record("ended", task_id=settings.task_id, simulated=simulated, run_status=summary.status)
+        telemetry.record("ended", simulated=simulated, run_status=summary.status)
         warnings.append(telemetry.shutdown())
     warnings.append(notify(settings, summary))
     known = [warning for warning in warnings if warning]

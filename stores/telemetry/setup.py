@@ -177,7 +177,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
         raise SettingsError.one("OTEL_*", given, "values that the OpenTelemetry SDK takes") from error
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
-        telemetry.record("run", run_id=options.run_id, task_id=options.task_id)
+        telemetry.record("run", run_id=options.run_id)
     atexit.register(telemetry.at_exit)
     return telemetry
 

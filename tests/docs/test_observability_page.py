@@ -1,12 +1,11 @@
 """The dashboard, the alerts and the queries of docs/observability.md ask for metrics and labels that a run exports.
 
-A real VictoriaMetrics answers them where there is one: ``make test-metrics`` fetches it.
+A real VictoriaMetrics and a real Prometheus answer them where there are such: ``make test-metrics`` fetches both.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -39,10 +38,6 @@ QUERIES: Final = dict(re.findall(r"^# \d+\. (.+)\n(.+)$", _BLOCK.text, re.MULTIL
 EVERYTHING: Final = PANELS | QUERIES | {rule["alert"]: rule["expr"] for rule in RULES}
 ASKED: Final = {**SMALL, "max_calls": 1000, "max_usd": 1.0}
 _UNITS: Final = {"s": "_seconds", "USD": "_USD"}
-TOOLS: Final = os.environ.get("VICTORIA_METRICS") or str(ROOT / ".venv/victoria/usr/bin")
-needs_victoria = pytest.mark.skipif(
-    not (Path(TOOLS) / "victoria-metrics").is_file(), reason="no VictoriaMetrics here: `make test-metrics` fetches it"
-)
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +102,24 @@ def test_the_page_has_ten_queries_and_every_alert_says_what_to_do():
         assert "summary" in rule["annotations"]
 
 
-class Victoria:
-    """A VictoriaMetrics of its own."""
+def program(name: str) -> str:
+    """Return the path of a program of a database, or skip the test."""
+    path = ROOT / ".venv/metrics/usr/bin" / name
+    if not path.is_file():
+        pytest.skip(f"no {name} here: `make test-metrics` fetches it")
+    return str(path)
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+
+class Database:
+    """A database of metrics: where it takes them, and where it is asked."""
+
+    def __init__(self, sent_to: str, asked_at: str) -> None:
+        self._sent_to, self._asked_at = sent_to, asked_at
+        self.health = (f"{sent_to}/health", f"{asked_at}/-/healthy")
 
     def send(self, patch: pytest.MonkeyPatch, out: Path, **asked: Any) -> str:
         """Do a run that sends its metrics there, and return its status."""
-        patch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{self._url}/opentelemetry/v1/metrics")
+        patch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{self._sent_to}/opentelemetry/v1/metrics")
         summary = run(out, **{**ASKED, **asked})
         assert not [text for text in summary.details.get("warnings", ()) if "telemetry" in text]
         return summary.status
@@ -123,24 +127,45 @@ class Victoria:
     def ask(self, query: str) -> list[dict[str, Any]]:
         """Return what a query finds in a minute: subqueries look at whole minutes."""
         asked = {"query": query, "nocache": "1", "time": f"{time.time() + 60:.0f}"}
-        answer = httpx.get(f"{self._url}/api/v1/query", params=asked).json()
+        answer = httpx.get(f"{self._asked_at}/api/v1/query", params=asked).json()
         assert answer["status"] == "success", answer
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
 
-@pytest.fixture(scope="module")
-def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victoria]:
-    """After two nights, and one that was refused."""
-    home, port = tmp_path_factory.mktemp("victoria"), free_port()
+def _victoria_metrics(home: Path) -> tuple[Database, list[list[str]]]:
+    at = f"127.0.0.1:{free_port()}"
     command = [
-        f"{TOOLS}/victoria-metrics", f"-storageDataPath={home / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
+        program("victoria-metrics"), f"-storageDataPath={home / 'data'}", f"-httpListenAddr={at}",
         "-opentelemetry.usePrometheusNaming", "-search.latencyOffset=0s", "-retentionPeriod=100d",
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return Database(f"http://{at}", f"http://{at}"), [command]
+
+
+def _prometheus(home: Path) -> tuple[Database, list[list[str]]]:
+    """Return Prometheus behind an agent that takes OTLP, for which Debian builds Prometheus without the receiver."""
+    at, agent = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    (home / "prometheus.yml").write_text("")
+    return Database(f"http://{agent}", f"http://{at}"), [
+        [
+            program("prometheus"), f"--config.file={home / 'prometheus.yml'}", f"--web.listen-address={at}",
+            f"--storage.tsdb.path={home / 'data'}", "--web.enable-remote-write-receiver",
+        ],
+        [
+            program("vmagent"), f"-remoteWrite.url=http://{at}/api/v1/write", f"-httpListenAddr={agent}",
+            f"-remoteWrite.tmpDataPath={home / 'agent'}", "-opentelemetry.usePrometheusNaming",
+        ],
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[_victoria_metrics, _prometheus])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """After two nights, and one that was refused."""
+    home = tmp_path_factory.mktemp("database")
+    database, commands = request.param(home)
+    started = [subprocess.Popen(each, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for each in commands]
     try:
-        until(lambda: _answers(f"http://127.0.0.1:{port}/health"), "VictoriaMetrics to answer")
-        database = Victoria(f"http://127.0.0.1:{port}")
+        until(lambda: all(map(_answers, database.health)), "the database to answer")
         with pytest.MonkeyPatch.context() as patch:
             for night in range(2):
                 assert database.send(patch, home / "out", run_id=f"night-{night}") == "finished"
@@ -149,8 +174,10 @@ def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victoria]:
         until(lambda: len(database.ask(ended)) >= 2, "the metrics to be searchable")
         yield database
     finally:
-        process.terminate()
-        process.wait(20)
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(20)
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -161,19 +188,17 @@ def _answers(url: str) -> bool:
         return False
 
 
-@needs_victoria
 @pytest.mark.parametrize("title", [*PANELS, *QUERIES])
-def test_a_real_database_answers_each_query(victoria, title):
+def test_a_real_database_answers_each_query(database, title):
     query = EVERYTHING[title].replace("$task", ".*").replace("$simulated", ".*").replace('"false"', '"true"')
     quiet = "Which tasks have had no night"
-    assert bool(victoria.ask(query)) != title.startswith(quiet)
+    assert bool(database.ask(query)) != title.startswith(quiet)
 
 
-@needs_victoria
-def test_a_sample_is_an_end_and_no_run_is_a_label_of_it(victoria):
-    found = victoria.ask("sum by (tfgrpo_run_status) (count_over_time(tfgrpo_run_ended_total[1h]))")
+def test_a_sample_is_an_end_and_no_run_is_a_label_of_it(database):
+    found = database.ask("sum by (tfgrpo_run_status) (count_over_time(tfgrpo_run_ended_total[1h]))")
     assert {row["metric"]["tfgrpo_run_status"]: row["value"][1] for row in found} == {"finished": "2", "refused": "1"}
-    named = victoria.ask('count by (__name__) ({tfgrpo_run_id!=""})')
+    named = database.ask('count by (__name__) ({tfgrpo_run_id!=""})')
     assert [row["metric"]["__name__"] for row in named] == ["tfgrpo_run_info_ratio"]
 
 
@@ -188,9 +213,14 @@ NIGHTS: Final = [  # time series by the minute, and the rules that find somethin
 ]
 
 
-@needs_victoria
+@pytest.mark.parametrize(
+    ("tester", "arguments", "language"),
+    [("vmalert-tool", ["unittest", "--files"], "metricsql"), ("promtool", ["test", "rules"], "promql")],
+)
 @pytest.mark.parametrize(("series", "hour", "alerts"), NIGHTS)
-def test_the_rules_fire_for_nights_that_failed_or_are_missing(tmp_path, series, hour, alerts):
+def test_the_rules_fire_for_nights_that_failed_or_are_missing(
+    tmp_path, series, hour, alerts, tester, arguments, language
+):
     asked = [
         {
             "expr": f"count({EVERYTHING[rule]})",
@@ -206,18 +236,16 @@ def test_the_rules_fire_for_nights_that_failed_or_are_missing(tmp_path, series, 
     tests = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": "10m",
-        "tests": [{"interval": "1m", "input_series": sent, "metricsql_expr_test": asked}],
+        "tests": [{"interval": "1m", "input_series": sent, f"{language}_expr_test": asked}],
     }
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
-    done = subprocess.run(
-        [f"{TOOLS}/vmalert-tool", "unittest", f"--files={tmp_path / 'tests.yaml'}"],
-        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
-    )  # fmt: skip
+    command = [program(tester), *arguments, str(tmp_path / "tests.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@needs_victoria
-def test_vmalert_accepts_the_rules():
-    command = [f"{TOOLS}/vmalert", "-dryRun", f"-rule={ROOT / 'ops/alerts.yaml'}"]
+@pytest.mark.parametrize("check", [["vmalert", "-dryRun", "-rule"], ["promtool", "check", "rules"]])
+def test_alerting_accepts_the_rules(check):
+    command = [program(check[0]), *check[1:], str(ROOT / "ops/alerts.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

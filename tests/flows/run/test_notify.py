@@ -65,7 +65,7 @@ def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkey
     (point,) = otlp_receiver.points("tfgrpo.run.ended")
     assert (summary.status, point.value) == (status, 1)
     decision = {"tfgrpo.run.decision": "in force"} if end == "finished" else {}
-    task = {"tfgrpo.task.id": TASK, "tfgrpo.simulated": True}
+    task = {"tfgrpo.simulated": True}
     assert point.attributes == {**task, "tfgrpo.run.status": status, **decision}
     (used,) = otlp_receiver.points("tfgrpo.budget.used")
     assert used.attributes == {**task, "tfgrpo.budget.cap": "max_calls"}

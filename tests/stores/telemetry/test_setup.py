@@ -188,7 +188,7 @@ def test_series_carry_no_id_that_changes_every_night(otlp_receiver: OtlpReceiver
     assert ("service.instance.id" in resource) is several, "only several processes of a run have to be told apart"
     assert resource["tfgrpo.task.id"] == "task-1"
     (info,) = otlp_receiver.points("tfgrpo.run.info")
-    assert info.attributes == {"tfgrpo.run.id": "run-1", "tfgrpo.task.id": "task-1"}
+    assert info.attributes == {"tfgrpo.run.id": "run-1"}  # the task is in the resource, and nothing in both
     assert info.value == 1
 
 
