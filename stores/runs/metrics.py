@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -169,75 +170,100 @@ class Column:
         return {"count": len(self._values), "unknown": self._unknown, **figures}
 
 
-def summary_of(values: Iterable[float | None]) -> Summary:
-    """Return the summary of a column of these values."""
-    column = Column()
-    for value in values:
-        column.add(value)
-    return column.summary()
-
-
 def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") -> dict[str, dict[str, Any]]:
-    """Return the aggregates by epoch number as text, in order.
+    """Return the aggregates by epoch number as text, in order. Memory grows with the figures alone, not with the lines.
 
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
     Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
-    known = list(lines)
-    try:
-        epochs: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
-        for line in known:
-            epochs[line["tfgrpo_epoch"]].append(line)
-        return {str(number): _epoch(number, own) for number, own in sorted(epochs.items())}
-    except _INVALID as error:
-        for number, line in enumerate(known, start=1):
-            try:
-                _epoch(line["tfgrpo_epoch"], [line])
-            except _INVALID as found:
-                raise CorruptFile(f"{source} line {number}: {type(found).__name__}: {found}") from error
-        raise CorruptFile(f"{source}: {type(error).__name__}: {error}") from error
+    epochs: defaultdict[int, _Epoch] = defaultdict(_Epoch)
+    for number, line in enumerate(lines, start=1):
+        try:
+            epochs[index(line["tfgrpo_epoch"])].add(line)
+        except _INVALID as error:
+            raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
+    return {str(number): {"tfgrpo_epoch": number, **epoch.summary()} for number, epoch in sorted(epochs.items())}
 
 
-def _epoch(number: int, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    groups = [line for line in lines if line["status"] != "failed"]
-    failures = [line["reason"] for line in lines if line["status"] == "failed"]
-    arms: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    tools: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for line in groups:
+@dataclass(slots=True)
+class _Arm:
+    groups: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    signals: Counter[str] = field(default_factory=Counter)
+    reward_mean: Column = field(default_factory=Column)
+    reward_spread: Column = field(default_factory=Column)
+    latency_ms: Column = field(default_factory=Column)
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        self.groups += 1
+        self.outcomes.update(part["outcomes"])
+        self.signals[part["signal"]] += 1
+        self.reward_mean.add(part["reward_mean"])
+        self.reward_spread.add(part["reward_spread"])
+        for latency in part["rollout_latency_ms"]:
+            self.latency_ms.add(latency)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "groups": self.groups,
+            "rollouts": self.outcomes.total(),
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "signals": dict(sorted(self.signals.items())),
+            "reward_mean": self.reward_mean.summary(),
+            "reward_spread": self.reward_spread.summary(),
+            "latency_ms": self.latency_ms.summary(),
+        }
+
+
+@dataclass(slots=True)
+class _Tool:
+    sums: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("calls", "errors", "tokens", "latency_ms"), 0)
+    )
+    cost_usd: Column = field(default_factory=Column)
+
+    def add(self, use: Mapping[str, Any]) -> None:
+        for name in self.sums:
+            self.sums[name] += use[name]
+        self.cost_usd.add(use["cost_usd"])
+
+    def summary(self) -> dict[str, Any]:
+        mean = self.sums["latency_ms"] / self.sums["calls"] if self.sums["calls"] else None
+        return {**self.sums, "mean_latency_ms": mean, "cost_usd": self.cost_usd.summary()}
+
+
+@dataclass(slots=True)
+class _Epoch:
+    failures: list[str] = field(default_factory=list)
+    phase: str | None = None
+    group_size: int | None = None
+    tool_cost_usd: Column = field(default_factory=Column)
+    latency_ms: Column = field(default_factory=Column)
+    arms: defaultdict[str, _Arm] = field(default_factory=lambda: defaultdict(_Arm))
+    tools: defaultdict[str, _Tool] = field(default_factory=lambda: defaultdict(_Tool))
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        if line["status"] == "failed":
+            self.failures.append(line["reason"])
+            return
+        self.phase = min(self.phase or line["phase"], line["phase"])
+        self.group_size = max(self.group_size or 0, line["group_size"])
+        self.tool_cost_usd.add(line["tool_cost_usd"])
+        self.latency_ms.add(line["latency_ms"])
         sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
         for part in sides or (line,):
-            arms[part["arm"]].append(part)
+            self.arms[part["arm"]].add(part)
         for use in line["tools"]:
-            tools[use["tool"]].append(use)
-    return {
-        "tfgrpo_epoch": number,
-        "status": "failed" if failures else "ok",
-        "failures": failures,
-        "phase": min((line["phase"] for line in groups), default=None),
-        "group_size": max((line["group_size"] for line in groups), default=None),
-        "tool_cost_usd": summary_of(line["tool_cost_usd"] for line in groups),
-        "latency_ms": summary_of(line["latency_ms"] for line in groups),
-        "arms": {name: _arm(parts) for name, parts in sorted(arms.items())},
-        "tools": {name: _tool(uses) for name, uses in sorted(tools.items())},
-    }
+            self.tools[use["tool"]].add(use)
 
-
-def _arm(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    signals, outcomes = Counter(part["signal"] for part in parts), Counter[str]()
-    for part in parts:
-        outcomes.update(part["outcomes"])
-    return {
-        "groups": len(parts),
-        "rollouts": outcomes.total(),
-        "outcomes": dict(sorted(outcomes.items())),
-        "signals": dict(sorted(signals.items())),
-        "reward_mean": summary_of(part["reward_mean"] for part in parts),
-        "reward_spread": summary_of(part["reward_spread"] for part in parts),
-        "latency_ms": summary_of(latency for part in parts for latency in part["rollout_latency_ms"]),
-    }
-
-
-def _tool(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    sums = {name: sum(use[name] for use in uses) for name in ("calls", "errors", "tokens", "latency_ms")}
-    mean = sums["latency_ms"] / sums["calls"] if sums["calls"] else None
-    return {**sums, "mean_latency_ms": mean, "cost_usd": summary_of(use["cost_usd"] for use in uses)}
+    def summary(self) -> dict[str, Any]:
+        return {
+            "status": "failed" if self.failures else "ok",
+            "failures": self.failures,
+            "phase": self.phase,
+            "group_size": self.group_size,
+            "tool_cost_usd": self.tool_cost_usd.summary(),
+            "latency_ms": self.latency_ms.summary(),
+            "arms": {name: arm.summary() for name, arm in sorted(self.arms.items())},
+            "tools": {name: tool.summary() for name, tool in sorted(self.tools.items())},
+        }

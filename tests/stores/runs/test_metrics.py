@@ -177,7 +177,11 @@ def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> 
         Column().add(bad)
 
 
-@pytest.mark.parametrize("line", [{}, {"tfgrpo_epoch": 1, "status": "ok"}], ids=str)
+@pytest.mark.parametrize(
+    "line",
+    [{}, {"tfgrpo_epoch": 1, "status": "ok"}, {**GROUP.to_line(), "tfgrpo_epoch": "one"}],
+    ids=["empty", "short", "epoch"],
+)
 def test_a_line_that_is_no_metrics_is_named(line: dict[str, object]) -> None:
     with pytest.raises(CorruptFile, match="metrics line 2"):
         aggregate([GROUP.to_line(), line])
