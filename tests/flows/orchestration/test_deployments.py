@@ -20,7 +20,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Failed
 
-from tests.support.runs.machine import ENDS, Machine, free_port, until
+from tests.support.runs.machine import ENDS, KEPT, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
@@ -54,12 +54,11 @@ def few(out: Path, asked: dict[str, Any] | None = None) -> dict[str, Any]:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The page followed to its end; both runs of step 4 were asked for, one after the other."""
     home = tmp_path_factory.mktemp("bare")
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     machine = Machine(
         home,
         free_port(),
         {
-            **kept,
+            **KEPT,
             "PREFECT_HOME": str(home / "prefect"),
             "PREFECT_WORKER_QUERY_SECONDS": "2",
             "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "1",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs.machine import Machine, free_port, until
+from tests.support.runs.machine import KEPT, Machine, free_port, until
 from tests.support.runs.pages import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("left alone"), pytest.mark.timeout(1800)]
@@ -60,11 +60,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine with a server, the deployments and a worker."""
     home = tmp_path_factory.mktemp("alone")
     port = free_port()
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     server = {"PREFECT_HOME": str(home / "prefect"), "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
     fast = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "2"}
     quiet = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "TFGRPO_HOME": str(ROOT)}
-    machine = Machine(home, port, {**kept, **server, **fast, **quiet})
+    machine = Machine(home, port, {**KEPT, **server, **fast, **quiet})
     try:
         machine.start(serve(machine))
         machine.call("tfgrpo", "deploy").check_returncode()

@@ -26,6 +26,10 @@ BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
 """Done by tests/test_install.py, in a fresh environment."""
 ENDS = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 STAY = ("server start", "worker start")
+KEPT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+if "POSTGRES_URL" in os.environ:
+    KEPT["PREFECT_API_DATABASE_CONNECTION_URL"] = os.environ["POSTGRES_URL"]
+"""What a bare machine has of this environment. An empty Postgres that ``POSTGRES_URL`` names takes the place of SQLite."""
 
 
 @dataclass
