@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import BOX, UNSPACED, Stated, stated_answer, until_closing
@@ -250,6 +251,7 @@ def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
     return read(_APPROXIMATELY.sub("=", stated.text), decimal) or number_in_words(stated.text)
 
 
+@lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again
 def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """Return the number of a reference; None when it is no single number as a whole.
 

@@ -69,17 +69,24 @@ def replace_json(path: Path, value: Any) -> None:
 def replace_signed(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     """Replace a file as ``replace_json`` does, with the SHA-256 of its content in ``sha256``; return the content."""
     try:
-        content = {**value, "sha256": sha256_hex(_indented({**value, "sha256": ""}))}
+        text, digest = _signed(value)
     except (TypeError, ValueError) as error:
         raise RecordRejected(f"{path}: {error}") from error
-    replace_json(path, content)
-    return content
+    replace_text(path, text)
+    return {**value, "sha256": digest}
 
 
 def is_signed_file(path: Path, content: Mapping[str, Any]) -> bool:
     """Return whether a file that was read as ``content`` is as ``replace_signed`` wrote it, byte by byte but for line ends."""
-    digest = sha256_hex(_indented({**content, "sha256": ""}))
-    return path.read_bytes().replace(b"\r\n", b"\n") == _indented({**content, "sha256": digest}).encode()
+    return path.read_bytes().replace(b"\r\n", b"\n") == _signed(content)[0].encode()
+
+
+def _signed(content: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the text of a content with its digest, and the digest: of the text in which it is empty."""
+    unsigned = _indented({**content, "sha256": ""})
+    digest = sha256_hex(unsigned)
+    # Two spaces in: a key of the object itself, as no string of JSON holds a line break.
+    return unsigned.replace('\n  "sha256": ""', f'\n  "sha256": "{digest}"', 1), digest
 
 
 def _indented(value: Any) -> str:
