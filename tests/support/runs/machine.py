@@ -130,16 +130,11 @@ class Machine:
         until(lambda: self.state(run) == state, f"the run to be {state}")
         return dict(self.get(f"/flow_runs/{run}"))
 
-    def retried(self, run: str, *, by: str) -> dict[str, Any]:
-        """The flow run after another try by a command or as the UI asks for it, however that ended."""
+    def retried(self, run: str) -> dict[str, Any]:
+        """The flow run after another try as the UI asks for it, however that ended."""
         before = self.get(f"/flow_runs/{run}")
-
-        def retry() -> None:
-            if by == "command":
-                self.call("prefect", "flow-run", "retry", run).check_returncode()
-                return
-            again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
-            assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
+        again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
+        assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
 
         def look() -> dict[str, Any] | None:
             now = self.get(f"/flow_runs/{run}") or {}
@@ -147,7 +142,6 @@ class Machine:
                 return None
             return now
 
-        retry()
         return dict(until(look, "the retry to end"))
 
     def stop(self) -> None:
