@@ -55,15 +55,16 @@ def test_the_stop_button_of_a_notebook_ends_a_run_that_is_awaited(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import asyncio, signal, threading, time, tfgrpo
+            import asyncio, itertools, signal, threading, time, tfgrpo
             rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(100)]
+            calls = itertools.count()
             def agent(prompt):
+                if next(calls) == 5: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 time.sleep(0.1)
                 return "Answer: 1"
             async def cell():
                 # As a kernel does: the handler cancels the task, which wakes no loop that waits for nothing else.
                 signal.signal(signal.SIGINT, lambda *_, task=asyncio.current_task(): task.cancel())
-                threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
                 await tfgrpo.alearn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
             try:
                 asyncio.run(cell())

@@ -11,7 +11,6 @@ import textwrap
 import threading
 import time
 import types
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import psutil
 import pytest
 
 from tests.support.rewards.scoring import built, group, numbers
+from tests.support.waiting import until
 from tfgrpo.rewarders.composite import unisolated
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.rewarders.registry import build_scorer
@@ -55,14 +55,6 @@ def command(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 async def scored(runner: ScoreRunner, scorer: Scorer, *outputs: str, limit: float = 30.0, item: str = "q1", **more):

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.rewards.rewarder_examples import freeze
 from tests.support.rewards.scoring import built, group, numbers, totalled, verdicts
+from tests.support.waiting import eventually
 from tfgrpo.rewarders import workers
 from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.runner import INLINE_CHARS, MODEL_TIMEOUT_S, TIMEOUT_S, ScoreRunner
@@ -46,14 +47,6 @@ def failing(name: str, error: BaseException, **traits: Any) -> Scorer:
         raise error
 
     return Scorer(name, act, **{"scope": "group", "place": "thread", **traits})
-
-
-async def until(holds: Callable[[], bool]) -> bool:
-    """Return whether something holds soon."""
-    end = time.monotonic() + 60.0
-    while not holds() and time.monotonic() < end:  # noqa: ASYNC110 - threads set no event of a loop
-        await asyncio.sleep(0.01)
-    return holds()
 
 
 @pytest.fixture
@@ -176,7 +169,7 @@ async def test_calls_that_hang_in_threads_are_bounded(release, monkeypatch):
         )
         assert len(own.seen) == 3
         release.set()
-        assert await until(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
+        await eventually(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
         assert numbers((await runner.score(scorer, [group("a")]))[0]) == [1.0]
 
 
@@ -214,7 +207,7 @@ async def test_a_coroutine_that_never_ends_is_cancelled_and_leaves_no_thread(sco
     )
     assert sum(row[0].late for row in found.verdicts if isinstance(row[0], Abstained)) == lost
     assert await asyncio.to_thread(ended.wait, 30)
-    assert await until(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
+    await eventually(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
 
 
 async def test_a_coroutine_on_the_event_loop_that_hangs_or_ignores_its_end_is_left_behind():
@@ -233,7 +226,7 @@ async def test_a_coroutine_on_the_event_loop_that_hangs_or_ignores_its_end_is_le
     assert found.faults == {"own": "own: no score within 0.05 s"}
     assert numbers(found.verdicts[0]) == [None, 1.0]
     done.set()
-    await asyncio.sleep(0.01)
+    await eventually(lambda: cancelled)
     assert cancelled == [1]
 
 
@@ -302,13 +295,14 @@ async def test_a_second_scorer_is_asked_about_what_the_first_leaves_undecided():
 
 async def test_a_closed_runner_takes_no_calls_and_ends_those_that_wait(release, monkeypatch):
     monkeypatch.setattr(workers, "CALLS", 1)
-    scorer = Scorer("own", lambda _: release.wait(60), place="thread")
-    runner = ScoreRunner(timeout_s=0.2)
+    begun = threading.Event()
+    scorer = Scorer("own", lambda _: begun.set() or release.wait(60), place="thread")
+    runner = ScoreRunner(timeout_s=1.0)
     calls = [asyncio.create_task(runner.score(scorer, [group("a")])) for _ in range(2)]
-    await asyncio.sleep(0.05)
+    await asyncio.to_thread(begun.wait, 30)
     runner.close()
     found = [verdict for call in calls for (pair,) in [await call] for verdict in pair]
-    assert sorted(each.reason for each in found) == ["no score within 0.2 s", "scoring has ended"]
+    assert sorted(each.reason for each in found) == ["no score within 1 s", "scoring has ended"]
     with pytest.raises(RuntimeError, match="this runner is closed"):
         await runner.score(scorer, [group("a")])
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, item, lessons, reply, runtime, spec, weighted
+from tests.support.waiting import eventually
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
 from tfgrpo.stores.outcomes import REWARDER_LATE, Failed, Refused, RewardScore, Ungraded, classify
@@ -273,6 +274,7 @@ async def test_actors_in_flight_are_bounded(tmp_path):
             nonlocal running, peak
             running += 1
             peak = max(peak, running)
+            await eventually(lambda: peak >= 8)
             await asyncio.sleep(0.01)
             running -= 1
             return Trajectory("Answer: 7", ())

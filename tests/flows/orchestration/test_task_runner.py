@@ -18,6 +18,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
+from tests.support.waiting import eventually
 from tfgrpo.flows.learning_flow import GroupsReturn, groups_task, mapped_groups
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.pipelines.settings.model_choice import choose_models
@@ -56,7 +57,8 @@ def test_the_next_run_begins_when_the_one_before_says_that_it_has_begun_or_has_e
         told.append(f"{number} in")
         if number < 2:
             begun()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: "2 in" in told)
+        await asyncio.sleep(0.1)
         told.append(f"{number} out")
 
     @flow(name="test", persist_result=False)
@@ -78,6 +80,7 @@ def test_no_more_runs_are_in_progress_than_asked_for():
         begun()
         running += 1
         most = max(most, running)
+        await eventually(lambda: most >= 3)
         await asyncio.sleep(0.05)
         running -= 1
 

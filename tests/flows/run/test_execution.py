@@ -272,7 +272,7 @@ def test_a_run_whose_endpoint_stays_away_fails_with_the_reason_and_can_be_resume
     began = time.monotonic()
     summary = run(tmp_path, run_id=RUN, **asked, **named)
     limit = 3.0 if deployed else 1.0
-    assert limit <= time.monotonic() - began < limit + 5.0
+    assert limit <= time.monotonic() - began < limit + 30.0
     assert (summary.status, summary.exit_code) == ("failed", 1)
     reason = f"ModelUnreachable: endpoint http://nowhere.invalid/v1 was unavailable for {limit:g} s: no connection"
     assert summary.message.startswith(reason)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -130,13 +129,13 @@ def started(out, server, *more):
 
 
 def test_the_same_command_goes_on_with_a_killed_selection_and_pays_for_no_answer_again(tmp_path):
-    stuck = threading.Event()
+    stuck, killed = threading.Event(), threading.Event()
 
     def answer(number, body):
         if number == 3:
             stuck.set()
         if number < 4 and body["temperature"] >= 0.9:  # under way when the process is killed, whichever came first
-            time.sleep(2)
+            killed.wait(60)
         return f"Answer: {body['temperature'] * 10:g}"
 
     with ChatServer(answer) as server:
@@ -144,6 +143,7 @@ def test_the_same_command_goes_on_with_a_killed_selection_and_pays_for_no_answer
         assert stuck.wait(60)
         process.kill()
         process.communicate()
+        killed.set()
         assert len(server.bodies) == 4
         process = started(tmp_path, server, "--max-calls", "6")
         selected = json.loads(process.communicate(timeout=60)[0])

@@ -386,11 +386,13 @@ def test_a_forked_child_takes_turns_with_its_parent(path):
         from tfgrpo.stores.files.lines import LineFile
         file = LineFile(Path(sys.argv[1]), "key")
         file.append([{"key": "before"}])
+        held, say = os.pipe()
         if not (child := os.fork()):
-            time.sleep(0.1)
+            os.read(held, 1)
             file.append([{"key": "child"}])
             os._exit(0)
         with file:
+            os.write(say, b"x")
             time.sleep(0.4)
             file.append([{"key": "parent"}])
         os.waitpid(child, 0)

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 
+BEGUN = threading.Event()
 RELEASED = threading.Event()
 SWALLOWED: list[str] = []
 
@@ -36,6 +37,7 @@ async def cancels_itself(prompt: str) -> str:
 
 
 async def swallows_cancellation(prompt: str) -> str:
+    BEGUN.set()
     while not RELEASED.is_set():
         try:
             await asyncio.sleep(0.02)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, item, reply, runtime, spec
+from tests.support.waiting import eventually
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
 from tfgrpo.stores.errors import (
@@ -143,8 +144,11 @@ async def test_a_call_that_ends_the_run_ends_the_other_calls_of_its_turn(tmp_pat
 
     async def slow() -> str:
         """Take a while."""
-        await asyncio.sleep(0.05)
-        finished.append("slow")
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            finished.append("cancelled")
+            raise
         return "done"
 
     actor = ToolActor([tool_from_function(slow), tool_from_function(agents.add)], max_turns=3)
@@ -158,8 +162,7 @@ async def test_a_call_that_ends_the_run_ends_the_other_calls_of_its_turn(tmp_pat
 
     made.journal.append = full
     rollout = await run_rollout(spec(), 0, made)
-    await asyncio.sleep(0.1)
-    assert (rollout.fatal, finished) == ("StoreError: no space left", [])
+    assert (rollout.fatal, finished) == ("StoreError: no space left", ["cancelled"])
 
 
 async def test_an_attempt_that_is_over_runs_no_tool_any_more(tmp_path):
@@ -278,10 +281,7 @@ async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):
     model = ScriptedModel(lambda *_: "7")
     made = runtime(model, tmp_path, actor=CallableActor(agents.calls_after_the_end), limits={"timeout_s": 0.05})
     failed(await run_rollout(spec(), 0, made), "ModelTimeout")
-    for _ in range(100):
-        if agents.CALLS:
-            break
-        await asyncio.sleep(0.02)
+    await eventually(lambda: agents.CALLS)
     assert (agents.CALLS, model.requests) == (["the attempt is over"], [])
 
 

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.support.agents import steps as kit
+from tests.support.waiting import eventually
 from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
@@ -200,14 +201,6 @@ def processes_with(mark):
         for process in psutil.process_iter(["cmdline", "status"])
         if mark in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
-
-
-async def eventually(condition):
-    for _ in range(400):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not come to that")
 
 
 async def gone(mark, folders):

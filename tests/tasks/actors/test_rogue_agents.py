@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.agents import agents, rogues
 from tests.support.agents import steps as kit
+from tests.support.waiting import eventually
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, RecordRejected, StoreError
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
@@ -112,8 +113,9 @@ async def test_an_agent_is_given_up_on_at_its_time_limit_and_an_answer_after_it_
 
 async def test_cancelling_a_rollout_ends_it_even_if_its_agent_does_not_care(tmp_path):
     runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(rogues.swallows_cancellation))
+    rogues.BEGUN.clear()
     task = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
-    await asyncio.sleep(0.05)
+    await eventually(rogues.BEGUN.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 10)

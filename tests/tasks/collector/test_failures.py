@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.agents.collecting import Policy, Rewards, collect, refused, without_digest
+from tests.support.waiting import eventually
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -92,7 +93,7 @@ async def test_an_error_that_every_further_call_would_share_ends_the_collection_
     async def answer(*_, **__):
         begun.append(0)
         if len(begun) == 1:
-            await asyncio.sleep(0.01)
+            await eventually(lambda: len(begun) == 4)
             raise error
         await asyncio.sleep(30)
         finished.append(0)
@@ -147,16 +148,17 @@ async def test_groups_that_were_paid_for_are_delivered_even_if_the_collection_fa
 
 
 async def test_cancelling_a_collection_cancels_its_calls():
-    ended = []
+    begun, ended = [], []
 
     async def policy(state):
+        begun.append(state)
         try:
             await asyncio.sleep(30)
         finally:
             ended.append(state)
 
     work = asyncio.ensure_future(collect(policy, lambda *_: 1.0, ["a"], 2))
-    await asyncio.sleep(0.02)
+    await eventually(lambda: len(begun) == 2)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

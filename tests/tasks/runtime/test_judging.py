@@ -141,14 +141,17 @@ async def test_a_judge_may_name_its_model_except_with_the_simulated_one(tmp_path
 
 
 async def test_a_cancelled_judgement_is_recorded_by_its_key(tmp_path):
+    asked = asyncio.Event()
+
     async def never():
+        asked.set()
         await asyncio.sleep(30)
 
     used = runtime(ScriptedModel(lambda *_: never()), tmp_path)
     judge = GroupJudge(spec(), used)
     context = RewardContext("f", "q1", "3 + 4?", "7", (Attempt("r0", 0, "7", 1),), judge=judge)
     task = asyncio.ensure_future(build_scorer("judge").call(context))
-    await asyncio.sleep(0.01)
+    await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import dataclass, replace
 
@@ -93,9 +94,16 @@ async def test_labels_are_the_ends_of_the_declared_range(tmp_path):
 
 
 async def test_cancelling_a_group_during_grading_ends_the_spans_of_its_attempts(tmp_path):
-    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(Slow()),))
+    grading = threading.Event()
+
+    class Begun(Slow):
+        def score(self, context):
+            grading.set()
+            return super().score(context)
+
+    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(Begun()),))
     work = asyncio.ensure_future(run_group(spec(2), observed.runtime))
-    await asyncio.sleep(0.1)
+    assert await asyncio.to_thread(grading.wait, 30)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

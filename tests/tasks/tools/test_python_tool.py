@@ -13,6 +13,7 @@ import time
 import psutil
 import pytest
 
+from tests.support.waiting import eventually
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, tools_of
@@ -78,7 +79,7 @@ async def test_what_it_leaves_running_ends_with_the_call(monkeypatch):
     code = 'import subprocess, sys; subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4321)"])'
     assert (await run(code)).ok
     assert not (await run(code + "\nwhile True: pass")).ok
-    await until(
+    await eventually(
         lambda: not [each for each in psutil.process_iter(["cmdline"]) if "sleep(4321)" in str(each.info["cmdline"])]
     )
 
@@ -103,17 +104,10 @@ asyncio.run(run("import os; os.execvp('sleep', ['sleep', '5432'])"))
     def left():
         return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "5432"]]
 
-    await until(left)
+    await eventually(left)
     parent.kill()
     await parent.wait()
-    await until(lambda: not left() and not list(tmp_path.glob("tfgrpo-*")))
-
-
-async def until(true, seconds=20.0):
-    limit = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.05)
+    await eventually(lambda: not left() and not list(tmp_path.glob("tfgrpo-*")))
 
 
 async def test_a_container_gets_the_code_on_its_standard_input_and_no_key(tmp_path, monkeypatch):

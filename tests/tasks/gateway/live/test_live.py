@@ -30,6 +30,7 @@ from tests.support.agents.endpoint import (
     stream,
 )
 from tests.support.records.otlp_receiver import OtlpReceiver
+from tests.support.waiting import eventually
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -372,12 +373,12 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
 async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(
     serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_traffic, "_UNDECIDED_S", 0.1)
+    monkeypatch.setattr(live_traffic, "_UNDECIDED_S", 0.4)
     file = tmp_path / "live.jsonl"
     client = await serving.client(kept=KeptItems(file, 1 << 20, print))
     await client.post("/v1/chat/completions", json=ask("one"), headers={"x-session-id": "s"})
     assert file.read_text() == ""
-    await asyncio.sleep(0.5)
+    await eventually(file.read_text)
     assert json.loads(file.read_text())["prompt"] == "one"
 
 
