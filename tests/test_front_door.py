@@ -284,6 +284,8 @@ def test_it_runs_inside_a_running_loop_and_concurrently_in_one_process():
     assert {row["reward"] for row in first.rows()} == {1.0}
     assert [{row["output"] for row in each.rows()} for each in others] == [{"Answer: 10"}, {"Answer: 20"}]
     assert text == "Answer: 4"
+    for each in (first, *others):
+        assert tfgrpo.load_run(each.run_id) == each, "of whichever task"
 
 
 def test_an_agent_that_calls_models_itself_has_unknown_usage():

@@ -520,3 +520,9 @@ async def test_a_name_for_independent_questions_gives_each_its_own_item(
         await client.post("/v1/responses", json=body, headers={"x-tfgrpo-conversation": "a user"})
     items = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert [item["prompt"] for item in items] == ["one", "two"]
+
+
+def test_the_question_of_an_agent_is_known_without_the_context_beside_it() -> None:
+    texts = ("<environment_context>a folder</environment_context>", "What is 3 + 4?")
+    content = [{"type": "text", "text": text} for text in texts]
+    assert opening_of({"messages": [{"role": "user", "content": content}]}).prompt == texts[1]
