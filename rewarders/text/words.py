@@ -30,12 +30,15 @@ _LATEX_SYMBOLS: Final = {
 }  # fmt: skip
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>]{1,20}>")
+_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>|\ufe0f")
+_SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
+"""Of a chemical formula in LaTeX: ``H_2O``."""
 QUOTES: Final = str.maketrans(
     "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
 )
 _NEGATION: Final = re.compile(
-    r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
+    r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
+    r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
     r"|anything but|rule out|whether|excludes?"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)(?:\s+(?!but\b)\S*[^\s.!?;]){0,2}\s*$"
 )
@@ -79,6 +82,7 @@ class Reference(ABC):
 
 def plain(text: str) -> str:
     """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
+    text = _SUBSCRIPT.sub(r"\1", text) if "_" in text else text
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
     if "\\" in text or "$" in text:
         text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
@@ -164,10 +168,17 @@ class TextReference(Reference):
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
-        parts = parts_of(stated)
+        link = r"\2" if _ADDRESS.search(self.text) else r"\1"
+        parts = [_LINK.sub(link, part) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
         whole = map(_comparable, [stated.whole, *(fenced if len(fenced) == 1 else ())])
-        if _comparable(self.text) in whole or any(map(self.equals, parts)):
+        if _comparable(self.text) in whole or self.equals(parts[0]):
+            return True
+        if len(parts) > 1 and self.equals(parts[1]):
+            if _is_bare(parts[0]) and ":" not in parts[0] and not self.is_in(parts[0]):
+                raise RewardError(
+                    f"the first line, {shown(parts[1])}, and the last, {shown(parts[0])}, may be two answers"
+                )
             return True
         if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
             if any(map(self.is_in, parts)):
@@ -184,19 +195,36 @@ class TextReference(Reference):
                 return True
             if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
                 raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
+            if self._is_written_otherwise(form, wanted):
+                return True
             if form.isascii() and form == _without_accents(wanted):
                 if len(wanted.split()) == 1:
                     raise RewardError(f"{shown(part)} is {self.shown} without accents, which may be another word")
                 return True
         return ordinal(part) is not None and ordinal(part) == ordinal(self.text)
 
+    def _is_written_otherwise(self, form: str, wanted: str) -> bool:
+        """Return whether a text is the reference as a telephone number, or a name with a title or the last name first."""
+        pair = (form, wanted)
+        if all(map(_LONG_CODE.fullmatch, pair)):
+            return len({re.sub(r"[^+\d]", "", each) for each in pair}) == 1
+        if not self.text[:1].isupper():
+            return False
+        turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in pair)
+        untitled = {_TITLE.sub("", each, count=1) for each in pair}
+        shorter = {_MIDDLE.sub("", each) for each in untitled}
+        if len(untitled) > 1 and len(shorter) == 1 and untitled & shorter:
+            raise RewardError(f"{shown(form)} may be {self.shown} or another person")
+        return len(untitled) == 1 or len({*turned}) == 1
+
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
         wanted, said = _comparable(self.text), _comparable(part)
         wanted = _without_accents(wanted) if said.isascii() and " " in wanted else wanted
         if not re.search(r"\w", wanted):
-            return False
-        places = [*re.finditer(whole_words(wanted), said)]
+            return "".join(_SYMBOLS.findall(said)) == wanted and not _NEGATION.search(said.partition(wanted)[0])
+        said += "?" if part.rstrip(_TRIMMED.replace("?", "")).endswith("?") else ""
+        places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), said)]
         places = [each for each in places if not _is_denied(said, each.start(), each.end())]
         if not places and wanted in said and re.search(f"[{UNSPACED}]", wanted):
             if re.search(
@@ -206,7 +234,7 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
         if not places or any(_has_alternative(said, each) for each in places):
             return False
-        head = plain(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
+        head = _comparable(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
         if (
             head != said
             and not re.search(whole_words(wanted), head)
@@ -214,9 +242,12 @@ class TextReference(Reference):
             and not _VERB.search(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
+        if any(" but " in said[each.end() :] for each in places) or _ASIDE.search(said.replace(wanted, "")):
+            raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
         if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, said, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
-        _refuse_longer_name(self.text, part)
+        if not _ADDRESS.search(self.text):
+            _refuse_longer_name(self.text, part)
         return True
 
 
@@ -224,12 +255,33 @@ _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MU
 _LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]|\d+[.)])\s+")
 _JOINED: Final = re.compile(r",? (?:and|&) |; ")
 _SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
+_BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
+_ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
+_LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
+_LONG_CODE: Final = re.compile(r"[+(]?\d(?:[ ().-]{0,3}\d){8,}")
+"""A telephone number, or another code of nine digits or more."""
+_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+_TITLE: Final = re.compile(r"^(?:dr|mrs?|ms|prof|professor|sir|dame|lord) (?=[^ ]+ [^ ])")
+_MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
+_SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
+_END: Final = r"(?=[.!?\"']|$)"
+_ASIDE: Final = re.compile(
+    r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to|asked|question|sorry|can(?:not|'?t)|unable"
+    r"|do(?: not|n't) know)\b"
+)
+"""What makes a sentence with a text one about something else, possibly."""
 
 
 def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
-    return _SPAN.sub("-", _JOINED.sub(", ", plain(listed)))
+    bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$", "", plain(listed))
+    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
+    return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+
+
+def _is_sentence(text: str) -> bool:
+    return text.rstrip()[-1:] in [*".!?"] and text.count(" ") > 2
 
 
 def _without_accents(text: str) -> str:
@@ -255,13 +307,15 @@ def _is_part_of_code(wanted: str, said: str, places: Sequence[re.Match[str]]) ->
 
 def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
+    if _ADDRESS.search(text):
+        return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:]\w)"
     return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d)"
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
-    asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
+    asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
     return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
 
 
@@ -275,8 +329,8 @@ def _has_alternative(said: str, place: re.Match[str]) -> bool:
     """Return whether another answer is offered next to this one: ``Paris or London``, ``Paris/London``."""
     before, behind = said[max(0, place.start() - 20) : place.start()], said[place.end() : place.end() + 20]
     return bool(
-        re.match(r"\W{0,2}\s*(?:or|/|vs\.?|and/or)\b\s*\S|\s*/", behind)
-        or re.search(r"(?:\b(?:or|either)|/)\W{0,3}\s*$", before)
+        re.match(r"\W{0,2}\s*(?:or|oder|ou|o|или|vs\.?|and/or)\b\s*\S|\s*/", behind)
+        or re.search(r"(?:\b(?:or|either|oder|ou|или)|/)\W{0,3}\s*$", before)
     )
 
 
@@ -492,6 +546,9 @@ class ChoiceReference(Reference):
         whole = self._whole(part)
         if whole is not None:
             return {whole}
+        marked = _OPTION_MARK.match(_MARKUP.sub("", part).strip())
+        if marked and (other := self._whole(marked.string[marked.end() :])):
+            return {marked[1].upper(), other}
         text = re.sub(
             rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", _MARKUP.sub("", part)
         ).strip()
@@ -529,7 +586,7 @@ class ChoicesReference(Reference):
         return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
 
     def _compare(self, stated: Stated) -> Compared:
-        text = _MARKUP.sub("", stated.text[:_LONGEST_PART])
+        text = _MARKUP.sub("", stated.text[:_LONGEST_PART]).replace(",", ", ")
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
         if joined is None and UNCLEAR.search(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
