@@ -61,7 +61,7 @@ _NUMBER: Final = re.compile(
     (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
       | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
     (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
-      | \ ?[\u00d7*]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
+      | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
       | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
     (?P<magnitude>(?-i:[kKMB](?![\w^]))
@@ -113,17 +113,18 @@ _MINUS: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _DENIED: Final = re.compile(
-    r"""(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:that|it|is|be|the|an?|exactly|only|equal|to)){0,4}
+    r"""(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?
+        |exactly|only|equal|to)){0,4}
         [ \t]{1,9}[$€£*]{0,3}[-+]?\d[\d.,/]*[*%]*
     |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}(?:[ \t][a-z]{1,30})?
         [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
-    |^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
+    |不是[ \t]*[-+]?\d[\d.,/]*|^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 """A number that an output does not state: ``not 42``, ``42 is wrong``, ``Is it 42?``"""
 _OPERATOR_BEFORE: Final = re.compile(
     r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
-    r"|(?:^|[ \t$])<|[ \t$]>"
+    r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
     r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|fewer|greater) than|at least|at most))[ \t$(]*$"
 )
 
@@ -138,11 +139,11 @@ _BEFORE: Final = re.compile(
 _BEHIND: Final = re.compile(
     r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
       | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
-      | (?:squared|cubed|factorial)s?\b | [aApP]\.?[mM]\b
+      | (?:squared|cubed|factorial)s?\b | or[ ](?:more|less|fewer|greater|above|over|below|under)\b | [aApP]\.?[mM]\b
       | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
     | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
     | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
-    | [:/-]\d""",
+    | [:/.-]\d | \+(?![\w(.])""",
     re.VERBOSE,
 )
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
@@ -195,7 +196,8 @@ _UNIT_NAMES: Final = (
     "second seconds sec secs s", "minute minutes min mins", "hour hours hr hrs h", "day days", "week weeks", "month months",
     "year years yr yrs", "mg", "kg kilogram kilograms kilo kilos", "gram grams g", "ton tons tonne tonnes", "ml",
     "liter liters litre litres l", "kb", "mb", "gb", "tb", "°c", "°f", "$ dollar dollars usd", "€ euro euros eur", "£ gbp",
-    "¥ yen jpy", "cent cents ct", "‰", "bc bce", "ad ce",
+    "¥ yen jpy", "cent cents ct", "‰", "bc bce", "ad ce", "lb lbs", "oz ounce ounces", "kelvin kelvins k", "newton newtons n",
+    "joule joules j", "watt watts w", "volt volts v", "hertz hz", "km/hour kmh kph", "mile/hour mph",
 )  # fmt: skip
 UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in _UNIT_NAMES for name in names.split()}
 """Units by their spellings. ``in`` is a word besides, and none of them."""
@@ -208,7 +210,11 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
     for name, factor in zip(factors.split()[::2], factors.split()[1::2], strict=True)
 }  # fmt: skip
 """What a unit is a multiple of, and of how many."""
-_UNIT: Final = re.compile(r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?![\w])")
+_UNIT: Final = re.compile(
+    r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
+    r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)\^-1)?(?!\w)"
+)
+_POWERS: Final = {" ": "", **dict.fromkeys("2²", "2"), **dict.fromkeys("3³", "3"), "d": "2"}
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -385,7 +391,7 @@ def only_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 def boxed_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """Return the single number of a box, after its last ``=``; None for any other content, such as ``x = 3 or x = 7``."""
-    text = _ascii(text, decimal)
+    text = _DENIED.sub(" ", _ascii(text, decimal))
     several = sum(re.search(r"\d", part) is not None for part in _ALTERNATIVES.split(text)) > 1
     last = next((part for part in reversed(text.split("=")) if re.search(r"\d", part)), "")
     return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
@@ -454,9 +460,10 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     side only is a hundredth, and next to a reference above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with
     ``50``, but ``0.5 %`` not with ``0.5``.
     """
-    units = {"%" if each.percent else each.unit for each in (left, right)} - {""}
-    if len(units) > 1:
-        (base, factor), (other, over) = (TO_BASE.get(each.unit, (each.unit, Fraction(1))) for each in (left, right))
+    # Five dollars an hour are five dollars, but 90 km are not 90 km/h.
+    stated = left.unit if "/" in right.unit else left.unit.partition("/")[0]
+    if len({"%" if left.percent else stated, "%" if right.percent else right.unit} - {""}) > 1:
+        (base, factor), (other, over) = map(_in_base_units, (stated, right.unit))
         return base == other and abs(left.value * factor - right.value * over) <= tolerance * over
     if left.percent == right.percent:
         scale = 100 if left.percent else 1
@@ -465,6 +472,12 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     agree = max(readings) - min(readings) <= tolerance
     is_share = left.percent and abs(right.value) <= 1
     return agree or (not is_share and abs(left.value - right.value) <= tolerance)
+
+
+def _in_base_units(unit: str) -> tuple[tuple[str, ...], Fraction]:
+    """Return what a unit is a multiple of, and of how many: of ``km/hour`` metres and seconds, and 1000/3600."""
+    known = [TO_BASE.get(part, (part, Fraction(1))) for part in unit.split("/")]
+    return tuple(base for base, _ in known), known[0][1] / known[1][1] if len(known) > 1 else known[0][1]
 
 
 def format_value(value: Fraction) -> str:
@@ -494,7 +507,8 @@ def _only_number(part: str) -> Number | None:
         number = _read(match)
         if number is not None:
             arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
-            return None if arithmetic or _is_operand(match) or _ANOTHER.match(part, match.end()) else number
+            another = _ANOTHER.match(part, match.end()) or _REFUSAL.search(part, 0, match.start())
+            return None if arithmetic or another or _is_operand(match) else number
     return None
 
 
@@ -514,6 +528,8 @@ def _read(match: re.Match[str]) -> Number | None:
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
     unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")
+    if unit and behind and (per := (behind["per"] or behind["inverse"] or "").lower()):
+        unit = f"{unit}/{UNITS[per]}{_POWERS[(behind['power'] or ' ')[-1]]}" if per in UNITS else ""
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
 
 
