@@ -50,7 +50,8 @@ _HASHES: Final = re.compile(
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
     r"""(?:答案[是为為]|正确答案[是为為]?|[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
-    |\b(?:answer|result|(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
+    |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result
+    |(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
     (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{0,160}?)?
     [ \t]+(?:is|are|was|be|equals|=)\b[ \t]*(?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
@@ -61,6 +62,7 @@ _LONGEST_ABBREVIATION: Final = 8
 """Characters before a full stop that may be an abbreviation, with the one before it."""
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
 _FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
+_TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
@@ -94,7 +96,7 @@ class Stated:
 def bare_reference(text: str) -> str:
     """Return a reference without what surrounds its answer: of a worked solution the part that is marked as the answer."""
     stated = stated_answer(text)
-    marked = stated is not None and stated.is_marked and stated.source != "sentence"
+    marked = stated is not None and stated.text and stated.is_marked and stated.source != "sentence"
     return _WORDS_OF_LATEX.sub(r"\1", stated.text if stated is not None and marked else text.strip())
 
 
@@ -128,12 +130,18 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
 
 def _in_an_object(text: str) -> Stated | None:
     """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
-    fenced = _FENCED.fullmatch(text)
+    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text)
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
     value = written_value(inside)
-    found = [each for key, each in (value or {}).items() if str(key).lower().replace("_", " ") in _KEYS]
+    if not isinstance(value, dict):  # Python writes sets in braces, too
+        return None
+    called = value.get("arguments") if "name" in value else None
+    value = called if isinstance(called, dict) else value
+    found = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
+    if isinstance(called, dict) and len(found) != 1:
+        return Stated("", "object", text)  # the call of a tool states nothing
     if len(found) != 1 or isinstance(found[0], dict | list):
         return None
     answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])
@@ -189,7 +197,9 @@ def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
 def _abbreviates(text: str, end: re.Match[str]) -> bool:
     """Return whether a full stop is that of an abbreviation within a sentence: ``St. Louis``, ``J. R. R. Tolkien``."""
     behind = text[end.end() :].partition("\n")[0].strip()
-    return bool(behind) and _ABBREVIATION.search(text[: end.start() + 1][-_LONGEST_ABBREVIATION:]) is not None
+    before = text[: end.start() + 1][-_LONGEST_ABBREVIATION:]
+    date = re.search(r"\b\d\d?\.$", before) and re.match(r"[^\W\d_]+ \d{4}\b", behind)  # 3. Januar 2024
+    return bool(behind) and bool(date or _ABBREVIATION.search(before))
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -86,6 +87,9 @@ class NumberReference(Reference):
         same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
         if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
             return Compared(True, shown(stated.text))
+        dates = _dates(plain(stated.text)) if re.fullmatch(r"\d{4}", self.text.strip()) else []
+        if len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}:
+            return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
         if exact is not None and self._agrees(exact):
@@ -118,6 +122,7 @@ class NumberReference(Reference):
         return numbers_agree(number, self.number, self.tolerance + noise)
 
 
+_ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _DIGITS_OF_FLOAT: Final = 16
 _SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
@@ -156,12 +161,15 @@ class ListReference(Reference):
         if values != wanted and sorted(values) == sorted(wanted) and "(" not in self.text and "[" not in self.text:
             raise RewardError(f"{shown(found.text)} has the numbers of the reference in another order")
         edges = [re.sub(r"[^()\[\]]", "", each) for each in (found.text, self.text)]
-        interval = {*edges[1]} in ({"[", ")"}, {"(", "]"}) or "[" in edges[0]
+        interval = {*edges[1]} in ({"[", ")"}, {"(", "]"}) or ("[" in edges[0] and len(wanted) == 2)
         return Compared(values == wanted and not (interval and edges[0] != edges[1] != ""), shown(found.text))
 
     def _read(self, text: str) -> ListReference | None:
-        inside = re.search(r"[(\[{][^()\[\]{}]*\d[^()\[\]{}]*[)\]}]", text)
-        return (ListReference.of(inside[0], self.decimal) if inside else None) or ListReference.of(text, self.decimal)
+        inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
+        lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
+        if len(lists) > 1 or (lists and re.search(r"(?:[\d)]|[-+*/\u2212])\s*$", lists[0].string[: lists[0].start()])):
+            raise RewardError(f"{shown(text)} has several lists, or a multiple of one")
+        return ListReference.of((lists[0][0] if lists else text), self.decimal)
 
 
 def _list_parts(text: str) -> list[str]:
@@ -231,6 +239,7 @@ class FormulaReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
+        answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
         answer = re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
@@ -244,6 +253,10 @@ class FormulaReference(Reference):
         if self.equal is None:
             raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
         return Compared(self.equal(answer, self.text), shown(answer))
+
+
+def _in_latex(raised: re.Match[str]) -> str:
+    return f"{'_' if raised[1] else '^'}{{{unicodedata.normalize('NFKC', raised[0]).translate(QUOTES)}}}"
 
 
 def _edges(text: str) -> tuple[bool, bool]:
@@ -268,6 +281,7 @@ _PROSE: Final = re.compile(
     r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)",
     re.IGNORECASE,
 )
+_RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 _AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 
@@ -275,6 +289,7 @@ NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[m
 def _formula(text: str) -> str:
     text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text))
     text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^\{([^{}]*)\}", r"^\1", text))
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]=", "", text.replace(" ", "")))
 
 
@@ -290,14 +305,40 @@ def is_formula(text: str) -> bool:
     )
 
 
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.?"
-_ISO: Final = re.compile(r"(?<![\d-])(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?![\d-])")
+_MONTHS: Final = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january jan januar janvier enero gennaio janeiro januari",
+            "february feb februar février febrero febbraio fevereiro februari",
+            "march mar märz mär mars marzo março maart", "april apr avril abril aprile", "may mai mayo maggio maio mei",
+            "june jun juni juin junio giugno junho", "july jul juli juillet julio luglio julho",
+            "august aug août agosto augustus", "september sept sep septembre septiembre settembre setembro",
+            "october oct oktober okt octobre octubre ottobre outubro", "november nov novembre noviembre novembro",
+            "december dec dezember dez décembre diciembre dicembre dezembro",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}  # fmt: skip
+_MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
+_MONTH2: Final = _MONTH.replace("month", "month2")
+_DAY: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?\s+"
+_ISO: Final = re.compile(
+    r"(?<![\d-])(?P<y>\d{4})[-/.年]\s?(?P<m>\d{1,2})[-/.月]\s?(?P<d>\d{1,2})(?:日|(?![\d-]))", re.IGNORECASE
+)
 _NAMED: Final = re.compile(
-    rf"{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?(?:\s+of)?\s+"
-    rf"{_MONTH.replace('month', 'month2')},?\s+(?P<y2>\d{{4}})",
+    rf"{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})|(?P<d2>\d{{1,2}}){_DAY}"
+    rf"{_MONTH2}(?:,?|\s+del?)\s+(?P<y2>\d{{4}})",
     re.IGNORECASE,
 )
+_PARTIAL: Final = re.compile(
+    rf"(?<!\d[ .])(?<!\w){_MONTH}(?:,?|\s+(?:of|de))\s+(?P<y>\d{{4}})(?!\d)"
+    rf"|(?<!\w){_MONTH2}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?![\d:%])(?!,?\s+\d)"
+    rf"|(?<![\d.,])(?P<d2>\d{{1,2}}){_DAY}{_MONTH.replace('month', 'month3')}(?!,?(?:\s+del?)?\s+\d)",
+    re.IGNORECASE,
+)
+"""A month of a year, or a day of a month."""
 _SLASHED: Final = re.compile(r"(?<!\d)(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?!\d)")
 _CLOCK: Final = re.compile(
     r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.](?P<m>\d\d)(?::(?P<s>\d\d))?(?!\d|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
@@ -324,7 +365,12 @@ class MomentReference(TextReference):
     def of(cls, text: str) -> MomentReference | None:
         """Return the date or time that a text is as a whole."""
         bare = plain(text)
-        for read, patterns in ((_dates, (_ISO, _NAMED, _SLASHED)), (_times, (_CLOCK,)), (_durations, (_DURATION,))):
+        for read, patterns in (
+            (_dates, (_ISO, _NAMED, _SLASHED)),
+            (_partial_dates, (_PARTIAL,)),
+            (_times, (_CLOCK,)),
+            (_durations, (_DURATION,)),
+        ):
             if any(pattern.fullmatch(bare) for pattern in patterns) and (moments := read(bare)):
                 return cls(text, frozenset(moments[0]), read)
         return None
@@ -337,6 +383,8 @@ class MomentReference(TextReference):
                 if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
                     raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
                 return Compared(found == self.moments, shown(part))
+            if self.moments in readings and not self.equals(part):
+                raise RewardError(f"{shown(part)} has {len(readings)} moments, one of which is {self.shown}")
         return Compared(self.states(stated), shown(stated.text))
 
     def _is_half_a_day_apart(self, part: str, found: _Readings) -> bool:
@@ -353,12 +401,20 @@ class MomentReference(TextReference):
 def _dates(text: str) -> list[_Readings]:
     found: list[_Readings] = [{(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)]
     for each in _NAMED.finditer(text):
-        month = _MONTHS.index((each["month"] or each["month2"])[:3].lower()) + 1
+        month = _MONTHS[(each["month"] or each["month2"]).lower()]
         found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
     for each in _SLASHED.finditer(text):
         year, one, two = int(each["y"]), int(each["one"]), int(each["two"])
         orders = ((two, one),) if "." in each[0] else ((one, two), (two, one))  # with points the day is first
         found.append({(year, month, day) for month, day in orders if 1 <= month <= 12 and day <= 31})
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def _partial_dates(text: str) -> list[_Readings]:
+    found: list[_Readings] = []
+    for each in _PARTIAL.finditer(text):
+        month = _MONTHS[(each["month"] or each["month2"] or each["month3"]).lower()]
+        found.append({(int(each["y"]), month) if each["y"] else (0, month, int(each["d"] or each["d2"]))})
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
