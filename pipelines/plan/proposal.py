@@ -14,8 +14,8 @@ from tfgrpo.pipelines.settings.tree import RewarderSettings, columns_of, first_p
 from tfgrpo.rewarders.gt import GroundTruth, option_sign, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
-from tfgrpo.rewarders.text.references import read_column
-from tfgrpo.rewarders.text.words import options_of
+from tfgrpo.rewarders.text.references import ColumnReading, read_column
+from tfgrpo.rewarders.text.words import options_of, several_in, shown
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -342,7 +342,17 @@ def proposed_rewards(items: Iterable[Item]) -> Rewards:
     column = read_column(answers)
     if column.kind == "long texts":
         return _with_rank("judge", {"reference": True}, f"{column}: a model judges beside the reference")
-    return _with_rank("gt", options_for_references("gt", {}, answers), str(column))
+    return _with_rank("gt", options_for_references("gt", {}, answers), f"{column}{_several(known, column)}")
+
+
+def _several(items: Sequence[Item], column: ColumnReading) -> str:
+    """Return what to do where items may have several answers, as the end of a line; empty where they have one."""
+    if column.kind == "labels" and any(len(item.accepted) > 1 for item in items):
+        return "; each of several is right alone: where all are asked for, write them as one text: a, b"
+    cell = next((answer for item in items for answer in item.accepted if several_in(answer)), None)
+    if column.kind == "labels" or cell is None:
+        return ""
+    return f"; {shown(cell)} is read as one: accepted answers are a list in a JSON lines file"
 
 
 def _by_record(items: Sequence[Item]) -> Rewards | None:

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.json_values import json_in
+from tfgrpo.rewarders.text.json_values import json_in, written_value
 from tfgrpo.rewarders.text.numbers import (
     TO_BASE,
     UNITS,
@@ -190,9 +190,7 @@ class JsonReference(Reference):
     @classmethod
     def of(cls, text: str) -> JsonReference | None:
         """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
-        value: Any = None
-        with suppress(ValueError, RecursionError):
-            value = json.loads(text)
+        value = written_value(text)
         is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
         return cls(text, value) if isinstance(value, dict) or is_list else None
 

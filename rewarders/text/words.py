@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, Stated, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.numbers import ordinal
+from tfgrpo.rewarders.text.json_values import written_value
+from tfgrpo.rewarders.text.numbers import only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
 _TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -164,7 +165,13 @@ class TextReference(Reference):
     """
 
     def _compare(self, stated: Stated) -> Compared:
-        return Compared(self.states(stated), shown(stated.text))
+        right = self.states(stated)
+        said, whole = only_number(stated.text), only_number(self.text)
+        if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
+            raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
+        if not right and said and whole and whole.abbreviated and said.value == whole.value:
+            raise RewardError(f"{shown(stated.text)} may be {self.shown}")  # or ``k`` is a variable
+        return Compared(right, shown(stated.text))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
@@ -278,6 +285,15 @@ def _comparable(text: str) -> str:
     bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$", "", plain(listed))
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+
+
+def several_in(text: str) -> list[str]:
+    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
+    value = written_value(text)
+    if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
+        return []
+    parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
+    return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
 
 def _is_sentence(text: str) -> bool:

@@ -288,6 +288,30 @@ def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
     assert rewarder["name"] == name
 
 
+@pytest.mark.parametrize(
+    ("answer", "remark"),
+    [
+        ("UK {n}|United Kingdom {n}", "'UK 0|United Kingdom 0' is read as one: accepted answers are a list"),
+        ("UK {n} || United Kingdom {n}", "is read as one"),
+        ("UK {n}; United Kingdom {n}", "is read as one"),
+        ("['UK {n}', 'United Kingdom {n}']", "is read as one"),
+        (["toxic", "insult"], "each of several is right alone"),
+        ("cat {n} | sort -u", ""),
+        ("UK {n}", ""),
+    ],
+)
+def test_several_answers_of_one_item_are_remarked_on(
+    capsys: pytest.CaptureFixture[str], answer: Any, remark: str
+) -> None:
+    rows = [
+        {"question": f"Q{n}", "answer": answer.replace("{n}", str(n)) if isinstance(answer, str) else answer}
+        for n in range(ROWS)
+    ]
+    _, _, printed = read_by_init(capsys, rows)
+    assert remark in printed
+    assert bool(remark) == ("is read as one" in printed or "is right alone" in printed)
+
+
 def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
