@@ -190,6 +190,8 @@ def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
         if rest.startswith("\n"):
             return Stated(_behind(text, found).strip(), "sentence", text)
         end = next((each for each in _SENTENCE_END.finditer(rest) if not _abbreviates(rest, each)), None)
+        if end and end[0].startswith("?"):
+            continue
         return Stated(rest[: end.start()].strip() if end else rest.strip(), "sentence", text)
     return None
 

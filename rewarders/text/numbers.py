@@ -79,7 +79,8 @@ _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _ANOTHER: Final = re.compile(
     r"""[ \t$)]* (?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?
-    (?: (?<=/) | [,;:&±] | (?:,[ \t]*)? \(? (?:or|and|to(?![ \t]*\d+[ \t]*[dspf]))\b ) [ \t$(]* [+-]? [$€£¥]? \.? \d""",
+    (?: (?<=/) | [,;:&±|→] | (?:,[ \t]*)? \(? (?:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b )
+    [ \t$(]* [+-]? [$€£¥]? \.? \d""",
     re.VERBOSE | re.IGNORECASE,
 )
 _ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)

@@ -179,7 +179,11 @@ class TextReference(Reference):
         parts = [_LINK.sub(link, part) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
         whole = map(_comparable, [stated.whole, *(fenced if len(fenced) == 1 else ())])
-        if _comparable(self.text) in whole or self.equals(parts[0]):
+        if _comparable(self.text) in whole:
+            return True
+        for part in parts:
+            self._refuse_list(part)
+        if self.equals(parts[0]):
             return True
         if len(parts) > 1 and self.equals(parts[1]):
             if _is_bare(parts[0]) and ":" not in parts[0] and not self.is_in(parts[0]):
@@ -209,6 +213,14 @@ class TextReference(Reference):
                     raise RewardError(f"{shown(part)} is {self.shown} without accents, which may be another word")
                 return True
         return ordinal(part) is not None and ordinal(part) == ordinal(self.text)
+
+    def _refuse_list(self, part: str) -> None:
+        """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
+        parts, wanted = _comparable(part).split(", "), _comparable(self.text)
+        if len(parts) > 1 and wanted in parts and all(len(each.split()) <= 3 for each in parts):
+            others = [each for each in parts if each != wanted]
+            if not any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others):
+                raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
     def _is_written_otherwise(self, form: str, wanted: str) -> bool:
         """Return whether a text is the reference as a telephone number, or a name with a title or the last name first."""
@@ -306,6 +318,11 @@ def _without_accents(text: str) -> str:
 
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
+_NO_ENTRY: Final = re.compile(
+    _OPENING.pattern
+    + r"|(?:yes|no|not|never|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer)\b|$"
+)
+"""The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences, whatever they state."""
 
@@ -325,7 +342,7 @@ def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if _ADDRESS.search(text):
         return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:]\w)"
-    return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d)"
+    return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d|'s \w)"
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
@@ -419,7 +436,8 @@ class LabelReference(Reference):
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_-]|'[a-z])")
         first = pattern.match(said)
-        if first and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
+        listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", said[first.end() :])
+        if first and not listed and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
             return known[first[0]]
         bold = {
             known[plain(each)]
