@@ -138,7 +138,7 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
 
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(
-    r"(?:sure|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
+    r"(?:sure|sorry|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
     r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
     re.IGNORECASE,
 )
@@ -259,6 +259,7 @@ class TextReference(Reference):
             and not re.search(whole_words(wanted), head)
             and len(head.split()) <= 3
             and not _VERB.search(head)
+            and not _OPENING.match(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
         if any(" but " in said[each.end() :] for each in places) or _ASIDE.search(said.replace(wanted, "")):
@@ -285,7 +286,8 @@ _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(
-    r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to|asked|question|sorry|can(?:not|'?t)|unable"
+    r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to"
+    r"|(?:asked|question) about|wrong answer|can(?:not|'?t)|unable"
     r"|do(?: not|n't) know)\b"
 )
 """What makes a sentence with a text one about something else, possibly."""
