@@ -123,6 +123,8 @@ class NumberReference(Reference):
 
 
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
+_FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
+"""Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
 _DIGITS_OF_FLOAT: Final = 16
 _SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
@@ -167,7 +169,7 @@ class ListReference(Reference):
     def _read(self, text: str) -> ListReference | None:
         inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
-        if len(lists) > 1 or (lists and re.search(r"(?:[\d)]|[-+*/\u2212])\s*$", lists[0].string[: lists[0].start()])):
+        if len(lists) > 1 or (lists and _FACTOR.search(lists[0].string[: lists[0].start()])):
             raise RewardError(f"{shown(text)} has several lists, or a multiple of one")
         return ListReference.of((lists[0][0] if lists else text), self.decimal)
 

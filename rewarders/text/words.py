@@ -186,7 +186,8 @@ class TextReference(Reference):
         if self.equals(parts[0]):
             return True
         if len(parts) > 1 and self.equals(parts[1]):
-            if _is_bare(parts[0]) and ":" not in parts[0] and not self.is_in(parts[0]):
+            told = parts[0].endswith(".") and len(parts[0].split()) > _MOST_BARE // 2
+            if _is_bare(parts[0]) and not told and ":" not in parts[0] and not self.is_in(parts[0]):
                 raise RewardError(
                     f"the first line, {shown(parts[1])}, and the last, {shown(parts[0])}, may be two answers"
                 )
@@ -262,7 +263,7 @@ class TextReference(Reference):
             and not _OPENING.match(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
-        if any(" but " in said[each.end() :] for each in places) or _ASIDE.search(said.replace(wanted, "")):
+        if _REFUSAL.search(said.replace(wanted, "")) or any(_is_aside(said, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
         if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, said, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
@@ -285,12 +286,9 @@ _TITLE: Final = re.compile(r"^(?:dr|mrs?|ms|prof|professor|sir|dame|lord) (?=[^ 
 _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
-_ASIDE: Final = re.compile(
-    r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to"
-    r"|(?:asked|question) about|wrong answer|can(?:not|'?t)|unable"
-    r"|do(?: not|n't) know)\b"
-)
-"""What makes a sentence with a text one about something else, possibly."""
+_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
+"""What makes a clause with a text one about something else, possibly."""
+_REFUSAL: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer|can(?:not|'?t)|unable|do(?: not|n't) know)\b")
 
 
 def _comparable(text: str) -> str:
@@ -308,6 +306,12 @@ def several_in(text: str) -> list[str]:
         return []
     parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
+
+
+def _is_aside(said: str, place: re.Match[str]) -> bool:
+    """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
+    before, behind = re.split("[,;] ", said[: place.start()])[-1], said[place.end() :]
+    return " but " in behind or any(map(_ASIDE.search, (before, re.split("[,;](?: |$)", behind)[0])))
 
 
 def _is_sentence(text: str) -> bool:
