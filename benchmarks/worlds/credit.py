@@ -6,7 +6,7 @@ that a month takes a second; ``benchmarks/worlds/product.py`` has the product's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -71,7 +71,7 @@ class Credit:
         self._net = np.zeros(_LESSONS)
         self._net[_indices(self.serving)] = PERSON_GROUPS
         self._rows = Evidence.none(_LESSONS)
-        self._sides: list[list[Sequence[float]]] = [[]]
+        self._sides: list[list[tuple[Hashable, Sequence[float], Sequence[float]]]] = [[]]
         self._known: list[int] = []
         self._before = HeldOut.before(self.rules)
         self._swept: list[float] = []
@@ -100,7 +100,6 @@ class Credit:
             chosen, first = items.some(part), self.attempts // 2
             if not trial:
                 groups = [(group, 0) for group in arena.attempt(chosen, NOTHING, self.attempts)]
-                self._alone([group for group, _ in groups])
             else:
                 one = frozenset(lesson for lesson in sorted(trial) if arena.random.random() < 0.5)
                 if self.attempts % 2:  # the odd attempt goes to either half
@@ -139,15 +138,12 @@ class Credit:
             self._before = self._before.after(self._swept, self.rules)
         self._swept = []
 
-    def _alone(self, groups: Sequence[Group]) -> None:
-        """Take the attempts of groups without lessons: they say how unequal attempts are."""
-        self._sides[-1] += [group.rewards for group in groups]
-
     def _credit(
         self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False
     ) -> None:
         """Add a row for each item with a reward on both sides."""
-        self._sides[-1] += [group.rewards for group in (*first, *second)]
+        lessons = (self._nights, sweep, one, other)
+        self._sides[-1] += [(lessons, left.rewards, right.rewards) for left, right in zip(first, second, strict=True)]
         pairs = [pair for pair in zip(first, second, strict=True) if all(group.rewards for group in pair)]
         differences = np.array([left.mean - right.mean for left, right in pairs])
         if pairs:

@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.worlds.credit import Credit, Standing
 from benchmarks.worlds.engine import Group
 from benchmarks.worlds.policies import opposite
-from benchmarks.worlds.world import NOTHING, Lesson, Pack
+from benchmarks.worlds.world import Lesson, Pack
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, Row, Said, Word
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
 from tfgrpo.tasks.learning.credit import Memory, credit_of
@@ -45,9 +45,6 @@ class OfProduct(Credit):
         self.memory = Memory(
             self.memory.records, self.memory.lines, self._nights, _CONDITIONS, self.memory.slots, serving
         )
-
-    def _alone(self, groups: Sequence[Group]) -> None:
-        self._credit(NOTHING, NOTHING, groups, [Group(group.habits[:0], (), group.plausible) for group in groups])
 
     def _credit(
         self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False

@@ -69,6 +69,7 @@ NOTHING_TO_GAIN: Final[Mapping[str, Months]] = {
     "idle, 2 points, the halves in the same order in every group": Months(_idle(late=0.04), policy=Untossed),
     "idle, every night is better or worse by 9 points": Months(_idle(day=0.5)),
     "idle, a third of the attempts repeat another": Months(_idle(repeated=1 / 3)),
+    "idle, four fifths of them do, twelve cost 1.0 points": Months(_idle(1.0, repeated=4 / 5)),
     **{
         f"idle, groups of {size}": Months(_idle(), policy=type("Sized", (Credit,), {"attempts": size}))
         for size in (2, 3, 5)

@@ -264,13 +264,9 @@ def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
     last = next((row for row in reversed(rows) if row.run_id == run_id), None)
     if last is None:
         return None
-    sides = [
-        side
-        for row in rows
-        if row.conditions == last.conditions and last.night - 1 <= row.night <= last.night
-        for side in (row.rewards_one, row.rewards_other)
-    ]
-    return attempt_variance(sides) if any(len(side) > 1 for side in sides) else None
+    recent = [row for row in rows if row.conditions == last.conditions and last.night - 1 <= row.night <= last.night]
+    compared = any(row.difference is not None for row in recent)
+    return attempt_variance(row.sides for row in recent) if compared else None
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:

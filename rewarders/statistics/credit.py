@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Final, NamedTuple
@@ -70,7 +70,7 @@ class Rules:
     row_memory: float = 0.9
     """Weight of a row one night later."""
     first_variance: float = 0.12
-    """Of one attempt around the mean of its item and prompt, in squared shares of the range, before any night."""
+    """Of one attempt, in squared shares of the range, before any night."""
     least_variance: float = 0.02
 
     held_sd: float = 3.0
@@ -172,19 +172,21 @@ def aged_net(net: FloatArray, rules: Rules = RULES) -> FloatArray:
     return rules.net_memory * np.clip(net, -rules.most_net, rules.most_net)
 
 
-def attempt_variance(sides: Iterable[Sequence[float]], rules: Rules = RULES) -> float:
-    """Return the variance of one attempt around the mean of its item and prompt, pooled.
+def attempt_variance(rows: Iterable[tuple[Hashable, Sequence[float], Sequence[float]]], rules: Rules = RULES) -> float:
+    """Return the variance of one attempt: what the differences of rows with equal lessons scatter by, pooled.
 
-    ``sides`` are the scored rewards of equal item and prompt. A side of one attempt says nothing about it.
+    ``rows`` are the lessons of both sides, and the scored rewards of each side. Attempts at one item with one prompt would say
+    too little: where an endpoint caches, or the temperature is 0, they are all alike, and have other luck with another prompt.
     """
-    by_size: dict[int, list[Sequence[float]]] = defaultdict(list)
-    for rewards in sides:
-        by_size[len(rewards)].append(rewards)
+    by_lessons: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
+    for lessons, one, other in rows:
+        if one and other:
+            by_lessons[lessons].append((fmean(one) - fmean(other), row_weight(len(one), len(other))))
     squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
-    for size, of_size in by_size.items():
-        if size > 1:
-            squares += size * float(np.var(np.array(of_size), axis=1).sum())
-            freedom += (size - 1) * len(of_size)
+    for alike in by_lessons.values():
+        differences, weights = np.array(alike).T
+        squares += float(weights @ (differences - np.average(differences, weights=weights)) ** 2)
+        freedom += len(alike) - 1
     return max(rules.least_variance, squares / freedom)
 
 

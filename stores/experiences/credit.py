@@ -8,7 +8,7 @@ once and never changed: what is known of a lesson is a fold over them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -66,6 +66,12 @@ class Row:
         if not self.rewards_one or not self.rewards_other:
             return None
         return fmean(self.rewards_one) - fmean(self.rewards_other)
+
+    @property
+    def sides(self) -> tuple[Hashable, Sequence[float], Sequence[float]]:
+        """Run, source and lessons, equal for rows whose sides are, whichever came first; and the rewards of each side."""
+        one, other = sorted(((self.one, self.rewards_one), (self.other, self.rewards_other)))
+        return (self.run_id, self.source, one[0], other[0]), one[1], other[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -135,8 +135,8 @@ def credit_of(memory: Memory) -> Credit:
     names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
     place = {name: at for at, name in enumerate(names)}
     net = np.array([traces[name].net if name in traces else 0.0 for name in names])
-    recent = (side for row in rows if row.night >= night - 1 for side in (row.rewards_one, row.rewards_other))
-    effects = posterior(_evidence(divisions, place, night), support(net), attempt_variance(recent))
+    variance = attempt_variance(row.sides for row in rows if row.night >= night - 1)
+    effects = posterior(_evidence(divisions, place, night), support(net), variance)
     opposites = _opposites(words, current)
     known = _known(memory, current, live, effects, opposites, traces)
     allowed, subjects = [place[name] for name in known if not known[name].kept_out], _subjects(opposites, names)

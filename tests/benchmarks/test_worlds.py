@@ -143,10 +143,6 @@ def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(wor
             self.product._nights, self.product.serving = self._nights, self.serving
             self.product._age()
 
-        def _alone(self, groups):
-            super()._alone(groups)
-            self.product._alone(groups)
-
         def _credit(self, *sides, sweep=False):
             super()._credit(*sides, sweep=sweep)
             self.product._credit(*sides, sweep=sweep)

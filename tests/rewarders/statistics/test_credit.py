@@ -138,11 +138,14 @@ def test_the_weight_of_a_row_is_its_inverse_variance_in_attempts_and_a_side_with
         row_weight(0, 2)
 
 
-def test_the_variance_of_an_attempt_is_pooled_within_sides():
-    # Squares 1/2 and 2/3 with one and two degrees of freedom, and four more of 0.12; sides of one attempt say nothing.
-    assert attempt_variance([(0.0, 1.0), (1.0,), (), (0.0, 1.0, 1.0)]) == pytest.approx((0.5 + 2 / 3 + 0.48) / 7)
+def test_the_variance_of_an_attempt_is_that_of_differences_times_weights_pooled_over_rows_of_equal_lessons():
+    one_each = [("a", (1.0,), (0.0,)), ("a", (0.0,), (1.0,))]  # weight 1/2, squares 1 + 1, one degree of freedom
+    two_each = [("b", (1.0, 0.0), (0.0, 0.0)), ("b", (1.0, 1.0), (0.0, 0.0))]  # weight 1, squares 1/16 + 1/16
+    nothing = [("a", (), (1.0,)), ("b", (1.0,), ()), ("c", (1.0,), (0.0,))]  # no difference, and one without another
+    # Four more degrees of freedom of 0.12.
+    assert attempt_variance([*one_each, *two_each, *nothing]) == pytest.approx((1.0 + 1 / 8 + 0.48) / 6)
     assert attempt_variance([]) == pytest.approx(RULES.first_variance)
-    assert attempt_variance([(0.5, 0.5)] * 500) == RULES.least_variance
+    assert attempt_variance([("a", (0.5, 0.5), (0.4,))] * 500) == RULES.least_variance
 
 
 def test_an_effect_is_likely_by_its_normal_distribution():
@@ -167,17 +170,19 @@ def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(att
         total, sides = Evidence.none(lessons), []
         for _ in range(4):  # nights of 150 items in 18 divisions; effects are those of the whole month
             for _ in range(18):
+                division = len(sides)
                 membership = generator.choice([-1.0, 1.0], lessons)
                 items, first = generator.beta(2.0, 2.0, 8), attempts // 2
                 rewards = [
                     generator.random((size, 8)) < np.clip(items + side.astype(float) @ truth / POINTS, 0.0, 1.0)
                     for size, side in ((first, membership > 0), (attempts - first, membership < 0))
                 ]
-                sides += [tuple(one) for side in rewards for one in side.T.astype(float).tolist()]
+                pairs = zip(*(side.T.astype(float).tolist() for side in rewards), strict=True)
+                sides += [(division, *pair) for pair in pairs]
                 differences = rewards[0].mean(axis=0) - rewards[1].mean(axis=0)
                 weights = np.full(8, row_weight(first, attempts - first))
                 total += evidence(np.tile(membership, (8, 1)), differences, weights)
-        variance = attempt_variance(sides) if attempts > 2 else 0.2
+        variance = attempt_variance(sides)
         for effect, true in zip(posterior(total, supported, variance).effects(), truth, strict=True):
             interval = effect.interval(1)
             inside.append(interval.low <= true <= interval.high)

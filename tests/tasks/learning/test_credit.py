@@ -282,7 +282,8 @@ def test_the_evidence_of_the_sweeps_is_never_started_anew_while_their_rows_are_f
     capital = Capital()
     for _ in swept:
         capital = capital.after([0.5])
-    credit = credit_of(memory(*swept, night=2 * MEMORY_NIGHTS - 1))
+    last = 2 * MEMORY_NIGHTS - 1
+    credit = credit_of(memory(*swept, word("a", 9.0, night=last), night=last))
     assert credit.evidence.log_value == pytest.approx(capital.log_value)
     assert credit.attempts == sum(
         len(each.rewards_one) + len(each.rewards_other) for each in swept[-MEMORY_NIGHTS - 1 :]
@@ -340,11 +341,23 @@ def test_a_sweep_with_unequal_losses_says_nothing_of_held_out_items_and_its_lear
     assert "the rows of the sweep" in credit.left_out[0]
 
 
-def test_attempts_of_tonight_and_last_night_alone_say_how_unequal_attempts_are():
+@pytest.mark.parametrize("swapped", [False, True])
+def test_attempts_that_repeat_each_other_are_no_more_evidence_than_their_differences_are(swapped):
+    coin = Random(0)
+    noise = [(coin.choice([0.0, 1.0]), coin.choice([0.0, 1.0])) for _ in range(40)]
+    rows = [row(["a"], ["b"], rewards=((one,) * 2, (other,) * 2)) for one, other in noise]
+    if swapped:  # whichever side came first
+        rows[::2] = [row(["b"], ["a"], rewards=((other,) * 2, (one,) * 2)) for one, other in noise[::2]]
+    known = credit_of(memory(*rows, word("a"))).known
+    alone = credit_of(memory(*[row(["a"], ["b"], rewards=((one,), (other,))) for one, other in noise], word("a"))).known
+    assert known["a"].effect == pytest.approx(alone["a"].effect, abs=0.05)
+
+
+def test_rows_of_tonight_and_last_night_alone_say_how_unequal_attempts_are():
     measured = [row(["a"], ["b"], difference=0.2, night=2) for _ in range(20)]
     means = []
     for then in (0, 1, 2):
-        unequal = [row(rewards=((0.0, 1.0, 0.0, 1.0), ()), night=then) for _ in range(50)]
+        unequal = [row(["c"], difference=at % 2 - 0.5, night=then) for at in range(50)]
         means.append(credit_of(memory(*measured, *unequal, night=2)).known["a"].effect.mean)
     assert means[0] == credit_of(memory(*measured, night=2)).known["a"].effect.mean > means[1] == means[2]
 
