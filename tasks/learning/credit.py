@@ -236,10 +236,11 @@ def _divisions(rows: Iterable[Row], current: Mapping[str, str]) -> list[_Divisio
 
 
 def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division], tuple[str, ...]]:
-    """Return the divisions without those of lessons that lost an unequal share of attempts, and what is omitted tonight.
+    """Return the divisions without those of lessons that lost a larger share of attempts, and what is omitted tonight.
 
-    A lesson under which wrong attempts are lost looks better than it is. Fisher's exact test, over the rows of one source
-    in one run, by lesson; at a level for as many tests as there are lessons with different losses.
+    A lesson under which wrong attempts are lost looks better than it is. One under which fewer are lost looks worse, and helps.
+    Fisher's exact test, over the rows of one source in one run, by lesson; at a level for as many tests as there are lessons
+    with different losses.
     """
     losses: dict[tuple[str, str], dict[str, FloatArray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
     for each in divisions:
@@ -252,7 +253,9 @@ def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division],
     for run, tallies in losses.items():
         tables = {name: (int(a), int(b), int(c), int(d)) for name, (a, b, c, d) in tallies.items()}
         level = _UNEQUAL / len(set(tables.values()))
-        unequal[run] = sorted(name for name, table in tables.items() if fisher_test(*table) <= level)
+        unequal[run] = sorted(
+            name for name, (a, b, c, d) in tables.items() if a * d > c * b and fisher_test(a, b, c, d) <= level
+        )
         if unequal[run] and run in tonight:
             worst = max((tables[name] for name in unequal[run]), key=lambda table: table[0] / max(1, table[1]))
             lost, made, lost_without, made_without = worst

@@ -341,6 +341,12 @@ def test_a_sweep_with_unequal_losses_says_nothing_of_held_out_items_and_its_lear
     assert "the rows of the sweep" in credit.left_out[0]
 
 
+def test_a_lesson_under_which_fewer_attempts_are_lost_keeps_its_rows():
+    swept = [row(["a"], rewards=((1.0, 1.0), (0.5,)), lost_other=1, source="sweep") for _ in range(20)]
+    credit = credit_of(memory(*swept))
+    assert (credit.left_out, credit.swept, credit.known["a"].attempts) == ((), 20, 60)
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_attempts_that_repeat_each_other_are_no_more_evidence_than_their_differences_are(swapped):
     coin = Random(0)
