@@ -38,6 +38,7 @@ MOST_KNOWN: Final = 120
 MEMORY_NIGHTS: Final = 44
 """Nights after which a row weighs less than a hundredth."""
 HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo experiences approve`"
+OTHER_CONDITIONS: Final = "what earlier nights measured counts for nothing: under another model or other rewarders"
 _FORGOTTEN: Final = 0.2
 """Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
 _UNEQUAL: Final = 0.05
@@ -115,7 +116,7 @@ class Credit:
     evidence: Capital
     """Evidence that the libraries of all nights are better than none, by the sweeps alone."""
     left_out: tuple[str, ...]
-    """Which rows of this night count for nothing, in a sentence each."""
+    """Which rows count for nothing as of this night, in a sentence each."""
 
 
 def credit_of(memory: Memory) -> Credit:
@@ -128,6 +129,9 @@ def credit_of(memory: Memory) -> Credit:
     ]
     words = [line for line in memory.lines if isinstance(line, Word) and 0 <= night - line.night <= MEMORY_NIGHTS]
     every, left_out = _sound(_divisions(rows, current), night)
+    measured = (line for line in memory.lines if isinstance(line, Row) and line.night < night)
+    if any(measured) and not any(row.night < night for row in rows):
+        left_out += (OTHER_CONDITIONS,)
     divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
     traces = _traces(words, divisions, current, night)
     live = _live(memory, current, traces)

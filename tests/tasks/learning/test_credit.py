@@ -12,7 +12,15 @@ from tests.support.records.records import NOW, make_record
 from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
-from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, Memory, credit_of, random_halves
+from tfgrpo.tasks.learning.credit import (
+    HELD,
+    MEMORY_NIGHTS,
+    MOST_KNOWN,
+    OTHER_CONDITIONS,
+    Memory,
+    credit_of,
+    random_halves,
+)
 
 NUMBERS = count()
 A, B, C, D = (make_record(name) for name in ("a", "b", "c", "d"))
@@ -127,6 +135,13 @@ def test_rows_under_other_conditions_are_passed_over_and_words_are_not():
     assert credit.known["a"].effect == credit_of(memory(word("a", 3.0))).known["a"].effect
     assert credit.known["a"].attempts == 0
     assert credit.held_out == credit_of(memory(row(["a"], source="sweep", conditions="another model"))).held_out
+
+
+def test_the_first_night_under_other_conditions_says_that_earlier_nights_count_for_nothing():
+    before, tonight = row(["a"], conditions="another model"), row(["a"], night=1)
+    assert credit_of(memory(before, tonight, night=1)).left_out == (OTHER_CONDITIONS,)
+    assert credit_of(memory(before, tonight, night=2)).left_out == ()
+    assert credit_of(memory(tonight, night=1)).left_out == ()
 
 
 # --- rewordings
