@@ -21,7 +21,7 @@ from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
-from tfgrpo.stores.experiences.credit import Row, RowSource, share_of_range
+from tfgrpo.stores.experiences.credit import Row, RowSource, outside_range, share_of_range
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import (
@@ -258,13 +258,18 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
     shown = [each for each in rollouts if isinstance(each.outcome, Scored)] or rollouts
     ungraded = f"; {pluralize(lost.lost, 'more attempt')} could not be graded, {_reasons(lost)}" if lost.lost else ""
     scored = f"{pluralize(len(rewards), 'graded attempt')} of the first batch"
+    outside = outside_range(rewards, ends)
     finding: FirstBatchFinding
     if not rewards:
         finding, explanation = "nothing graded", f"no attempt of the first batch could be graded: {_reasons(lost)}"
     elif is_lowest(max(rewards), ends):
-        finding, explanation = "nothing right", f"nothing was right: {scored}, each with the lowest reward, {ends[0]:g}"
+        lowest = f"each with the lowest reward, {ends[0]:g}"
+        finding, explanation = (
+            "nothing right",
+            "; ".join(filter(None, (f"nothing was right: {scored}, {lowest}", outside))),
+        )
     elif is_highest(min(rewards), ends):
-        taught = "there is nothing to learn from, or the rewarders accept anything"
+        taught = outside or "there is nothing to learn from, or the rewarders accept anything"
         finding = "everything right"
         explanation = f"everything was right: {scored}, each with the highest reward, {ends[1]:g}; {taught}"
     else:
