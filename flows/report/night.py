@@ -35,6 +35,7 @@ _EXCERPT_CHARS: Final = 60
 _FEW_ITEMS: Final = 200
 """Below it the same items come every night."""
 _FEW_CONFIRM: Final = 0.2
+_FEW_DIFFER: Final = 0.1
 _ENOUGH_PROPOSALS: Final = 10
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
 _JSON: Final = (
@@ -253,6 +254,8 @@ class Night:
         if not lessons or not none:
             return "no item was compared"
         over = pluralize(decision["pairs"], "item")
+        if not decision["pairs"]:  # their rows are left out, or no item has a reward on both sides
+            over = f"{pluralize(decision['swept'], 'item')}, which count for nothing"
         said = f"reward {lessons['mean']:.3f} with lessons, {none['mean']:.3f} without, over {over}"
         learned = self.block("dataset").get("learn", _FEW_ITEMS)
         if learned < _FEW_ITEMS and not self._tested:
@@ -317,9 +320,18 @@ class Night:
             yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
         if broken:
             yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
+        learned = [end for end in ends if end.phase == "train"]
+        size, differ = self.block("settings", "tfgrpo").get("group_size"), sum(end.informative for end in learned)
+        groups = sum(end.scored + end.lost for end in learned) // size if size else 0
+        if differ < _FEW_DIFFER * groups:
+            yield (
+                f"attempts at an item end alike: {differ} of {pluralize(groups, 'group')} had a difference to learn from; "
+                "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
+            )
         counts = self.block("tfgrpo", "proposals")
         total, confirmed = sum(counts.values()), counts.get("confirmed", 0)
-        if total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
+        knew = self.manifest.get("night") != 1  # nothing is confirmed before it is known
+        if knew and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
             few = f"only {confirmed}" if confirmed else "none"
             yield (
                 f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "

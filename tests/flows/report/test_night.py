@@ -66,7 +66,7 @@ class Records:
         made = self.decided(run_id, decision, *ids, **{**figures, **(decided or {})})
         sentence = explanation_of(made.model_copy(update={"notes": ()}))
         block = {**made.model_dump(mode="json"), "sentence": sentence, "explanation": explanation_of(made)}
-        block |= {"rewards": rewards, "lost": {"library": [0, 250], "none": [0, 250]}}
+        block |= {"rewards": rewards, "swept": 50, "lost": {"library": [0, 250], "none": [0, 250]}}
         said = {"decision": block, "message": message or explanation_of(made), "ledger": SPENT}
         number = nights_before(read_decisions(self.task.promotions))
         return self.ended(run_id, **{**said, "night": number, **fields})
@@ -149,13 +149,38 @@ def test_of_few_items_the_page_says_that_it_is_about_them_and_what_would_prove_i
 def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_look(records):
     counts = {"confirmed": 1, "new": 8, "useless": 1}
     left_out = {"notes": ("rows of the sweep count for nothing",)}
-    records.night("n1", "not yet", decided=left_out, tfgrpo={"proposals": counts})
-    few, note = Night.of(records.task, records.task.run("n1")).look
+    for run_id in ("n1", "n2"):
+        records.night(run_id, "not yet", decided=left_out, tfgrpo={"proposals": counts})
+    assert Night.of(records.task, records.task.run("n1")).look == left_out["notes"]  # nothing was known to confirm
+    few, note = Night.of(records.task, records.task.run("n2")).look
     assert few.startswith("only 1 of 10 proposals confirmed a known lesson: reflections may see little in the attempts")
     assert note == "rows of the sweep count for nothing"
-    for run_id, enough in (("n2", {**counts, "confirmed": 2, "new": 7}), ("n3", {**counts, "new": 7})):
+    for run_id, enough in (("n3", {**counts, "confirmed": 2, "new": 7}), ("n4", {**counts, "new": 7})):
         records.night(run_id, "not yet", tfgrpo={"proposals": enough})
         assert records.lines(run_id)["look at"] == "nothing out of the ordinary"
+
+
+@pytest.mark.parametrize(("informative", "said"), [(0, True), (1, True), (2, False)])
+def test_attempts_that_end_alike_deserve_a_look(records, informative, said):
+    epoch = {
+        "epoch": 1,
+        "phase": "train",
+        "mean_reward": 0.5,
+        "scored": 78,
+        "lost": 2,
+        "lessons": 0,
+        "lost_mostly": "2 × x",
+    }
+    swept = {**epoch, "epoch": 2, "phase": "eval", "informative": 0}
+    epochs = [{**epoch, "informative": informative}, swept]
+    records.night("n1", "not yet", tfgrpo={"epochs": epochs}, settings={"tfgrpo": {"group_size": 4}})
+    look = Night.of(records.task, records.task.run("n1")).look
+    assert any(f"end alike: {informative} of 20 groups had a difference" in each for each in look) is said
+
+
+def test_a_sweep_that_counts_for_nothing_says_so(records):
+    records.night("n1", "not yet", decided={"pairs": 0})
+    assert records.lines("n1")["held out"].endswith("without, over 50 items, which count for nothing")
 
 
 def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
