@@ -300,11 +300,18 @@ def test_a_run_that_measures_lessons_has_groups_of_the_group_size_and_at_least_f
     assert make_plan().measured_groups == 0
 
 
-def row(run_id: str, night: int, rewards: tuple[float, ...], conditions: str = "c") -> Row:
-    return Row(
-        line_id=f"{run_id}/{conditions}/{len(rewards)}", run_id=run_id, night=night, source="sweep", item_id="q", one=("a",),
-        other=(), rewards_one=rewards, rewards_other=(), conditions=conditions, simulated=True, created_at=utc_now(),
-    )  # fmt: skip
+def rows(
+    run_id: str, night: int, rewards: tuple[float, ...], conditions: str = "c", other: tuple[float, ...] = (0.5,)
+) -> list[Row]:
+    """A row for each reward, against the same other side."""
+    return [
+        Row(
+            line_id=f"{run_id}/{conditions}/{len(rewards)}/{at}", run_id=run_id, night=night, source="sweep", item_id="q",
+            one=("a",), other=(), rewards_one=(reward,), rewards_other=other, conditions=conditions, simulated=True,
+            created_at=utc_now(),
+        )
+        for at, reward in enumerate(rewards)
+    ]  # fmt: skip
 
 
 def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan: MakePlan) -> None:
@@ -322,13 +329,12 @@ def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan: 
     }
     run.manifest.write_text(json.dumps(manifest), encoding="utf-8")
     lots = (0.0, 1.0) * 50
-    CreditFile(paths.credit).append([row("n3", 3, (0.5,)), row("n1", 1, lots)])
+    CreditFile(paths.credit).append([*rows("n3", 3, (0.5,), other=()), *rows("n1", 1, lots)])
     assert make_plan().forecast.gain == before.forecast.gain, (
-        "single attempts and older nights say nothing of the noise"
+        "rows of one side and older nights say nothing of the noise"
     )
-    CreditFile(paths.credit).append(
-        [row("n2", 2, lots, "old"), row("n2", 2, (0.4, 0.6) * 30), row("n3", 3, (0.4, 0.6) * 30)]
-    )
+    narrow = (0.4, 0.6) * 30
+    CreditFile(paths.credit).append([*rows("n2", 2, lots, "old"), *rows("n2", 2, narrow), *rows("n3", 3, narrow)])
     after = make_plan()
     assert after.forecast.calls.likely == before.forecast.calls.low
     assert after.forecast.gain is not None
