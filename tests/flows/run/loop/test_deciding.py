@@ -65,7 +65,7 @@ def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_reward
 
 def test_a_lesson_that_the_sweep_did_not_carry_does_not_come_into_force_by_the_rows_of_the_sweep(own_run):
     *_, doubtful = decisions(own_run.out)[0].considered
-    speak_against(own_run.out, lessons=[doubtful], times=6)
+    speak_against(own_run.out, lessons=[doubtful], times=6, rewards_other=(0.45,) * 4)
     assert run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT).exit_code == 0
     carried = next(row.one for row in read_credit(TaskPaths.of(own_run.out, TASK).credit) if "n2/sweep" in row.line_id)
     assert doubtful not in carried
