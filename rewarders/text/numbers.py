@@ -102,11 +102,12 @@ _ENUMERATION: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Numbers of list items and steps, which are no values."""
-_REFUSAL: Final = re.compile(
+REFUSAL: Final = re.compile(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|unable to|impossible to|do(?: not|n['’]t) (?:know|have)"
     r"|not (?:enough|sufficient|possible)|insufficient)\b",
     re.IGNORECASE,
 )
+"""What says that there is no answer."""
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 _MINUS: Final = re.compile(
     r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
@@ -316,7 +317,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
-    return None if numbers[-1] is None or _REFUSAL.search(stated.whole) else numbers[-1]
+    return None if numbers[-1] is None or REFUSAL.search(stated.whole) else numbers[-1]
 
 
 def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
@@ -508,7 +509,7 @@ def _only_number(part: str) -> Number | None:
         number = _read(match)
         if number is not None:
             arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
-            another = _ANOTHER.match(part, match.end()) or _REFUSAL.search(part, 0, match.start())
+            another = _ANOTHER.match(part, match.end()) or REFUSAL.search(part, 0, match.start())
             return None if arithmetic or another or _is_operand(match) else number
     return None
 

@@ -398,6 +398,10 @@ class MomentReference(TextReference):
         return self.read is _times and len(halves) > 1 and next(folded) == next(folded)
 
 
+def _distinct(found: list[_Readings]) -> list[_Readings]:
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
 def _dates(text: str) -> list[_Readings]:
     found: list[_Readings] = [{(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)]
     for each in _NAMED.finditer(text):
@@ -407,7 +411,7 @@ def _dates(text: str) -> list[_Readings]:
         year, one, two = int(each["y"]), int(each["one"]), int(each["two"])
         orders = ((two, one),) if "." in each[0] else ((one, two), (two, one))  # with points the day is first
         found.append({(year, month, day) for month, day in orders if 1 <= month <= 12 and day <= 31})
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+    return _distinct(found)
 
 
 def _partial_dates(text: str) -> list[_Readings]:
@@ -415,7 +419,7 @@ def _partial_dates(text: str) -> list[_Readings]:
     for each in _PARTIAL.finditer(text):
         month = _MONTHS[(each["month"] or each["month2"] or each["month3"]).lower()]
         found.append({(int(each["y"]), month) if each["y"] else (0, month, int(each["d"] or each["d2"]))})
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+    return _distinct(found)
 
 
 def _times(text: str) -> list[_Readings]:
@@ -426,7 +430,7 @@ def _times(text: str) -> list[_Readings]:
             hour = hour % 12 + 12 * (each["half"][0] in "pP")
         if hour < 25 and minute < 60:
             found.append({(hour, minute, second)})
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+    return _distinct(found)
 
 
 def _durations(text: str) -> list[_Readings]:

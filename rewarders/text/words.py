@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, Stated, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import written_value
-from tfgrpo.rewarders.text.numbers import only_number, ordinal
+from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
 _TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -263,7 +263,8 @@ class TextReference(Reference):
             and not _OPENING.match(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
-        if _REFUSAL.search(said.replace(wanted, "")) or any(_is_aside(said, each) for each in places):
+        rest = said.replace(wanted, "")
+        if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(said, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
         if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, said, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
@@ -288,7 +289,7 @@ _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
-_REFUSAL: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer|can(?:not|'?t)|unable|do(?: not|n't) know)\b")
+_ABOUT: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer)\b")
 
 
 def _comparable(text: str) -> str:
