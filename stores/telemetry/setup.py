@@ -1,23 +1,38 @@
-"""Configure traces and metrics over OpenTelemetry, once per process: options in, one ``Telemetry`` out.
+"""Spans and metrics of a process over OpenTelemetry: ``configure`` makes one ``Telemetry`` of options and environment.
 
-Providers are never made global, so that spans of other libraries do not join a run's tree. The files of a run do not
-depend on telemetry.
+Providers are never made global, so that spans of other libraries do not join a run's tree, and the files of a run do not depend
+on telemetry. Exception texts never reach a span, and names chosen by users or models are bounded on metrics.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from time import time_ns
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, Unpack
 
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.context import attach, detach
+from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import TracerProvider
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.telemetry.export import (
@@ -29,11 +44,15 @@ from tfgrpo.stores.telemetry.export import (
     meter_provider,
     trace_provider,
 )
-from tfgrpo.stores.telemetry.metrics import MetricsRecorder
-from tfgrpo.stores.telemetry.names import KEYS
-from tfgrpo.stores.telemetry.spans import OpenSpan, SpanHandle, SpanMaker
+from tfgrpo.stores.telemetry.names import KEYS, OTHER, ROLES, Attributes, Event, Facts, Metric, all_metrics
+from tfgrpo.stores.text import replace_surrogates
 
-__all__ = ["OpenSpan", "SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
+NAMES_PER_KEY: Final = 24
+"""Distinct names of one open attribute per process."""
+CONTENT_CHARS: Final = 4096
+_OPEN: Final = frozenset(
+    {"tool", "model", "rewarder", "domain", "reason", "rule", "error_type", "agent", "provider", "grader", "dataset"}
+)
 
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 _SHUTDOWN_S: Final = 2.0
@@ -41,6 +60,7 @@ _SHUTDOWN_S: Final = 2.0
 _LAST_JOIN_S: Final = 0.2
 _INSTANCE_ID: Final = "service.instance.id"
 _SIGNALS: Final[tuple[SignalName, SignalName]] = ("traces", "metrics")
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +76,87 @@ class TelemetryOptions:
     """Whether several processes report for one run; only then series are split by process."""
 
 
-class Telemetry(SpanMaker, MetricsRecorder):
-    """Spans and metrics of this process. Without providers every method is a cheap no-op."""
+class SpanHandle:
+    """A span, current inside its block. Values of None are omitted; every method is a no-op without a recorder.
+
+    The SDK's context manager costs a third more.
+    """
+
+    __slots__ = ("_content", "_ended_at", "_keep_open", "_span", "_token")
+
+    def __init__(self, span: Span, *, content: bool, keep_open: bool = False) -> None:
+        self._span = span
+        self._content = content
+        self._keep_open = keep_open
+        self._ended_at: int | None = None
+
+    def __enter__(self) -> Self:
+        self._token = attach(set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.fail(kind.__name__)
+        detach(self._token)
+        if self._keep_open and kind is None:
+            self._ended_at = time_ns()  # the result follows before ``end``
+        else:
+            self._span.end()
+
+    def set(self, **attributes: Unpack[Attributes]) -> None:
+        """Set attributes."""
+        if self._span.is_recording():
+            self._span.set_attributes(_present(attributes))
+
+    def fail(self, error_type: str) -> None:
+        """Mark the span as failed; ``error_type`` is a class name or a short code."""
+        self.set(error_type=error_type)
+        self._span.set_status(Status(StatusCode.ERROR, error_type))
+
+    def end(self) -> None:
+        """End a span that was kept open, at the time its block ended."""
+        self._span.end(self._ended_at)
+
+    def evaluation(self, **attributes: Unpack[Attributes]) -> None:
+        """Add a rewarder's score as an event; the evidence only with ``content``.
+
+        ``index``: the scored rollout, on a span of several.
+        """
+        evidence = attributes.get("evidence")
+        attributes["evidence"] = evidence[:CONTENT_CHARS] if evidence and self._content else None
+        self._span.add_event("gen_ai.evaluation.result", _present(attributes))
+
+    def content(self, side: Literal["input", "output"], text: str) -> None:
+        """Set a prompt or answer, shortened; only with ``content``."""
+        if self._content:
+            name = KEYS["input_messages" if side == "input" else "output_messages"]
+            self._span.set_attribute(name, replace_surrogates(text[:CONTENT_CHARS]))
+
+
+OpenSpan: TypeAlias = AbstractContextManager[SpanHandle]
+_SILENT: Final[OpenSpan] = nullcontext(SpanHandle(INVALID_SPAN, content=False))
+
+
+class _Measure(NamedTuple):
+    """One figure of an event, and the instrument that takes it."""
+
+    write: Callable[[float, dict[str, Any]], None]
+    fact: str
+    keys: tuple[str, ...]
+    fixed: dict[str, str]
+    adds: bool
+    """Whether the instrument is a counter, for which zero is nothing."""
+
+
+class Telemetry:
+    """Spans and metrics of this process. Without providers every method is a cheap no-op.
+
+    ``invoke_workflow`` > ``tfgrpo.epoch`` > ``tfgrpo.group`` > ``invoke_agent`` (one rollout) > ``chat``, ``execute_tool``.
+    Attributes for samplers are set at the start of a span, results on its handle. Unknown figures are omitted from metrics,
+    never recorded as zero.
+    """
 
     def __init__(
         self,
@@ -70,14 +169,19 @@ class Telemetry(SpanMaker, MetricsRecorder):
         warnings: Sequence[str] = (),
     ) -> None:
         """``configure`` builds the providers; tests pass their own. ``pipes`` are what ``shutdown`` has to close."""
-        tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
-        meter = None if metrics is None else metrics.get_meter("tfgrpo", options.service_version)
-        SpanMaker.__init__(self, tracer, content=options.content)
-        MetricsRecorder.__init__(self, meter)
         self.options = options
         self.warnings = tuple(warnings)
         """Unsupported values of the environment, in sentences."""
+        self._tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
         self._metrics = metrics
+        self._measures: defaultdict[Event, list[_Measure]] = defaultdict(list)
+        if metrics is not None:
+            meter = metrics.get_meter("tfgrpo", options.service_version)
+            for metric in all_metrics():
+                self._measures[metric.event] += _measures(meter, metric)
+        self._seen: dict[str, set[str]] = {attribute: set() for attribute in _OPEN}
+        """Names of each open attribute; the first ones keep their name."""
+        self._naming = threading.Lock()
         self._pipes = tuple(pipes)
         self._delivery = delivery or Delivery()
         self._collecting: threading.Thread | None = None
@@ -87,6 +191,87 @@ class Telemetry(SpanMaker, MetricsRecorder):
     def active(self) -> bool:
         """Whether anything is recorded."""
         return not self._closed and (self._tracer is not None or bool(self._measures))
+
+    def span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """Any other step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates."""
+        return self._start(name, attributes)
+
+    def workflow_span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """A whole run of the pipeline ``name``."""
+        return self._start(f"invoke_workflow {name}", {**attributes, "operation": "invoke_workflow", "workflow": name})
+
+    def epoch_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
+        return self._start("tfgrpo.epoch", _with_literals(attributes))
+
+    def rollout_span(self, *, keep_open: bool = False, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One rollout of one ``agent``.
+
+        ``keep_open``: only an exception or ``SpanHandle.end`` ends the span, not the end of the block.
+        """
+        whole: Attributes = {**_with_literals(attributes), "operation": "invoke_agent"}
+        return self._start(f"invoke_agent {attributes['agent']}", whole, keep_open=keep_open)
+
+    def chat_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One call of a ``model``."""
+        return self._start(f"chat {attributes['model']}", {**attributes, "operation": "chat"}, SpanKind.CLIENT)
+
+    def tool_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One call of a ``tool``."""
+        whole: Attributes = {**attributes, "operation": "execute_tool", "tool_type": "function"}
+        return self._start(f"execute_tool {attributes['tool']}", whole)
+
+    def carrier(self) -> dict[str, str]:
+        """Return the current position in the trace as text, for another thread or process."""
+        carrier: dict[str, str] = {}
+        if self._tracer is not None:
+            _PROPAGATOR.inject(carrier)
+        return carrier
+
+    @contextmanager
+    def attached(self, carrier: Mapping[str, str]) -> Iterator[None]:
+        """Continue the trace of ``carrier``; an empty one has no effect."""
+        if self._tracer is None or not carrier:
+            yield
+            return
+        token = attach(_PROPAGATOR.extract(carrier))
+        try:
+            yield
+        finally:
+            detach(token)
+
+    def _start(
+        self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL, *, keep_open: bool = False
+    ) -> OpenSpan:
+        if self._tracer is None:
+            return _SILENT
+        span = self._tracer.start_span(replace_surrogates(name), kind=kind, attributes=_present(attributes))
+        return SpanHandle(span, content=self.options.content, keep_open=keep_open)
+
+    def record(self, event: Event, **facts: Unpack[Facts]) -> None:
+        """Record what is known of an event in every metric that measures any of it; None is unknown."""
+        if not self._measures:
+            return
+        known = {
+            KEYS[name]: self._bounded(name, fact) for name, fact in facts.items() if name in KEYS and fact is not None
+        }
+        figures: dict[str, Any] = {"count": 1, **facts}
+        for measure in self._measures.get(event, ()):
+            figure = figures.get(measure.fact)
+            if figure is not None and math.isfinite(figure) and (figure > 0 or not measure.adds):
+                measure.write(figure, {key: known[key] for key in measure.keys if key in known} | measure.fixed)
+
+    def _bounded(self, name: str, fact: Any) -> Any:
+        if name == "role":
+            return fact if fact in ROLES else OTHER
+        if name not in _OPEN or fact in self._seen[name]:
+            return fact
+        fact, seen = replace_surrogates(fact), self._seen[name]  # a lone surrogate would fail the whole export
+        with self._naming:  # two threads must not both add the last name
+            if fact not in seen and len(seen) >= NAMES_PER_KEY:
+                return OTHER
+            seen.add(fact)
+        return fact
 
     def collect(self, wait_s: float = 0.0) -> None:
         """Send the current metrics, at the end of an epoch, in a thread that is awaited for at most ``wait_s``."""
@@ -214,3 +399,37 @@ def _in_background(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=quietly, name="tfgrpo-telemetry", daemon=True)
     thread.start()
     return thread
+
+
+def _present(attributes: Attributes) -> dict[str, Any]:
+    return {KEYS[name]: _sendable(value) for name, value in attributes.items() if value is not None}
+
+
+def _sendable(value: Any) -> Any:
+    """Replace lone surrogates from tools and agents: one would fail the whole batch of its span."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    return tuple(map(replace_surrogates, value)) if isinstance(value, tuple) else value
+
+
+def _with_literals(attributes: Attributes) -> Attributes:
+    """Add epoch and group size under the specification's names."""
+    return {**attributes, "literal_epoch": attributes["epoch"], "literal_group_size": attributes.get("group_size")}
+
+
+def _measures(meter: Meter, metric: Metric) -> list[_Measure]:
+    name, unit, description = metric.name, metric.unit, metric.description
+    if metric.kind == "counter":
+        write = meter.create_counter(name, unit, description).add
+    elif metric.kind == "gauge":
+        write = meter.create_gauge(name, unit, description).set
+    else:
+        boundaries = metric.boundaries
+        write = meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries).record
+    keys = tuple(KEYS[attribute] for attribute in metric.attributes)
+    return [
+        _Measure(
+            write, fact, keys, {KEYS[attribute]: value for attribute, value in fixed.items()}, metric.kind == "counter"
+        )
+        for fact, fixed in metric.values.items()
+    ]
