@@ -21,9 +21,8 @@ from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.nights import HistoryEntry, history_of
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.pipelines.plan.forecast import CountRange
-from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions
+from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.experiences.tests import sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.numeric import two_digits

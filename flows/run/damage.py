@@ -13,15 +13,21 @@ from tfgrpo.flows.run.lessons import missing
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, SettingsError, TfgrpoError
 from tfgrpo.stores.experiences.credit import read_credit
-from tfgrpo.stores.experiences.decisions import WAY_OUT, chain_problems, decided_damage, newest_line, read_decisions
+from tfgrpo.stores.experiences.decisions import (
+    WAY_OUT,
+    chain_problems,
+    decided_damage,
+    newest_line,
+    read_decisions,
+    sealed_tests,
+)
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.experiences.tests import sealed_tests
 from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import extent_of, lines_of, read_objects, whole_extent
 from tfgrpo.stores.frozen_json import mapping_of
-from tfgrpo.stores.ledger.shared import totals_in
+from tfgrpo.stores.ledger.ledger import totals_in
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import Journal, attempt_and_role

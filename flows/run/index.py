@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged, read_decisions
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.shared import totals_in
+from tfgrpo.stores.ledger.ledger import totals_in
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile, RunStatus
 from tfgrpo.stores.text import IDENTIFIER_RULE

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
 from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import ModelChoice

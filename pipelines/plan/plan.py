@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.data import RunData, read_data
+from tfgrpo.pipelines.plan.data import Cohort, RunData, draw_evaluation, read_data, sealed_cohort
 from tfgrpo.pipelines.plan.forecast import Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation, sealed_cohort
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved

@@ -1,8 +1,8 @@
-"""Keep the decisions on what is in force, ``promotions.jsonl``: of nights and of people, append-only.
+"""Keep decisions on what is in force, ``promotions.jsonl``, and tests on sealed items, ``tests.jsonl``, append-only.
 
-Every line says what is in force from then on, so that the last one counts. Each has the digest of the line before it, so that
-removed lines are noticed; those removed at the end by ``state.json``, which has the digest of the newest. Each has that of the
-lines of ``credit.jsonl``, too.
+Every decision, of a night or a person, says what is in force from then on, so that the last one counts. Each has the digest of
+the line before it, so that removed lines are noticed; those removed at the end by ``state.json``, which has the digest of the
+newest. Each has that of the lines of ``credit.jsonl``, too.
 """
 
 from __future__ import annotations
@@ -251,3 +251,51 @@ def nights_unchanged(decisions: Iterable[Decision]) -> int:
         same = one.ends_night and one.experience_ids == before == one.considered
         count, before = count + 1 if same else 0, one.experience_ids
     return count
+
+
+class SealedTest(Strict):
+    """A library against no lessons, on the sealed items."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    tested_at: AwareDatetime
+    library_id: str
+    experience_ids: tuple[str, ...]
+    model: str
+    simulated: bool
+    estimate: float | None
+    """Mean difference in points, library minus no lessons; None when nothing could be compared."""
+    low: float | None
+    high: float | None
+    confidence: float
+    pairs: int
+    """Sealed items scored in both arms."""
+    lost: int
+    """Those without a score in one of them."""
+    group_size: int
+    seen: int
+    """Sealed items that earlier runs of the task had attempted: they were not sealed then."""
+
+    @property
+    def result(self) -> str:
+        """The finding in a few words."""
+        if self.estimate is None or self.low is None or self.high is None:
+            return "nothing could be compared"
+        interval = f"({100 * self.confidence:.0f} %: {self.low:+.1f} … {self.high:+.1f})"
+        seen = f", {self.seen} of which earlier runs had attempted" if self.seen else ""
+        return f"{self.estimate:+.1f} points {interval}, {self.pairs} sealed items{seen}"
+
+
+def sealed_tests(path: Path) -> Iterator[SealedTest]:
+    """Yield all tests, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
+    return SealedTest.of_lines(path, read_bodies(path), "a test on sealed items")
+
+
+def record_test(path: Path, test: SealedTest) -> SealedTest:
+    """Append a test unless its run has one on record, and return the one on record. Raises ``StoreError``."""
+    with LineFile(path) as file:
+        for one in sealed_tests(path):
+            if one.run_id == test.run_id:
+                return one
+        file.append([test.model_dump(mode="json")], fsync=True)
+    return test

@@ -1,3 +1,3 @@
 """Calls, tokens and money: reserved before a call, settled after it."""
 
-__all__ = ["ledger", "shared", "state"]
+__all__ = ["ledger", "state"]

@@ -1,18 +1,242 @@
 """Reserve calls, tokens and money before a call, and settle with the actual usage after it.
 
-One ledger serves rollouts, judges, reflection and curation, so that a cap holds under concurrency; with a ``shared``
-file it serves several processes. It never refuses while a running call may still leave room: then it waits.
+One ledger serves rollouts, judges, reflection and curation, so that a cap holds under concurrency; with a ``shared`` file it
+serves several processes. It never refuses while a running call may still leave room: then it waits. Each line of the file is
+the whole state after one step, so that only the last is read, and a long file is replaced by its last line. Each process has an
+entry for its calls in flight, and keeps a lock on a small owner file, so that the others notice when it was killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import fcntl
+import json
+import os
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
-from tfgrpo.stores.ledger.shared import MemoryStore, SharedStore
-from tfgrpo.stores.ledger.state import Amount, Budget, Totals
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.lines import Line, LineFile
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
+
+LEDGER_SCHEMA: Final = 1
+_LONGEST: Final = 1 << 18
+"""Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    totals: Totals = field(default_factory=Totals)
+    flights: Mapping[str, Amount] = field(default_factory=dict)
+    """Amount in flight by process, without the zeros."""
+
+    def in_flight(self) -> Amount:
+        return sum(self.flights.values(), Amount())
+
+    def of(self, owner: str) -> Amount:
+        return self.flights.get(owner, Amount())
+
+    def flying(self, owner: str, amount: Amount) -> _State:
+        """The state with this amount in flight for the owner."""
+        others = {token: one for token, one in self.flights.items() if token != owner}
+        return _State(self.totals, others | {owner: amount} if amount != Amount() else others)
+
+    def with_lost(self, owner: str) -> _State:
+        """The state when the calls of the owner will never be settled."""
+        left = self.of(owner)
+        return _State(self.totals.lost(left), self.flights).flying(owner, Amount()) if left != Amount() else self
+
+
+class MemoryStore:
+    """State of a ledger in this process. Every method is one atomic step."""
+
+    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
+        self._state = _State()
+        self._lock = threading.Lock() if lock is None else lock
+        self.journalled: Callable[[], int] = int
+        self._written = 0
+
+    def hold(self, ask: Amount, budget: Budget) -> bool:
+        """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
+        with self._lock:
+            state = self._load()
+            if not fits(budget, state.totals, state.in_flight(), ask):
+                # Before making anyone wait, look for killed owners.
+                state = self._without_killed(state)
+                self._save(state)
+                if not fits(budget, state.totals, state.in_flight(), ask):
+                    return False
+            owner = self._owner_token()
+            self._save(self._counted(state).flying(owner, state.of(owner) + ask))
+            return True
+
+    def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
+        """Change the totals, and subtract ``landed`` from what this process has in flight."""
+        with self._lock:
+            state, owner = self._counted(self._load()), self._owner_token()
+            self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
+
+    def read(self) -> tuple[Totals, Amount]:
+        """Return the totals and everything in flight."""
+        with self._lock:
+            state = self._counted(self._without_killed(self._load()))
+            self._save(state)
+            return state.totals, state.in_flight()
+
+    def sync(self) -> None:
+        """Sync the file, if any."""
+
+    def close(self) -> None:
+        """Release files. Harmless when repeated."""
+
+    def _owner_token(self) -> str:
+        return ""
+
+    def _load(self) -> _State:
+        return self._state
+
+    def _save(self, state: _State) -> None:
+        self._state = state
+
+    def _without_killed(self, state: _State) -> _State:
+        return state
+
+    def _counted(self, state: _State) -> _State:
+        """Return the state with the answers of this process that no step has counted."""
+        added, self._written = self.journalled() - self._written, self.journalled()
+        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
+
+
+class SharedStore(MemoryStore):
+    """State of a ledger in a file of lines, with one small owner file per process next to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = LineFile(path)
+        super().__init__(self._file)
+        self._path = path
+        self._read: Line | None = None
+        with self._lock:
+            self._owner = _Owner(path)
+            # Asking removes the files of killed processes.
+            for other in path.parent.glob(f"{path.name}.*.owner"):
+                _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
+
+    def sync(self) -> None:
+        """Sync the file."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Count what this process has in flight as lost and release the files."""
+        if self._owner.closed:
+            return
+        with self._lock:
+            self._save(self._counted(self._load()).with_lost(self._owner_token()))
+        self._owner.close()
+        self._file.close()
+
+    def _owner_token(self) -> str:
+        return self._owner.token()
+
+    def _load(self) -> _State:
+        line = self._file.newest()
+        if line is not self._read:
+            self._read, self._state = line, _state_of(self._path, line)
+        return self._state
+
+    def _save(self, state: _State) -> None:
+        if state != self._state:
+            flights = {token: amount.figures() for token, amount in state.flights.items()}
+            self._file.append([{"schema": LEDGER_SCHEMA, "totals": state.totals.to_json(), "in_flight": flights}])
+            if self._file.size() > _LONGEST:
+                self._file.keep_newest()
+            self._read, self._state = self._file.newest(), state
+
+    def _without_killed(self, state: _State) -> _State:
+        mine = self._owner_token()
+        for token in state.flights:
+            if token != mine and not _is_alive(self._path, token):
+                state = state.with_lost(token)
+        return state
+
+
+def totals_in(path: Path) -> Totals:
+    """Return the totals of a ledger file, with everything in flight as lost. Raises ``CorruptFile``, ``StoreError``."""
+    with LineFile(path) as file:
+        state = _state_of(path, file.newest())
+    return state.totals.lost(state.in_flight())
+
+
+def _state_of(path: Path, line: Line | None) -> _State:
+    if line is None:
+        return _State()
+    try:
+        raw: Any = json.loads(line.body)
+        if raw["schema"] != LEDGER_SCHEMA:
+            raise ValueError(f"schema {raw['schema']}")
+        flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
+        return _State(Totals.from_json(raw["totals"]), flights)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"{path}: is not a ledger: {error}") from error
+
+
+class _Owner:
+    """Proof that a process is alive: a lock on a file, which the system releases when the process ends.
+
+    Owner files are made, probed and removed under the ledger's lock only; else a new one could be taken for dead.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self.closed = False
+        self._claim()
+
+    def _claim(self) -> None:
+        self._pid = os.getpid()
+        self._token = f"{self._pid}-{uuid.uuid4().hex[:12]}"
+        path = _owner_path(self._ledger, self._token)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def token(self) -> str:
+        """Return the name of this process in the state; a forked child gets a new one."""
+        if self._pid != os.getpid():
+            os.close(self._fd)  # the child's copy of its parent's lock: the parent keeps its lock
+            self._claim()
+        return self._token
+
+    def close(self) -> None:
+        self.closed = True
+        with suppress(FileNotFoundError):
+            _owner_path(self._ledger, self._token).unlink()
+        os.close(self._fd)
+
+
+def _owner_path(ledger: Path, token: str) -> Path:
+    return ledger.with_name(f"{ledger.name}.{token}.owner")
+
+
+def _is_alive(ledger: Path, token: str) -> bool:
+    """Return whether the owner has its lock; remove the file of one that was killed."""
+    path = _owner_path(ledger, token)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        path.unlink()
+        return False
+    finally:
+        os.close(descriptor)
+
 
 # Polled: a reservation may be settled by another process, which cannot notify this one.
 _POLL_S = 0.02

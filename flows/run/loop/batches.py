@@ -17,7 +17,7 @@ from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums,
 from tfgrpo.flows.run.lessons import rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted

@@ -17,7 +17,7 @@ from tfgrpo.flows.console.observer import EpochEnd, FirstBatch, Losses
 from tfgrpo.flows.report.calibration import CalibrationTally
 from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.experiences.credit import CreditFile, CreditLine

@@ -19,7 +19,7 @@ from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import Row
-from tfgrpo.stores.experiences.tests import SealedTest, record_test, sealed_tests
+from tfgrpo.stores.experiences.decisions import SealedTest, record_test, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.outcomes import GroupKey

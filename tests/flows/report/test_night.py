@@ -12,8 +12,14 @@ from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.night import MOST_LINES, Night
 from tfgrpo.flows.report.nights import changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.decisions import Decision, nights_before, read_decisions, record_decided
-from tfgrpo.stores.experiences.tests import SealedTest, record_test
+from tfgrpo.stores.experiences.decisions import (
+    Decision,
+    SealedTest,
+    nights_before,
+    read_decisions,
+    record_decided,
+    record_test,
+)
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import explanation_of, gain_of
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.runs.running import TASK, lines, manifest, paths, run
-from tfgrpo.stores.experiences.tests import sealed_tests
+from tfgrpo.stores.experiences.decisions import sealed_tests
 from tfgrpo.stores.files.layout import TaskPaths
 
 SEALED = {"dataset__sealed": 0.5, "sample_size": 40, "batch_size": 20}

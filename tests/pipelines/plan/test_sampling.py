@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts, draw_evaluation
+from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts, draw_evaluation
 from tfgrpo.pipelines.settings.learning import LearningSettings
 
 MakeItems = Callable[..., tuple[Item, ...]]

@@ -16,8 +16,7 @@ import pytest
 
 from tfgrpo.stores.errors import BudgetRefused, CorruptFile, StoreError
 from tfgrpo.stores.files.lines import LineFile
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.shared import totals_in
+from tfgrpo.stores.ledger.ledger import Ledger, totals_in
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 ROOT = Path(__file__).resolve().parents[3]

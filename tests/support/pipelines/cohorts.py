@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts
+from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts
 from tfgrpo.pipelines.settings.learning import LearningSettings
 
 
