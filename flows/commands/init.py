@@ -20,9 +20,8 @@ from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
-from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset
-from tfgrpo.pipelines.datasets.rows import DatasetRow
-from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.datasets.datasets import Dataset, open_source, read_dataset
+from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.proposal import ProposedColumns, Rewards, chosen_options, proposed_columns, proposed_rewards
 from tfgrpo.pipelines.settings.addresses import checked_address

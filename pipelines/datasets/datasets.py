@@ -1,26 +1,63 @@
-"""Read a dataset into items, report every bad row at once, and warn of what is unusual.
+"""Read a dataset into items: from a text file, a Parquet file, a folder of files, or a Hugging Face dataset.
 
-An unknown kind of file, a missing column, a repeated id or a line that does not parse is an error with ``path:line``.
-Equal prompts and missing answers are warnings.
+Every bad row is reported at once, and what is unusual is warned of. An unknown kind of file, a missing column, a repeated id or
+a line that does not parse is an error with ``path:line``; equal prompts and missing answers are warnings. The extra
+``parquet`` installs pyarrow, the extra ``hf`` installs ``datasets``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import importlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.items import Item, item_of, same_questions
-from tfgrpo.pipelines.datasets.rows import DatasetRow
-from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.datasets.text_forms import (
+    HUB_PREFIX,
+    DatasetRow,
+    DataSource,
+    absolute_suffix,
+    csv_source,
+    decoded_file,
+    json_rows,
+    strict_json,
+    unreadable,
+)
 from tfgrpo.pipelines.problems import CappedProblems
-from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import pluralize, quoted_names
 
 _SHIPPED: Final = Path(__file__).parent.parent / "data"
 _SHOWN: Final = 5
+_WARNED: Final = 3
+_DELIMITERS: Final = {".jsonl": "", ".ndjson": "", ".csv": ",;\t|", ".tsv": "\t,;|", ".json": ""}
+"""Endings of text files, and the delimiters to try on their header; none for JSON."""
+_PARQUET: Final = ".parquet"
+_REMEDIES: Final = {
+    ".gz .bz2 .xz .zst .zip .tar .tgz .7z .rar": ": unpack it",
+    ".xlsx .xls .xlsm .xlsb .ods .numbers": ": save the sheet as CSV UTF-8",
+    ".txt .text .dat .log .md": ": let the name of JSON lines end in .jsonl, that of a table in .csv",
+    ".yaml .yml .xml .html .db .sqlite .sqlite3 .sql .pkl .pickle .npy .npz": ": write it as JSON lines",
+    ".arrow .feather .orc .avro": ": write it as Parquet, or give the folder that `save_to_disk` wrote",
+}
+"""What to do about files of other kinds, by their endings."""
+_ACCEPTED: Final = (
+    "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
+)
+_BATCH: Final = 1024
+_HUB_NAME: Final = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
+_NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
+"""Types of columns that are read only for a field: decoding them takes other libraries, and much memory."""
+_HUB_ACCEPTED: Final = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +138,158 @@ def shipped_held_out(world: str) -> Path | None:
     """Return the path of a simulated world's held-out items; None if they are split off its items."""
     path = _SHIPPED / f"{world}-held-out.jsonl"
     return path if path.is_file() else None
+
+
+def open_source(name: str, fields: FieldMap) -> DataSource:
+    """Return the source of this name. Raise ``DatasetError`` for an unknown kind, or a file that cannot be read."""
+    path = Path(name)
+    if not name.startswith(HUB_PREFIX) and not path.is_dir():
+        return _file(path, fields)
+    if name.startswith(HUB_PREFIX):
+        return _hub(name, fields)
+    return _hub(f"{HUB_PREFIX}{name}", fields) if _is_saved(path) else _folder(path, fields)
+
+
+def _file(path: Path, fields: FieldMap) -> DataSource:
+    kind = path.suffix.lower()
+    if kind == _PARQUET:
+        return _parquet(str(path), fields)
+    if kind in _DELIMITERS:
+        text, warning = decoded_file(path)
+        warnings = (warning,) if warning else ()
+        if _DELIMITERS[kind]:
+            return csv_source(text, str(path), fields, _DELIMITERS[kind], warnings)
+        return DataSource(str(path), json_rows(text, str(path), fields.required), None, warnings)
+    if not path.exists():
+        raise DatasetError.one(str(path), f"no such file{absolute_suffix(str(path))}", _ACCEPTED)
+    remedy = next((text for kinds, text in _REMEDIES.items() if kind in kinds.split()), "")
+    raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}{remedy}", _ACCEPTED)
+
+
+def _folder(path: Path, fields: FieldMap) -> DataSource:
+    """Return every file of a known kind below a folder, ordered by path, without hidden ones.
+
+    A .json file among files of other kinds describes them, as ``dataset_info.json`` does, and is skipped too.
+    """
+    names = sorted(
+        each
+        for each in path.rglob("*")
+        if each.suffix.lower() in (*_DELIMITERS, _PARQUET)
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(path).parts)
+    )
+    data = [each for each in names if each.suffix.lower() != ".json"] or names
+    if not data:
+        raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
+    files = [_file(each, fields) for each in data]
+    warnings = [warning for file in files for warning in file.warnings]
+    more = [f"{path}: {len(warnings) - _WARNED:,} more files are read so"] if len(warnings) > _WARNED else []
+    rows = chain.from_iterable(file.rows for file in files)
+    return DataSource(str(path), rows, files[0].header, (*warnings[:_WARNED], *more))
+
+
+def _parquet(name: str, fields: FieldMap) -> DataSource:
+    parquet, arrow = (_imported(each, name, "parquet", "pyarrow") for each in ("pyarrow.parquet", "pyarrow"))
+
+    def records(file: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+            yield from batch.to_pylist()
+
+    try:
+        # Read here, because pyarrow would replace the system's message by one of its own.
+        file = parquet.ParquetFile(BytesIO(Path(name).read_bytes()))
+    except OSError as error:
+        raise unreadable(name, error) from None
+    except arrow.ArrowException as error:
+        raise DatasetError.one(name, " ".join(str(error).split())[:200], "a Parquet file") from None
+    schema = file.schema_arrow
+    types = dict(zip(schema.names, map(str, schema.types), strict=True))
+    return DataSource(name, _table_rows(partial(records, file), types, name, fields), list(types))
+
+
+def _hub(name: str, fields: FieldMap) -> DataSource:
+    match = _HUB_NAME.fullmatch(name)
+    if match is None:
+        raise DatasetError.one("dataset.path", repr(name), _HUB_ACCEPTED)
+    library = _imported("datasets", name, "hf", "datasets")
+    try:
+        table = _loaded(library, match["path"], match["config"], match["split"] or "train")
+    except DatasetError:
+        raise
+    except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
+        given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise DatasetError.one(name, given, _HUB_ACCEPTED) from None
+
+    def records(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for batch in table.select_columns(columns).iter(batch_size=_BATCH):  # row by row takes twenty times as long
+            yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
+
+    types = {each: str(feature) for each, feature in table.features.items()}
+    return DataSource(name, _table_rows(records, types, name, fields), list(types))
+
+
+def _is_saved(folder: Path) -> bool:
+    """Return whether a folder was written by ``save_to_disk`` of ``datasets``."""
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
+    )
+
+
+def _imported(module: str, name: str, extra: str, package: str) -> Any:
+    """Import a module of an optional package. Raise ``DatasetError`` naming the extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        given = f"data that only {package} reads, which cannot be imported ({error})"
+        raise DatasetError.one(name, given, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
+
+
+def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
+    if not _is_saved(Path(path)):
+        return library.load_dataset(path, config, split=split)
+    saved = library.load_from_disk(path)
+    if not isinstance(saved, library.DatasetDict):
+        return saved
+    if split not in saved:
+        splits = sorted(saved)
+        accepted = f"one of {', '.join(splits)}, as {HUB_PREFIX}{path}#{splits[0]}"
+        raise DatasetError.one(f"{HUB_PREFIX}{path}", f"no split {split!r}", accepted)
+    return saved[split]
+
+
+def _table_rows(
+    records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]],
+    types: Mapping[str, str],
+    name: str,
+    fields: FieldMap,
+) -> Iterator[DatasetRow | Problem]:
+    """Yield the rows of the needed columns. Raise ``DatasetError`` for required ones that are missing."""
+    if problems := [
+        Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
+        for each in fields.required
+        if first_part(each, types) not in types
+    ]:
+        raise DatasetError(problems)
+    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
+    columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
+    for number, record in enumerate(records(columns), start=1):
+        try:
+            yield DatasetRow(f"{name}:{number}", _values(record, fields))
+        except ValueError as error:
+            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {METADATA!r}")
+
+
+def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
+    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``.
+
+    NaN is null, except in fields, which refuse it.
+    """
+    withheld = {first_part(name, record) for name in fields.withheld}
+    further = {name: value for name, value in record.items() if name not in withheld}
+    own = {name: value for name, value in record.items() if name in withheld}
+    values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
+    values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
+    metadata = values.get(METADATA)
+    if isinstance(metadata, str):
+        values[METADATA] = strict_json(metadata)
+    return values

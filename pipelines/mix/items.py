@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_rows
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.rows import DatasetRow
+from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap

@@ -25,8 +25,7 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.console.figures import decimal, spending
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
-from tfgrpo.pipelines.datasets.datasets import Dataset
-from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
 from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
