@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -79,16 +79,4 @@ class _Leaf:
     value: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    leaves: tuple[_Leaf, ...]
-    by_name: dict[str, _Leaf] = field(default_factory=dict)
-    one: _Leaf | None = None
-
-
 LEAVES = st.builds(_Leaf, st.text(), st.none() | st.floats(allow_nan=False, allow_infinity=False))
-
-
-@given(st.builds(_Tree, st.lists(LEAVES).map(tuple), st.dictionaries(st.text(), LEAVES), st.none() | LEAVES))
-def test_a_tree_of_dataclasses_is_written_as_asdict_writes_it(tree):
-    assert json.dumps(to_builtins(tree)) == json.dumps(asdict(tree))

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.vectors import VECTORS
-from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import PackStamp
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
@@ -157,19 +156,6 @@ def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path, monkeypatch)
 def test_an_over_long_structure_is_not_remembered(tmp_path):
     memory(tmp_path).observe([seen("a", 0.9, text="x" * (MAX_TEXT_CHARS + 1)), seen("b", 0.1)], "s1")
     assert list(by_structure(memory(tmp_path).read())) == ["b"]
-
-
-def test_a_disk_that_refuses_leaves_the_file_as_it_was(tmp_path, monkeypatch):
-    memory(tmp_path).observe([seen("a", 0.9)], "s1")
-    before = (tmp_path / "patterns.jsonl").read_bytes()
-
-    def full(*_: object, **__: object) -> None:
-        raise StoreError("no space")
-
-    monkeypatch.setattr(LineFile, "write", full)
-    with pytest.raises(StoreError):
-        memory(tmp_path).observe([seen("b", 0.9)], "s2")
-    assert (tmp_path / "patterns.jsonl").read_bytes() == before
 
 
 def _write(path, name):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
@@ -177,15 +174,6 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
     assert told[-1].startswith("f: got 30 more problems")
 
 
-def test_problems_of_two_kinds_are_told_in_the_order_of_their_lines() -> None:
-    problems = CappedProblems()
-    for line, kind in enumerate(("no word", "no number") * 2, start=1):
-        problems.add(Problem(f"f:{line}", kind, "either"))
-    with pytest.raises(DatasetError) as caught:
-        problems.raise_problems(DatasetError, "f")
-    assert [problem.source for problem in caught.value.problems] == ["f:1", "f:2", "f:3", "f:4"]
-
-
 @pytest.mark.parametrize(
     ("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")]
 )
@@ -194,28 +182,6 @@ def test_a_file_without_items_is_refused(tmp_path: Path, name: str, text: str) -
     assert "got no items" in refusal(tmp_path / name)[0]
     (tmp_path / "folder.csv").mkdir()
     assert "got a folder without data" in refusal(tmp_path / "folder.csv")[0]
-
-
-def test_a_template_makes_a_field_of_several_columns_in_every_format(tmp_path: Path, write_jsonl: Write) -> None:
-    fields = FieldMap(
-        id="{set}-{nr}", prompt=CHOICE, answer="{key}) {{{unit}}}", system_prompt="Be {tone}.", domain="{set}/x"
-    )
-    row = {
-        "set": "s",
-        "nr": 1,
-        "question": "Q?",
-        "A": "x",
-        "B": 2.5,
-        "key": "B",
-        "unit": "km",
-        "tone": "brief",
-        "n": True,
-    }
-    for path in (write_jsonl([row]), csv_file(tmp_path, f"{','.join(row)}\ns,1,Q?,x,2.5,B,km,brief,true\n")):
-        (item,) = load_dataset(path, fields)
-        assert (item.id, item.prompt, item.answer) == ("s-1", "Q?\nA) x\nB) 2.5", "B) {km}")
-        assert (item.system_prompt, item.domain) == ("Be brief.", "s/x")
-    assert load_dataset(write_jsonl([row]), FieldMap(id="nr", prompt="{n} {{}} {nr}"))[0].prompt == "true {} 1"
 
 
 ROW = {
@@ -382,18 +348,3 @@ def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Write) -
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1).filter(str.strip)
-
-
-@given(rows=st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=8, unique_by=lambda row: row[0]))
-def test_any_text_survives_both_formats(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
-) -> None:
-    folder = tmp_path_factory.mktemp("round")
-    names = ("id", "prompt", "answer")
-    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=len(row[0]) % 2 == 0) for row in rows]
-    (folder / "a.jsonl").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([names, *rows])
-    (folder / "a.csv").write_bytes(buffer.getvalue().encode())
-    for name in ("a.jsonl", "a.csv"):
-        assert [(item.id, item.prompt, item.answer) for item in load_dataset(folder / name)] == rows

@@ -11,7 +11,6 @@ from tfgrpo.pipelines.plan.plan import build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
-from tfgrpo.rewarders.powl.model import OPERATORS, Operator, Silent, walk
 
 HELD_OUT_PATH = shipped_held_out("powl")
 assert HELD_OUT_PATH is not None
@@ -23,13 +22,6 @@ LABELS_LINE = "\n\nActivity labels: "
 
 def kinds(items):
     return Counter(item.metadata["kind"] for item in items)
-
-
-def test_there_are_enough_of_enough_kinds_of_business():
-    assert len(ITEMS) >= 60
-    assert len(kinds(ITEMS)) >= 10
-    assert min(kinds(ITEMS).values()) >= 6
-    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS)
 
 
 def test_kinds_that_are_measured_on_are_never_learned_on():
@@ -48,19 +40,16 @@ def test_every_reference_is_a_valid_model_that_reads_back(item):
     assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
 
 
-def test_all_operators_silent_steps_and_nesting_are_there_on_both_sides():
-    for items in (LEARN, HELD_OUT):
-        models = [parse_text(item.answer) for item in items]
-        nodes = [node for model in models for node in walk(model)]
-        found = Counter(node.kind for node in nodes if isinstance(node, Operator))
-        assert all(found[operator] >= 5 for operator in OPERATORS)
-        assert any(isinstance(node, Silent) for node in nodes)
-        assert max(model.depth for model in models) >= 3
-
-
 def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("powl"))
     plan = build_plan(resolved, {})
     assert [item.id for item in plan.learn_items] == [item.id for item in LEARN]
     assert {item.id for item in plan.eval_items} == {item.id for item in HELD_OUT}
+
+
+def test_there_are_enough_of_enough_kinds_of_business():
+    assert len(ITEMS) >= 60
+    assert len(kinds(ITEMS)) >= 10
+    assert min(kinds(ITEMS).values()) >= 6
+    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS)

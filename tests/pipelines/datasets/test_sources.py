@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
+from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -123,17 +123,6 @@ def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
     assert str(caught.value.problems[0]).startswith(
         f"{folder / 'z.jsonl'}:2: got the id 'q-0' at {folder / 'a.jsonl'}:2 again"
     )
-
-
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_hub])
-def test_fields_may_lie_within_objects_and_ids_may_be_made_up(tmp_path: Path, write: Write) -> None:
-    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "metadata": json.dumps({"n": n})} for n in range(5)]
-    if write is write_jsonl:
-        rows = [{**row, "metadata": {"n": n}} for n, row in enumerate(rows)]
-    fields = FieldMap(id=None, prompt="ask.text", answer="a.b")
-    found = read_dataset(write(tmp_path, rows), fields)
-    assert said(found.items) == [(str(n), f"Q{n}?", str(n), {"n": n}) for n in range(5)]
-    assert found.warnings == ()
 
 
 def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:

@@ -45,21 +45,6 @@ def refused(folder: Path, **changes: Any) -> list[str]:
     return refusal(write_mix(folder, **changes))
 
 
-def test_a_valid_file_is_read_whole(tmp_path: Path) -> None:
-    path = write_mix(tmp_path, seed=5)
-    config = load_mix_config(path)
-    assert (config.path, config.seed, config.total_iterations, config.warnings) == (path, 5, 30, ())
-    assert [stage.model_dump() for stage in config.stages] == [
-        {"name": "warm-up", "until_step": 10, "datasets": ({"id": "a", "weight": 1.0},)},
-        {"name": "mixed", "until_step": 30, "datasets": ({"id": "a", "weight": 1.0}, {"id": "b", "weight": 3.0})},
-    ]
-    a, b = config.datasets.values()
-    assert (a.id, a.records.path) == ("a", tmp_path / "data" / "a.jsonl")
-    assert named(a.graders) == ({"math_exact": 3.0, "reasoning_format": 1.0}, [])
-    assert (b.id, list(b.records)) == ("b", rows("b"))
-    assert named(b.graders) == ({"reasoning_format": 1.0}, ["json_valid"])
-
-
 def test_what_the_form_always_took_is_still_taken(tmp_path: Path) -> None:
     """Numbers as text and fractions of steps, anchors, empty sections, duplicate entries, files nothing draws from."""
     write_mix(tmp_path)

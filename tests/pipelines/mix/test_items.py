@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
-from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -74,16 +73,6 @@ def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) 
     assert ids(plan) != ids(plan_at(write_mix(tmp_path), seed=1))
     assert ids(plan) != ids(plan_at(write_mix(tmp_path), night=1))
     assert ids(plan) != ids(plan_at(write_mix(tmp_path, seed=5)))
-
-
-def test_held_out_items_are_those_of_the_hash_and_are_never_drawn(tmp_path: Path) -> None:
-    plan = plan_at(write_mix(tmp_path), sample_size=2000, batch_size=500)
-    learn, held_out = ({item.id for item in side} for side in (plan.data.split.learn, plan.data.split.held_out))
-    everything = [*plan.data.split.learn, *plan.data.split.held_out]
-    assert held_out == {item.id for item in split_items(everything, 0.3).held_out}
-    assert len(everything) == 40
-    assert {*ids(plan, 3)} == learn
-    assert not learn & held_out
 
 
 def test_items_say_what_their_records_say(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.items import dataset_graders
-from tfgrpo.pipelines.plan.rewarders import build_scorers, close_scorers, mix_of, scorers_of
-from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.plan.rewarders import close_scorers
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS
 from tfgrpo.rewarders.registry import as_scorer
 from tfgrpo.rewarders.runner import GroupScores, ScoreRunner
@@ -91,14 +90,6 @@ def test_an_item_of_no_dataset_is_a_fault_and_no_reward(tmp_path: Path, item_id:
     scores = graded(write_mix(tmp_path), item_id, "x")
     assert dict(scores.totals) == {}
     assert scores.faults["dataset_graders"].startswith("dataset_graders: sample_id: got")
-
-
-def test_processes_that_grade_build_the_same_rewarders(tmp_path: Path) -> None:
-    settings = resolve_settings(cli={"dataset.mix": str(write_mix(tmp_path))}, env={}).settings
-    planned, working = build_scorers(settings, mix_of(settings)), scorers_of(settings)
-    assert [(each.scorer.rewarder_id, each.weight, each.timeout_s) for each in planned] == [
-        (each.scorer.rewarder_id, each.weight, each.timeout_s) for each in working
-    ]
 
 
 def test_every_scorer_is_closed_whatever_comes_of_it() -> None:

@@ -79,17 +79,6 @@ def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead:
     assert ahead(REFLECTION_CHARS=whole, model={"max_tokens": 8_192}).calls.high == long.calls.high
 
 
-def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> None:
-    none, three = ahead(MAX_REPAIRS=0), ahead(MAX_REPAIRS=3)
-    assert none.calls.low == three.calls.low
-    assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2 * 2)
-
-
-def test_limits_of_replies_and_words_of_graders_are_in_the_tokens(ahead: Callable[..., Forecast]) -> None:
-    for change in ({"model": {"max_tokens": 10}}, {"rewarders": [{"name": "gt"}]}):
-        assert ahead(**change).prompt_tokens != ahead().prompt_tokens
-
-
 def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)

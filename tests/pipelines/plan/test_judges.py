@@ -123,11 +123,3 @@ def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path: Any) -> N
     assert plan(judge).forecast.calls.high > plan().forecast.calls.high
     with pytest.raises(ConfigError, match=r"rewarders.1: relative: options.judge.votes"):
         plan(judge.replace('"votes": 1', '"votes": 0'))
-
-
-def test_a_question_that_is_repeated_carries_the_replies_before_it(ahead: Callable[..., Forecast]) -> None:
-    bare, once, thrice = (
-        ahead(*judges).prompt_tokens.high
-        for judges in ((), (JudgeRewarder(JudgeOptions(retries=0)),), (JudgeRewarder(JudgeOptions(retries=2)),))
-    )
-    assert thrice - bare > 3 * (once - bare)

@@ -235,12 +235,6 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan
     assert make_plan(**{**many, "tfgrpo__epochs": "3"}).forecast.calls.low > 0, "no more than there are items"
 
 
-def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(make_plan: MakePlan) -> None:
-    plan = make_plan(tfgrpo__experience_max_words="9")
-    assert plan.pack.max_words == 9
-    assert make_plan().pack.max_words == 32
-
-
 @pytest.mark.parametrize(
     ("options", "warning"),
     [

@@ -72,16 +72,6 @@ def test_the_metadata_records_the_draw(make_items: MakeItems) -> None:
     }
 
 
-def test_every_item_is_assigned_a_whole_group_and_each_of_its_actors_has_an_index(make_items: MakeItems) -> None:
-    settings = learning(enabled=True, group_size=3)
-    assert draw_cohort(make_items(7), epoch=1, settings=settings).metadata["assignments"] == {
-        "min_instances": 3,
-        "max_instances": 3,
-        "target": 3,
-        "group_index": [0, 1, 2],
-    }
-
-
 def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items: MakeItems) -> None:
     few = draw_evaluation(make_items(6), settings=learning())
     assert sorted(ids(few)) == [f"q-{n}" for n in range(6)]

@@ -37,11 +37,6 @@ def test_adding_items_moves_none_of_the_others(make_items: Callable[..., tuple[I
     assert before == {name for name in after if int(name.split("-")[1]) < 100}
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.7])
-def test_about_the_share_asked_for_is_held_out(make_items: Callable[..., tuple[Item, ...]], share: float) -> None:
-    assert len(split_items(make_items(5000), share).held_out) / 5000 == pytest.approx(share, abs=0.02)
-
-
 def test_items_with_the_same_text_go_to_the_same_side() -> None:
     items = [Item(id=f"{n}-{copy}", prompt=f"Q {n} \n?", answer="") for n in range(50) for copy in range(3)]
     split = split_items(items, 0.4)

@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 import pytest
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
 from tfgrpo.pipelines.server import listening
-from tfgrpo.pipelines.server.limits import BodyQueue, ServerLimits
+from tfgrpo.pipelines.server.limits import ServerLimits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):
@@ -131,30 +130,6 @@ def turn(queue):
         return {"type": "http.request", "body": b""}
 
     return queue.turn(Request({"type": "http", "method": "POST", "path": "/grade", "headers": []}, receive))
-
-
-@pytest.mark.parametrize("let_in_first", [False, True])
-async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
-    queue = BodyQueue(ServerLimits(concurrency=1, queue=2), 9)
-    first = turn(queue)
-    await first.__aenter__()
-    gone, after = (asyncio.create_task(_held(queue)) for _ in range(2))
-    await asyncio.sleep(0)
-    with pytest.raises(HTTPException):
-        await turn(queue).__aenter__()
-    if let_in_first:
-        await first.__aexit__(None, None, None)
-    gone.cancel()
-    if not let_in_first:
-        await first.__aexit__(None, None, None)
-    await after
-    assert gone.cancelled()
-    assert queue.present == 0
-
-
-async def _held(queue: BodyQueue) -> None:
-    async with turn(queue):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(

@@ -146,13 +146,6 @@ async def test_an_id_of_no_sample_refuses_the_request(path, name):
     assert "sample_id" in response.json()["detail"]
 
 
-@pytest.mark.parametrize("index", ["+1", " 1 ", "0_1", "\u0661"])
-async def test_indexes_are_read_as_python_reads_them(path, index):
-    async with in_process(path) as (client, _):
-        (result,) = await graded(client, item(sample_id=f"sums:{index}"))
-    assert (result["sample_id"], result["reward"]) == (f"sums:{index}", 1.0)
-
-
 async def test_an_empty_dataset_and_one_with_a_colon_in_its_name_are_served(tmp_path):
     path = mix(
         tmp_path,

@@ -44,11 +44,6 @@ def test_no_group_is_advised_that_would_be_refused() -> None:
     assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
 
 
-def test_with_the_flag_off_there_is_one_actor_per_item() -> None:
-    assert settings(tfgrpo={"group_size": 5}).tfgrpo.actors_per_item == 1
-    assert settings(tfgrpo={"group_size": 5, "enabled": True}).tfgrpo.actors_per_item == 5
-
-
 @pytest.mark.parametrize(
     "task_id", ["../x", "a/b", "CON", "nul", "x\x00", "a\nb", "..", ".", "x" * 200, "ends.", "a b", "é"]
 )

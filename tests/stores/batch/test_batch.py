@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import random
 from dataclasses import FrozenInstanceError
 
@@ -31,13 +30,6 @@ def test_a_batch_is_immutable_at_every_depth():
             setattr(record, next(iter(type(record).__slots__)), None)
     with pytest.raises(TypeError, match="frozen"):
         made.rollouts[0].metadata["tags"][1]["b"] = 2
-
-
-def test_a_batch_is_a_value():
-    one = batch(full_group(), group("q2"))
-    assert pickle.loads(pickle.dumps(one)) == one == batch(full_group(), group("q2"))
-    assert (len(one), [made.id for made in one]) == (2, ["q1", "q2"])
-    assert [made.id for made in one.rollouts()] == ["q1/0", "q1/3", "q2/0", "q2/1"]
 
 
 def test_a_completion_is_a_text_a_list_of_messages_or_any_other_value():
@@ -214,10 +206,6 @@ def test_strict_names_every_group_that_is_short():
     assert refused(lambda: batch(RAGGED[0]).shaped("strict", group_size=2)).received == "3"
 
 
-def test_pad_leaves_everything_to_the_masks():
-    assert batch(*RAGGED).shaped("pad") == (batch(*RAGGED), ())
-
-
 def test_drop_group_reports_excluded_groups_with_reasons():
     shaped, dropped = batch(*RAGGED).shaped("drop_group")
     assert [made.id for made in shaped] == ["whole", "short"]
@@ -235,16 +223,11 @@ def test_resample_makes_groups_of_one_size_from_marked_copies():
     assert shaped.shaped("strict")[1] == ()
 
 
-def test_resampling_is_even_and_the_same_for_the_same_seed():
-    one = batch(group("q", (1.0, 0.0)))
-    first, _ = one.shaped("resample", group_size=7, rng=random.Random(3))
-    assert first == one.shaped("resample", group_size=7, rng=random.Random(3))[0]
-    assert sorted(sum(made.reward == value for made in first.rollouts()) for value in (0.0, 1.0)) == [3, 4]
-    cut, dropped = one.shaped("resample", group_size=1, min_group_size=1, rng=random.Random(3))
-    assert (len(cut.groups[0].rollouts), dropped[0].rollouts) == (1, 1)
-
-
 def test_a_policy_that_cannot_be_applied_is_refused_with_every_reason():
     error = refused(lambda: batch().shaped("repeat", group_size=True, min_group_size=0))
     assert {problem.name for problem in error.problems} == {"policy", "group_size", "min_group_size"}
     assert refused(lambda: batch().shaped("resample")).name == "rng"
+
+
+def test_pad_leaves_everything_to_the_masks():
+    assert batch(*RAGGED).shaped("pad") == (batch(*RAGGED), ())

@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.records.rollout_groups import batch, full_group, refused
 from tfgrpo.stores.batch.batch import ExperienceBatch
@@ -124,17 +122,3 @@ def test_partial_lists_read_back():
     assert failed == {"error"}, "what has neither a reply nor a reward is no answered rollout"
     error = refused(lambda: ExperienceBatch.from_lists(*lists))
     assert [problem.received for problem in error.problems] == ["None", "None"]
-
-
-@given(st.lists(st.lists(st.none() | st.floats(-1e6, 0), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_any_lists_round_trip_and_agree_with_flat_and_arrays(values):
-    states = [f"s{place}" for place in range(len(values))]
-    actions = [[f"a{index}" for index in range(len(row))] for row in values]
-    made = ExperienceBatch.from_lists(states, actions, values, values, partial=True)
-    assert made.to_lists(partial=True) == (states, actions, values, values)
-    flat, arrays = made.flat(), made.arrays()
-    assert list(flat.rewards) == list(flat.logprobs) == [value for row in values for value in row]
-    assert [value for value in flat.rewards if value is not None] == arrays.rewards[arrays.mask].tolist()
-    assert flat.completions == tuple(action for row in actions for action in row)
-    assert [states[place] for place in flat.group_indexes] == list(flat.states)
-    assert arrays.present.sum() == len(flat.rollout_ids)

@@ -8,9 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.records import writers
 from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
-from tests.support.records.processes import SPAWN, all_at_once
 from tests.support.records.records import NOW, PACK, make_batch, make_record
 from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.library import Library
@@ -97,25 +95,6 @@ def test_a_domain_may_lower_the_word_limit_but_not_raise_it(tmp_path):
     for limit in (0, 33):
         with pytest.raises(ValueError, match="1 to 32"):
             open_store(tmp_path, max_words=limit)
-
-
-@pytest.mark.untraced
-def test_processes_store_whole_batches_while_readers_see_whole_ones(store):
-    readers = [SPAWN.Process(target=writers.fetch_often, args=(store.path, 25, 20))]
-    for reader in readers:
-        reader.start()
-    all_at_once(writers.store_batches, [(store.path, n, 8, 25) for n in range(3)])
-    for reader in readers:
-        reader.join(120)
-    assert [reader.exitcode for reader in readers] == [0]
-    stored = ids(store.records())
-    assert sorted(stored) == sorted(f"w{w}-b{b}-{n}" for w in range(3) for b in range(8) for n in range(25))
-    for start in range(0, len(stored), 25):
-        prefix = stored[start].rpartition("-")[0]
-        assert stored[start : start + 25] == [f"{prefix}-{number}" for number in range(25)]
-    assert (len(batches(store)), store.problems()) == (24, [])
-    # This object has never looked before; it knows what the others wrote.
-    assert store.record_batch(make_batch(25, prefix="w2-b5"), MANIFEST) == 0
 
 
 def test_a_batch_that_the_disk_does_not_confirm_is_not_stored(store, monkeypatch):
@@ -230,13 +209,6 @@ def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_no
 def test_an_invalid_limit_is_refused(store, options):
     with pytest.raises(ValueError, match=r"limit|min_reward"):
         store.fetch_top("general", **options)
-
-
-def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
-    assert store.verify_stamp(make_record())
-    assert not store.verify_stamp(make_record(pack=UNKNOWN))
-    assert not store.verify_stamp(make_record(pack=STALE))
-    assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))
 
 
 def test_ids_are_found_by_prefix_and_in_file_order(store):

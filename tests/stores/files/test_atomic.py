@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import stat
-import threading
 
 import pytest
 
@@ -49,24 +48,6 @@ def test_an_unserialisable_value_leaves_the_file_unchanged(tmp_path, value):
     with pytest.raises(RecordRejected, match=r"state\.json"):
         replace_json(path, value)
     assert path.read_text() == "1\n"
-
-
-def test_a_reader_of_a_replaced_file_sees_one_text_or_the_other(tmp_path):
-    path = tmp_path / "text"
-    texts = ["a" * 300_000, "b" * 400_000]
-    replace_text(path, texts[0])
-    done = threading.Event()
-
-    def replace_often() -> None:
-        for number in range(30):
-            replace_text(path, texts[number % 2])
-        done.set()
-
-    writer = threading.Thread(target=replace_often)
-    writer.start()
-    while not done.is_set():
-        assert path.read_text() in texts
-    writer.join()
 
 
 def test_a_replacement_that_fails_keeps_the_old_file(tmp_path, monkeypatch):

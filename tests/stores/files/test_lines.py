@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.records import writers
-from tests.support.records.processes import all_at_once, bytes_read, in_process
+from tests.support.records.writers import all_at_once, bytes_read, in_process
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
 from tfgrpo.stores.files import lines
 from tfgrpo.stores.files.lines import LineFile, lines_of, read_objects

@@ -7,10 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.lines import read_objects
@@ -185,21 +182,3 @@ def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> 
 def test_a_line_that_is_no_metrics_is_named(line: dict[str, object]) -> None:
     with pytest.raises(CorruptFile, match="metrics line 2"):
         aggregate([GROUP.to_line(), line])
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 3))
-def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values: list[float], unknown: int) -> None:
-    column, turned = Column(), Column()
-    for value in [*values, *[None] * unknown]:
-        column.add(value)
-    for value in reversed(values):
-        turned.add(value)
-    summary = column.summary()
-    assert summary == turned.summary() | {"unknown": unknown}
-    ordered = sorted(values)
-    for percent in (50, 90, 99):
-        place = percent / 100 * (len(ordered) - 1)
-        below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
-        expected = below + (above - below) * (place - math.floor(place))
-        assert summary[f"p{percent}"] == pytest.approx(expected, rel=1e-9, abs=1e-6)
-    assert summary["sum"] == pytest.approx(np.sum(values), abs=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import resource
 import signal
@@ -13,25 +14,42 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.support.records.records import APPROVED, make_batch
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files import lines
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.lines import LineFile
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def in_process(target: Callable[..., None], *args: Any) -> int:
+    """Return the exit code of a process that calls the function."""
+    process = SPAWN.Process(target=target, args=args)
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def all_at_once(target: Callable[..., None], per_process: list[tuple[Any, ...]]) -> None:
+    """Run one process per list of arguments; all must exit 0."""
+    processes = [SPAWN.Process(target=target, args=args) for args in per_process]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has read; Linux only."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def append_batches(path: Path, writer: int, batches: int, size: int) -> None:
     """Append numbered lines ``writer batch line`` with a filler, a batch at a time."""
     for batch in range(batches):
         LineFile(path).append({"key": f"{writer} {batch} {line}", "text": "x" * 50} for line in range(size))
-
-
-def store_batches(path: Path, writer: int, batches: int, size: int) -> None:
-    """Store experiences in batches."""
-    store = ExperienceStore(path, approved=APPROVED)
-    for batch in range(batches):
-        store.record_batch(make_batch(size, prefix=f"w{writer}-b{batch}"), Path(f"runs/w{writer}/manifest.json"))
 
 
 def append_keyed(path: Path, keys: list[str]) -> None:
@@ -96,13 +114,6 @@ def _files_up_to(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-
-def fetch_often(path: Path, size: int, times: int) -> None:
-    """Fetch all records repeatedly; exit 0 when each result consists of whole batches."""
-    for _ in range(times):
-        if len(ExperienceStore(path, approved=APPROVED).fetch_top("general", 9_999)) % size:
-            sys.exit(1)
 
 
 if __name__ == "__main__":
