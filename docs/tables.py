@@ -18,7 +18,7 @@ from typing import Final, get_args
 from pydantic_core import to_jsonable_python
 
 from docs import house
-from tfgrpo.pipelines.settings.fields import SettingField, setting_fields
+from tfgrpo.pipelines.settings.layers import SettingField, setting_fields
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry.names import (
     KEYS,

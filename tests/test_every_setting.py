@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tests.support.runs.settings_demonstrations import DEMOS, PARTS, Demo
 from tests.support.runs.settings_probe import SettingsProbe
-from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
+from tfgrpo.pipelines.settings.layers import fields_by_key, setting_fields
 from tfgrpo.pipelines.settings.tree import Settings
 
 

@@ -19,7 +19,7 @@ from tests.support.runs.running import Server
 from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 
 ROOT = Path(__file__).resolve().parents[1]

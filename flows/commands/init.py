@@ -25,9 +25,8 @@ from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.proposal import ProposedColumns, Rewards, chosen_options, proposed_columns, proposed_rewards
 from tfgrpo.pipelines.settings.addresses import checked_address
-from tfgrpo.pipelines.settings.model_choice import is_local
+from tfgrpo.pipelines.settings.model_choice import PriceList, is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text

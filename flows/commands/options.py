@@ -13,7 +13,7 @@ from click import Parameter
 
 from tfgrpo.flows.console.parsing import Option, SettingOption, option
 from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import clean_text

@@ -14,8 +14,7 @@ from tfgrpo.flows.console.console import Console, leave_lost_terminal
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.problems import ProblemCollector
-from tfgrpo.pipelines.server.app import data_app
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits, data_app
 from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tfgrpo.pipelines.settings.fields import same_value, setting_fields
-from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings, same_value, setting_fields
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
 

@@ -35,9 +35,8 @@ from tfgrpo.flows.run.index import (
     unchanged_nights,
 )
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
-from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
-from tfgrpo.pipelines.settings.layers import Resolved
+from tfgrpo.pipelines.settings.layers import Resolved, fields_by_key
 from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline

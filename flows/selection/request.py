@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from tfgrpo.flows.orchestration.request import FlowRequest
-from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.layers import setting_fields
 
 _SHARED: Final = (
     "model",

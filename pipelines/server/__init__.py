@@ -1,3 +1,3 @@
 """The data server: samples of a staged data mix over HTTP, and rewards for completions of them."""
 
-__all__ = ["app", "limits", "listening", "service"]
+__all__ = ["app", "listening", "service"]

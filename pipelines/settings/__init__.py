@@ -3,14 +3,12 @@
 __all__ = [
     "actor",
     "addresses",
-    "fields",
     "guardrails",
     "layers",
     "learning",
     "model",
     "model_choice",
     "pipeline_file",
-    "prices",
     "selection",
     "tree",
 ]

@@ -10,7 +10,7 @@ import click
 from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows.commands.table import COMMANDS
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits
 
 TEXT = page("docs/data-server.md")
 DEFAULTS = COMMANDS["serve-data"].make_context("serve-data", ["mix.yaml"]).params

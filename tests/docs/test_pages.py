@@ -20,7 +20,7 @@ from tfgrpo.flows.cli import main
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.rewarders.advantages.group import EPSILON
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.telemetry import names

@@ -16,7 +16,7 @@ from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.run.exit_status import EXIT_CODES
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, SelectionStage
 from tfgrpo.rewarders.powl import scoring
 from tfgrpo.rewarders.registry import known_scorers

@@ -13,7 +13,7 @@ from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError
 
 FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}

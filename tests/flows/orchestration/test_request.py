@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.pipelines.settings.fields import fields_by_key
-from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.layers import fields_by_key, resolve_settings
 from tfgrpo.stores.errors import SettingsError
 
 FLAGS = {name: fields_by_key()[key] for name, key in RunRequest.KEYS.items()}

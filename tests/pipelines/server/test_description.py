@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from tests.support.pipelines.data_server import in_process, mix, on_a_port
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits
 from tfgrpo.pipelines.server.service import WholeNumber
 
 TOKEN = "a-good-token"

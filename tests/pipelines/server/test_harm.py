@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, Served, graded, in_process, item, rogue
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits
 from tfgrpo.pipelines.server.listening import running
 
 

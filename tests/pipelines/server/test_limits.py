@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
 from tfgrpo.pipelines.server import listening
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):

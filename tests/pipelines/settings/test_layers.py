@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pipelines.pipeline_files import refusal, write_file
-from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
-from tfgrpo.pipelines.settings.layers import describe, resolve_settings
+from tfgrpo.pipelines.settings.layers import SettingField, describe, fields_by_key, resolve_settings, setting_fields
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, shipped_pipelines
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import SettingsError

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from tfgrpo.pipelines.settings import prices
+from tfgrpo.pipelines.settings import model_choice
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
-from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.prices import PriceList
+from tfgrpo.pipelines.settings.model_choice import PriceList, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.ledger.state import Price
@@ -84,7 +83,7 @@ def test_prices_are_looked_up_without_any_network(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("a connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    prices._listed.cache_clear()
+    model_choice._listed.cache_clear()
     assert listed("gpt-4.1", OPENAI) is not None
 
 

@@ -13,8 +13,7 @@ import httpx
 import yaml
 
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.server.app import data_app
-from tfgrpo.pipelines.server.limits import ServerLimits
+from tfgrpo.pipelines.server.app import ServerLimits, data_app
 from tfgrpo.pipelines.server.listening import running
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.rewarders.runner import ScoreRunner
