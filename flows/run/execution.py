@@ -38,7 +38,8 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.ledger.ledger import SharedStore
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for
@@ -210,7 +211,7 @@ def _clear_owners(context: RunContext) -> None:
     for path in (context.ledger_path, context.task_ledger_path):
         with suppress(TfgrpoError, OSError):
             if path is not None:
-                SharedStore(path).close()
+                Ledger(Budget(), shared=path).close()
 
 
 def _close(session: Session, what: str, close: Callable[[], object]) -> None:

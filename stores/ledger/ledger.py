@@ -52,14 +52,26 @@ class _State:
         return _State(self.totals.lost(left), self.flights).flying(owner, Amount()) if left != Amount() else self
 
 
-class MemoryStore:
-    """State of a ledger in this process. Every method is one atomic step."""
+class _Store:
+    """State of a ledger: in this process, or in a file of lines with one small owner file per process next to it.
 
-    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
+    Every method is one atomic step.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._state = _State()
-        self._lock = threading.Lock() if lock is None else lock
+        self._file = None if path is None else LineFile(path)
+        self._lock: AbstractContextManager[object] = self._file or threading.Lock()
+        self._read: Line | None = None
         self.journalled: Callable[[], int] = int
         self._written = 0
+        self._owner: _Owner | None = None
+        if path is not None:
+            with self._lock:
+                self._owner = _Owner(path)
+                # Asking removes the files of killed processes.
+                for other in path.parent.glob(f"{path.name}.*.owner"):
+                    _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
 
     def hold(self, ask: Amount, budget: Budget) -> bool:
         """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
@@ -90,49 +102,12 @@ class MemoryStore:
 
     def sync(self) -> None:
         """Sync the file, if any."""
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
-        """Release files. Harmless when repeated."""
-
-    def _owner_token(self) -> str:
-        return ""
-
-    def _load(self) -> _State:
-        return self._state
-
-    def _save(self, state: _State) -> None:
-        self._state = state
-
-    def _without_killed(self, state: _State) -> _State:
-        return state
-
-    def _counted(self, state: _State) -> _State:
-        """Return the state with the answers of this process that no step has counted."""
-        added, self._written = self.journalled() - self._written, self.journalled()
-        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
-
-
-class SharedStore(MemoryStore):
-    """State of a ledger in a file of lines, with one small owner file per process next to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = LineFile(path)
-        super().__init__(self._file)
-        self._path = path
-        self._read: Line | None = None
-        with self._lock:
-            self._owner = _Owner(path)
-            # Asking removes the files of killed processes.
-            for other in path.parent.glob(f"{path.name}.*.owner"):
-                _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
-
-    def sync(self) -> None:
-        """Sync the file."""
-        self._file.sync()
-
-    def close(self) -> None:
-        """Count what this process has in flight as lost and release the files."""
-        if self._owner.closed:
+        """Count what this process has in flight as lost and release the files, if any. Harmless when repeated."""
+        if self._file is None or self._owner is None or self._owner.closed:
             return
         with self._lock:
             self._save(self._counted(self._load()).with_lost(self._owner_token()))
@@ -140,28 +115,34 @@ class SharedStore(MemoryStore):
         self._file.close()
 
     def _owner_token(self) -> str:
-        return self._owner.token()
+        return "" if self._owner is None else self._owner.token()
 
     def _load(self) -> _State:
-        line = self._file.newest()
-        if line is not self._read:
-            self._read, self._state = line, _state_of(self._path, line)
+        line = None if self._file is None else self._file.newest()
+        if self._file is not None and line is not self._read:
+            self._read, self._state = line, _state_of(self._file.path, line)
         return self._state
 
     def _save(self, state: _State) -> None:
-        if state != self._state:
+        if self._file is not None and state != self._state:
             flights = {token: amount.figures() for token, amount in state.flights.items()}
             self._file.append([{"schema": LEDGER_SCHEMA, "totals": state.totals.to_json(), "in_flight": flights}])
             if self._file.size() > _LONGEST:
                 self._file.keep_newest()
-            self._read, self._state = self._file.newest(), state
+            self._read = self._file.newest()
+        self._state = state
 
     def _without_killed(self, state: _State) -> _State:
         mine = self._owner_token()
         for token in state.flights:
-            if token != mine and not _is_alive(self._path, token):
+            if self._file is not None and token != mine and not _is_alive(self._file.path, token):
                 state = state.with_lost(token)
         return state
+
+    def _counted(self, state: _State) -> _State:
+        """Return the state with the answers of this process that no step has counted."""
+        added, self._written = self.journalled() - self._written, self.journalled()
+        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 
 
 def totals_in(path: Path) -> Totals:
@@ -248,7 +229,7 @@ class Reservation:
 
     __slots__ = ("_held", "_open", "stores")
 
-    def __init__(self, stores: tuple[MemoryStore, ...], held: Amount) -> None:
+    def __init__(self, stores: tuple[_Store, ...], held: Amount) -> None:
         self.stores = stores
         self._held = held
         self._open = True
@@ -295,7 +276,7 @@ class Ledger:
         self.budget = budget
         self._within = within
         self._sleep = sleep
-        self._store = MemoryStore() if shared is None else SharedStore(shared)
+        self._store = _Store(shared)
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
