@@ -13,7 +13,7 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -176,18 +176,19 @@ def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") ->
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
     Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
-    epochs: defaultdict[int, _Epoch] = defaultdict(_Epoch)
+    epochs: dict[int, _Epoch] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            epochs[index(line["tfgrpo_epoch"])].add(line)
+            epochs.setdefault(epoch := index(line["tfgrpo_epoch"]), _Epoch(epoch)).add(line)
         except _INVALID as error:
             raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
-    return {str(number): {"tfgrpo_epoch": number, **epoch.summary()} for number, epoch in sorted(epochs.items())}
+    return {str(number): _summary(each) for number, each in sorted(epochs.items())}
 
 
 @dataclass(slots=True)
 class _Arm:
     groups: int = 0
+    rollouts: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     signals: Counter[str] = field(default_factory=Counter)
     reward_mean: Column = field(default_factory=Column)
@@ -197,43 +198,34 @@ class _Arm:
     def add(self, part: Mapping[str, Any]) -> None:
         self.groups += 1
         self.outcomes.update(part["outcomes"])
+        self.rollouts = self.outcomes.total()
         self.signals[part["signal"]] += 1
         self.reward_mean.add(part["reward_mean"])
         self.reward_spread.add(part["reward_spread"])
         for latency in part["rollout_latency_ms"]:
             self.latency_ms.add(latency)
 
-    def summary(self) -> dict[str, Any]:
-        return {
-            "groups": self.groups,
-            "rollouts": self.outcomes.total(),
-            "outcomes": dict(sorted(self.outcomes.items())),
-            "signals": dict(sorted(self.signals.items())),
-            "reward_mean": self.reward_mean.summary(),
-            "reward_spread": self.reward_spread.summary(),
-            "latency_ms": self.latency_ms.summary(),
-        }
-
 
 @dataclass(slots=True)
 class _Tool:
-    sums: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("calls", "errors", "tokens", "latency_ms"), 0)
-    )
+    calls: int = 0
+    errors: int = 0
+    tokens: int = 0
+    latency_ms: float = 0
+    mean_latency_ms: float | None = None
     cost_usd: Column = field(default_factory=Column)
 
     def add(self, use: Mapping[str, Any]) -> None:
-        for name in self.sums:
-            self.sums[name] += use[name]
+        for name in ("calls", "errors", "tokens", "latency_ms"):
+            setattr(self, name, getattr(self, name) + use[name])
+        self.mean_latency_ms = self.latency_ms / self.calls if self.calls else None
         self.cost_usd.add(use["cost_usd"])
-
-    def summary(self) -> dict[str, Any]:
-        mean = self.sums["latency_ms"] / self.sums["calls"] if self.sums["calls"] else None
-        return {**self.sums, "mean_latency_ms": mean, "cost_usd": self.cost_usd.summary()}
 
 
 @dataclass(slots=True)
 class _Epoch:
+    tfgrpo_epoch: int
+    status: str = "ok"
     failures: list[str] = field(default_factory=list)
     phase: str | None = None
     group_size: int | None = None
@@ -244,6 +236,7 @@ class _Epoch:
 
     def add(self, line: Mapping[str, Any]) -> None:
         if line["status"] == "failed":
+            self.status = "failed"
             self.failures.append(line["reason"])
             return
         self.phase = min(self.phase or line["phase"], line["phase"])
@@ -256,14 +249,11 @@ class _Epoch:
         for use in line["tools"]:
             self.tools[use["tool"]].add(use)
 
-    def summary(self) -> dict[str, Any]:
-        return {
-            "status": "failed" if self.failures else "ok",
-            "failures": self.failures,
-            "phase": self.phase,
-            "group_size": self.group_size,
-            "tool_cost_usd": self.tool_cost_usd.summary(),
-            "latency_ms": self.latency_ms.summary(),
-            "arms": {name: arm.summary() for name, arm in sorted(self.arms.items())},
-            "tools": {name: tool.summary() for name, tool in sorted(self.tools.items())},
-        }
+
+def _summary(value: Any) -> Any:
+    """Return aggregates as JSON: columns as their summaries, names in order."""
+    if isinstance(value, Column):
+        return value.summary()
+    if isinstance(value, dict):
+        return {name: _summary(each) for name, each in sorted(value.items())}
+    return {each.name: _summary(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value
