@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -95,34 +94,23 @@ class ExperienceStore:
         return fresh
 
     def fetch_top(
-        self,
-        domain: str,
-        limit: int,
-        min_reward: float | None = None,
-        *,
-        tags: Iterable[str] = (),
-        max_per_group: int | None = None,
+        self, domain: str, limit: int, min_reward: float | None = None, *, tags: Iterable[str] = ()
     ) -> list[ExperienceRecord]:
-        """Return at most ``limit`` experiences in force of a domain, the best first.
+        """Return at most ``limit`` experiences in force of a domain, with all ``tags`` and this ``gt_score``, the best first.
 
-        Only records with a valid stamp take part, also in superseding others. A record must have all ``tags`` and a
-        ``gt_score`` of at least ``min_reward``; one group contributes at most ``max_per_group``. Best is: shown by most
-        groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
-        name for the weighted total reward of the best rollout behind a lesson, from any rewarders.
+        Only records with a valid stamp take part, also in superseding others. Best is: shown by most groups, then the
+        higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's name for the weighted
+        total reward of the best rollout behind a lesson, from any rewarders.
         """
-        if limit < 0 or (max_per_group is not None and max_per_group < 1):
-            raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
+        if limit < 0:
+            raise ValueError(f"limit {limit} must not be negative")
         if min_reward is not None and math.isnan(min_reward):
             raise ValueError("min_reward is not a number")
-        fold, wanted, found, taken = self._read(), set(tags), list[ExperienceRecord](), Counter[str]()
+        fold, wanted = self._read(), set(tags)
         if domain not in fold.ranked:
             fold.ranked[domain] = self._in_force(fold.records, domain)
-        for record in fold.ranked[domain]:
-            fits = wanted <= set(record.tags) and (min_reward is None or record.reward.gt_score >= min_reward)
-            if fits and (max_per_group is None or taken[record.group_id] < max_per_group):
-                taken[record.group_id] += 1
-                found.append(record)
-        return found[:limit]
+        tagged = [each for each in fold.ranked[domain] if wanted <= set(each.tags)]
+        return [each for each in tagged if min_reward is None or each.reward.gt_score >= min_reward][:limit]
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Return whether the record is of this task, stamped under the pack version in force, and unchanged."""

@@ -163,20 +163,13 @@ def test_records_are_ranked_by_support_reward_rank_and_id(store):
     assert fetched(store, 9, min_reward=0.91) == []
 
 
-def test_only_records_of_the_domain_and_tags_and_few_of_a_group_are_fetched(store):
-    store.record_batch(
-        [
-            make_record("both", tags=("sums", "units")),
-            make_record("one", tags=("sums",)),
-            make_record("other", group_id="g2"),
-            make_record("elsewhere", domain="law", tags=("sums",)),
-        ],
-        MANIFEST,
-    )
+def test_only_records_of_the_domain_and_tags_are_fetched(store):
+    tagged = (("both", ("sums", "units")), ("one", ("sums",)), ("other", ()))
+    ours = [make_record(name, tags=tags) for name, tags in tagged]
+    store.record_batch([*ours, make_record("elsewhere", domain="law", tags=("sums",))], MANIFEST)
     assert fetched(store, 9) == ["both", "one", "other"]
     assert fetched(store, 9, tags=["sums"]) == ["both", "one"]
     assert fetched(store, 9, tags=("units", "sums")) == ["both"]
-    assert fetched(store, 9, max_per_group=1) == ["both", "other"]
     assert ids(store.fetch_top("law", 9)) == ["elsewhere"]
     assert store.fetch_top("unknown", 9) == []
 
@@ -203,9 +196,7 @@ def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_no
     assert fetched(open_store(tmp_path, max_words=4), 9) == []
 
 
-@pytest.mark.parametrize(
-    "options", [{"limit": -1}, {"limit": 1, "max_per_group": 0}, {"limit": 1, "min_reward": float("nan")}]
-)
+@pytest.mark.parametrize("options", [{"limit": -1}, {"limit": 1, "min_reward": float("nan")}])
 def test_an_invalid_limit_is_refused(store, options):
     with pytest.raises(ValueError, match=r"limit|min_reward"):
         store.fetch_top("general", **options)
