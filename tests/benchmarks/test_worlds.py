@@ -103,27 +103,6 @@ def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
     assert first != run(PLAIN, made, 2, nights=3)
 
 
-@pytest.mark.parametrize("attempts", [2, 3, 5])
-def test_credit_learns_from_groups_of_any_size(attempts):
-    policy = type("Sized", (Credit,), {"attempts": attempts})
-    courses = [run(PLAIN, policy, seed, nights=4) for seed in range(2)]
-    assert all(course.gain[-1] > 8.0 for course in courses)
-    assert max(course.rollouts for course in courses) <= 4 * ROLLOUTS_A_NIGHT
-
-
-def test_credit_has_almost_nothing_in_force_where_nothing_can_be_learned():
-    gains = [gain for seed in range(8) for gain in run(WORLDS["unlearnable"], Credit, seed, nights=10).gain]
-    assert sum(gain != 0.0 for gain in gains) <= 2
-    assert statistics.mean(gains) >= -0.05
-
-
-def test_credit_takes_a_library_back_when_its_rules_turn_round_and_learns_them_anew():
-    world = replace(PLAIN, drift_after=4)
-    courses = [run(world, Credit, seed, nights=9) for seed in range(2)]
-    assert all(course.gain[4] < course.gain[3] - 5.0 for course in courses)
-    assert all(course.gain[-1] > course.gain[3] - 5.0 for course in courses)
-
-
 @pytest.mark.parametrize(
     ("world", "seed"),
     [("plain", 0), ("tempting", 2), pytest.param("many", 3, marks=pytest.mark.slow)],

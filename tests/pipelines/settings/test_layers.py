@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -246,12 +245,6 @@ def test_truth_values_in_a_stage_environment_are_text(tmp_path: Path) -> None:
 
 def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
     assert resolve_settings(cli={}, env={}, pipeline_path=write_file(tmp_path, "tfgrpo:\n")).settings.pipeline == "mine"
-
-
-def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
-        refusal(env={"TFGRPO_GROUP_SIZE": "1"})
-    assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number from 2 to 1,000" in caplog.text
 
 
 def test_the_description_lists_every_field_with_its_source() -> None:
