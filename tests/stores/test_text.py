@@ -1,4 +1,4 @@
-"""Promises of ``tfgrpo.stores.text``: one word count for every script."""
+"""Promises of ``tfgrpo.stores.text``: one word count for every script, and identifiers that can leave no directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.text import clean_text, count_words, did_you_mean, first_words, pluralize, suggested
+from tfgrpo.stores.text import (
+    check_identifier,
+    clean_text,
+    count_words,
+    did_you_mean,
+    first_words,
+    pluralize,
+    suggested,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +109,20 @@ def test_of_many_names_the_first_are_listed_or_the_command_that_lists_them():
     assert did_you_mean("x", many).endswith(" and 20 more")
     assert did_you_mean("x", many, listed_by="--help") == "one that `--help` lists"
     assert did_you_mean("x", ["a", "b"]) == "one of a, b"
+
+
+@pytest.mark.parametrize("good", ["a", "task-1", "A.b_c-9", "0", "x" * 100, "console", "com10", "nullable"])
+def test_safe_names_are_accepted_as_they_are(good):
+    assert check_identifier(good) == good
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "", ".", "..", "../x", "a/b", "a\\b", "a..b", "-a", ".hidden", "_x", "a.", "a b", "a\n", "a\x00", "x" * 101,
+        "CON", "con", "nul.txt", "COM1", "lpt9.log", "caf\u00e9", "a:b", "\u202ea", "C:",
+    ],
+)  # fmt: skip
+def test_unsafe_names_are_refused(bad):
+    with pytest.raises(ValueError, match="accepted: 1 to 100"):
+        check_identifier(bad)

@@ -8,8 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
-from tests.support.records.records import NOW, PACK, make_batch, make_record
+from tests.support.records.records import (
+    MANIFEST,
+    NOW,
+    PACK,
+    STALE,
+    UNKNOWN,
+    append_by_hand,
+    ids,
+    make_batch,
+    make_record,
+    open_store,
+)
 from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import stamp_record

@@ -1,11 +1,16 @@
-"""Build experience records that verify under a stamped prompt pack."""
+"""Build experience records that verify under a stamped prompt pack, and a store of them."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.lines import LineFile
 
 PACK = PackStamp(pack_id="general", stamp="a" * 64, stamped_at="2026-01-01T00:00:00+00:00")
 APPROVED = {"general": PACK}
@@ -39,3 +44,24 @@ def make_record(
 def make_batch(count: int, *, prefix: str = "exp", **changes: Any) -> list[ExperienceRecord]:
     """Return records with ids ``<prefix>-0`` and so on."""
     return [make_record(f"{prefix}-{number}", **changes) for number in range(count)]
+
+
+MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
+
+
+def open_store(folder: Path, **options: Any) -> ExperienceStore:
+    arguments: dict[str, Any] = {"approved": APPROVED, "clock": lambda: NOW, **options}
+    return ExperienceStore(folder / "experiences.jsonl", **arguments)
+
+
+def ids(records: Iterable[ExperienceRecord]) -> list[str]:
+    return [record.experience_id for record in records]
+
+
+STALE = dataclasses.replace(PACK, stamp="b" * 64)
+UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
+
+
+def append_by_hand(store: ExperienceStore, *records: ExperienceRecord) -> None:
+    """Append lines that the store itself would refuse."""
+    LineFile(store.path).append(record.model_dump(mode="json") for record in records)
