@@ -75,7 +75,6 @@ UNTRACED_PATHS = (
     "tests/rewarders/test_isolation.py",
     "tests/rewarders/text/test_fences.py",
     "tests/tasks/actors/test_own_agents.py",
-    "tests/tasks/models/simulated/test_dials.py",
     "tests/tasks/models/simulated/test_worlds.py",
     "tests/test_doors.py",
     "tests/test_every_setting.py",
