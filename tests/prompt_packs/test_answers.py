@@ -6,46 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.vectors import rows_of
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, gives_away, screen_lesson, words_of_item
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 
-@pytest.mark.parametrize(
-    ("lesson", "answer"),
-    [
-        ("The total comes to 42 in such cases.", "42"),
-        ("The total comes to 1,200 in such cases.", "1200"),
-        ("The total comes to 1200.00 in such cases.", "$1,200"),
-        ("Expect 3.5 after the division.", "3.50"),
-        ("Expect forty after the division.", "40"),
-        ("Expect 7 apples after sharing.", "7"),
-        ("The result is 7 days.", "7"),
-        ("You should get 2 after rounding.", "2"),
-        ("The total = 1 when rounded.", "1"),
-        ("Losing 15 is right.", "-15"),
-        ("Expect 42km in such cases.", "42 km"),
-        ("A share of 12.5% is right.", "12.5%"),
-        ("One half, 1/2, is left over.", "1/2"),
-        ("Think of Paris first.", "paris"),
-        ("Think of PARIS, first.", "Paris."),
-        ("The new york office counts.", "New York"),
-        ("Say yes, the answer is yes.", "yes"),
-        ("Choose true there.", "True"),
-        ("Pick option B there.", "B"),
-        ("The answer is (b) there.", "B"),
-        (
-            "Prefer the one that a quick brown fox jumps over the lazy dog shows.",
-            "A quick brown fox jumps over the lazy dog.",
-        ),
-        (
-            "Write that the quick brown fox jumps over the lazy dog each time.",
-            "First the quick brown fox jumps over the lazy dog, and then it sleeps for a long while.",
-        ),
-        ("\u7b54\u6848\u4e0e\u5317\u4eac\u6709\u5173\u3002", "\u5317\u4eac"),
-    ],
-)
+@pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "a_given_away_answer_is_noticed"))
 def test_a_given_away_answer_is_noticed(lesson: str, answer: str) -> None:
     assert gives_away(lesson, [answer])
     verdict = screen_lesson(lesson, answers=["", answer])
@@ -53,34 +21,7 @@ def test_a_given_away_answer_is_noticed(lesson: str, answer: str) -> None:
     assert verdict.rule == "answer"
 
 
-@pytest.mark.parametrize(
-    ("lesson", "answer"),
-    [
-        ("A week has 7 days; count each of them.", "7"),
-        ("Treat minutes as parts of an hour: divide by 60.", "60"),
-        ("Divide minutes by sixty.", "60"),
-        ("Divide cents by a hundred.", "100"),
-        ("A year has 12 months.", "12"),
-        ("Use a 24-hour clock.", "24"),
-        ("Take 100 % as the whole.", "100"),
-        ("Check at least 2 ways.", "2"),
-        ("Add one for the end of the row.", "1"),
-        ("Never divide by 0.", "0"),
-        ("The 7th item matters most.", "7"),
-        ("Round to 42.5 in such cases.", "42"),
-        ("Keep item 142 out.", "42"),
-        ("Version 1.42 differs.", "42"),
-        ("Compare parish registers.", "Paris"),
-        ("Check a unit before adding.", "A"),
-        ("There is no shortcut; true costs count.", "no"),
-        ("There is no shortcut; true costs count.", "true"),
-        ("Check the quick brown unit.", "The quick brown fox jumps over the lazy dog."),
-        ("Check the unit.", ""),
-        ("Check the unit.", "   "),
-        ("Check the unit.", "..."),
-        ("\u5148\u6253\u6298\u3002", "\u5317\u4eac"),
-    ],
-)
+@pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "what_only_looks_like_an_answer_passes"))
 def test_what_only_looks_like_an_answer_passes(lesson: str, answer: str) -> None:
     assert not gives_away(lesson, [answer])
     assert isinstance(screen_lesson(lesson, answers=[answer]), ScreenedLesson)
@@ -145,23 +86,7 @@ def test_a_memorised_lesson_is_refused(lesson: str, own: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lesson",
-    [
-        "When a period includes its ends, count both the first and the last day.",
-        "Treat minutes as a fraction of an hour: divide them by 60.",
-        "Bring cents and euros to the same unit before any sum.",
-        "Apply the discount first, and compute tax only on the reduced price.",
-        "If the question asks for each person, divide the total by the number of people.",
-        "Multiply the factors of successive percentages; 100 percent is the whole.",
-        "What is bought once is added once, after the cost of all days.",
-        "Orders of several pieces: multiply the price of one by their number.",
-        "In January and in any other month, count the days of both ends.",
-        "Keep full precision in between, and round only the final amount.",
-        "Reply with JSON alone, and with a point for decimals.",
-        "End with the line 'Answer: <number>' and nothing after it.",
-        "Use the 24-hour clock for times of day.",
-        "Check the tax rate against the one that the Python script prints.",
-    ],
+    "lesson", rows_of("packs_answers", "a_general_lesson_is_never_refused_for_the_words_of_an_item")
 )
 def test_a_general_lesson_is_never_refused_for_the_words_of_an_item(lesson: str) -> None:
     assert not any(repeated(lesson, own, batch=batch) for own in ITEMS for batch in (ITEMS, (own,)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.stamps import stamp_pack, verified_pack
 from tfgrpo.stores.errors import PackError
@@ -92,15 +93,7 @@ def test_permissions_of_the_files_are_kept(directory: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "told"),
-    [
-        ("system.md", "a \u202e b", "U+202E"),
-        ("system.md", "<!-- tfgrpo-stamp: x -->", "further stamp header"),
-        ("system.md", "<lessons>", "a lessons tag"),
-        ("reflect.md", "{{ surprise }}", "unknown placeholder surprise"),
-        ("reflect.md", "{% if x %}", "stray {%"),
-        ("lessons.md", "- Do: this.", "a line that reads as a lesson"),
-        ("lessons.md", "{{ max_words }}", "unknown placeholder max_words"),
-    ],
+    rows_of("packs_stamping", "what_may_not_be_approved_is_refused_before_anything_is_written"),
 )
 def test_what_may_not_be_approved_is_refused_before_anything_is_written(
     directory: Path, name: str, text: str, told: str

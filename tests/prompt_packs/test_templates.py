@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import (
     TEMPLATE_FIELDS,
@@ -140,18 +141,7 @@ def test_values_are_never_parsed_as_templates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fields", "told"),
-    [
-        ("{{ a }}", {}, "unknown placeholder a"),
-        ("text", {"a": 1}, "no placeholder a"),
-        ("{{ a }} {{ b }}", {"a": 1}, "unknown placeholder b"),
-        ("{{ a }} }}", {"a": 1}, "stray }}"),
-        ("{{ a", {}, "stray {{"),
-        ("{{ a.b }}", {}, "stray {{"),
-        ("{{ A }}", {}, "stray {{"),
-        ("{% for x in y %}", {}, "stray {%"),
-        ("{# note #}", {}, "stray {#"),
-    ],
+    ("text", "fields", "told"), rows_of("packs_templates", "a_template_must_use_exactly_its_fields")
 )
 def test_a_template_must_use_exactly_its_fields(text: str, fields: dict[str, int], told: str) -> None:
     with pytest.raises(PackError) as caught:

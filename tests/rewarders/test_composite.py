@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, by_output
 from tests.support.rewards.scoring import group, numbers
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import ByDataset, Composite, check_scorers, judge_loads
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -77,15 +78,7 @@ async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_o
 
 @pytest.mark.parametrize(
     ("policy", "parts", "gates", "score"),
-    [
-        ("fail", [0.9, None], [], None),
-        ("skip", [0.9, None], [], 0.9),
-        ("zero", [0.9, None], [], 0.675),
-        ("fail", [0.9], [None], None),
-        ("skip", [0.9], [None], None),
-        ("zero", [0.9], [None], 0.0),
-        ("skip", [None], [], None),
-    ],
+    rows_of("composite", "the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one"),
 )
 async def test_the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one(policy, parts, gates, score):
     members = tuple(part(f"p{at}", value, 3.0 if at == 0 else 1.0) for at, value in enumerate(parts))

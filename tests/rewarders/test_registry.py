@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.rewards.scoring import built, group, scores, totalled, verdicts
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.importing import handed_over
@@ -30,17 +31,7 @@ def test_built_in_rewarders_are_found_by_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "accepted"),
-    [
-        ("exact_match", "exact (did you mean that?), or category_match, "),
-        ("ExactMatch", "exact (did you mean that?)"),
-        ("accuracy", "gt (did you mean that?)"),
-        ("llm_judge", "judge (did you mean that?)"),
-        ("footprint", "powl_footprint (did you mean that?)"),
-        ("numbr_match", "number_match (did you mean that?)"),
-        ("ROUGE-L", "similarity with metric: rouge_l (did you mean that?)"),
-        ("something", "category_match, "),
-    ],
+    ("name", "accepted"), rows_of("registry", "a_name_from_elsewhere_is_answered_with_the_one_that_fits")
 )
 def test_a_name_from_elsewhere_is_answered_with_the_one_that_fits(name, accepted):
     with pytest.raises(PipelineError) as caught:
@@ -264,34 +255,8 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("missing.py:x", {}, "missing.py:x: got 'missing.py', which is no file; accepted: file.py:attr, with the file"),
-        ("./notes.txt:x", {}, "got 'notes.txt'; accepted: a file that Python can import"),
-        ("my_kinds.py:missing", {}, "'missing', which my_kinds.py does not have; accepted: "),
-        ("my_kinds:missing", {}, "'missing', which my_kinds does not have; accepted: "),
-        (":x", {}, "module:attr that can be imported"),
-        ("my_broken.py:x", {}, "got SyntaxError: "),
-        ("my_leaves.py:x", {}, "got SystemExit: 3; accepted: a file that can be run: my_leaves.py"),
-        ("my_leaves:x", {}, "got SystemExit: 3; accepted: module:attr that can be imported"),
+        *rows_of("registry", "what_cannot_be_a_scorer_is_refused_with_its_place"),
         ("my_loud.py:x", {}, f"got ValueError: {'one two' * 42}one tw…; accepted"),
-        ("no_such_module_here:x", {}, "got ModuleNotFoundError: No module named"),
-        ("my_kinds.py:number", {}, "number: got a int; accepted: a function of"),
-        ("my_kinds.py:NoScorer", {}, "got something that makes a NoScorer; accepted: a function of"),
-        ("my_kinds.py:makes_none", {}, "got something that makes nothing; accepted: a function of"),
-        ("my_kinds.py:makes_later", {}, "got something that makes a coroutine; accepted: a function of"),
-        ("my_kinds.py:Anonymous", {}, "got no rewarder_id; accepted: a rewarder with a rewarder_id and score(context)"),
-        ("my_kinds.py:Ranged", {}, "got score_range is (1, 0); accepted: two finite numbers"),
-        ("my_kinds.py:Plain", {"worth": 1}, "options: got worth; accepted: the options of Plain(reward=0.5)"),
-        ("my_kinds.py:Plain", {"reward": -1}, "got ValueError: reward below 0; accepted: more; accepted: values that"),
-        ("my_kinds.py:Refuses", {}, "options: got a is 1; accepted: 2"),
-        ("my_kinds.py:leaves", {}, "got SystemExit: 2; accepted: values that leaves takes"),
-        ("my_kinds.py:instance", {"reward": 1}, "got reward; accepted: no options: it is an object already"),
-        ("my_kinds.py:score", {"scale": 1}, "options: got scale; accepted: the options of score("),
-        ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
-        ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),
-        ("my_kinds.py:yields_later", {}, "got a function that yields; accepted: "),
-        ("my_kinds.py:Plain", {"rewarder_id": " "}, "options.rewarder_id: got ' '; accepted: a name"),
-        ("builtins:int", {}, "builtins:int"),
-        ("builtins:dict", {"a": 1}, "got a dict; accepted: a function of"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_scorer_is_refused_with_its_place(folder, name, options, expected):
@@ -560,16 +525,7 @@ def test_options_fill_parameters_with_unknown_names(folder):
 
 
 @pytest.mark.parametrize(
-    ("output", "auto", "think"),
-    [
-        ("  42\n", "42", None),
-        ("<think>r</think>\n42", "42", "42"),
-        ("r</think>\n42", "42", None),
-        ("<think>still 42", None, None),
-        ("<think>r</think>", None, None),
-        ("</think>", None, None),
-        ("", None, None),
-    ],
+    ("output", "auto", "think"), rows_of("registry", "an_output_is_split_into_reasoning_and_answer")
 )
 def test_an_output_is_split_into_reasoning_and_answer(output, auto, think):
     for parse, expected in (("auto", auto), ("think", think)):

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.rewards.scoring import built, group, numbers
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.graders import remote as remote_module
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import RewardContext, Verdict
@@ -315,19 +316,7 @@ async def test_a_token_that_has_gone_makes_the_service_unavailable(monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        (
-            {"url": "ftp://host", "timeout_s": 0, "retries": 99, "token_env": "S3CRET"},
-            "url timeout_s retries token_env",
-        ),
-        ({"url": ""}, "url"),
-        ({"url": "http://u:s3cret@h/"}, "url"),
-        ({"url": "http://h:99999999/"}, "url"),
-        ({"url": None}, "url"),
-        ({"url": "http://h", "token_env": "sk-s3cret"}, "token_env"),
-        ({"url": "http://h", "token_env": 4711}, "token_env"),
-        ({"url": "http://h", "token": 4711}, "token"),
-    ],
+    rows_of("graders_remote", "every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated"),
 )
 def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated(options, named):
     with pytest.raises(PipelineError) as caught:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.models.strict_schemas import strict_fault
 from tests.support.rewards.judges import FakeJudge, judged, material
+from tests.support.vectors import rows_of
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.composite import judge_loads
@@ -138,21 +139,7 @@ def test_the_forecast_and_the_prices_know_every_model_of_a_panel():
     assert grounded.shown == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"preset": "fair"}, "preset"),
-        ({"preset": "checklist"}, "checklist"),
-        ({"checklist": ["a"]}, "checklist"),
-        ({"preset": "checklist", "checklist": []}, "checklist"),
-        ({"preset": "checklist", "checklist": [{"text": "a", "weight": 0}]}, "checklist"),
-        ({"preset": "checklist", "checklist": [{"text": "a", "wieght": 1}]}, "checklist"),
-        ({"preset": "checklist", "checklist": ["a"], "rubric": "b"}, "rubric"),
-        ({"source": "passages"}, "source"),
-        ({"models": ["a"]}, "models"),
-        ({"models": ["a", "b"], "model": "c"}, "model"),
-    ],
-)
+@pytest.mark.parametrize(("options", "key"), rows_of("judge_presets", "options_that_mean_nothing_together_are_refused"))
 def test_options_that_mean_nothing_together_are_refused(options, key):
     with pytest.raises(PipelineError) as refused:
         build_scorer("judge", options)

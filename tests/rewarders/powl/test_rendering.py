@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.powl_models import any_models, small_models
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
@@ -40,16 +41,7 @@ def test_a_model_is_parsed_from_the_middle_of_an_answer(model, answer):
 
 
 @pytest.mark.parametrize(
-    ("label", "written"),
-    [
-        ("check credit, then ship", "ACTIVITY(check credit, then ship)"),
-        ("prüfen ☕", "ACTIVITY(prüfen ☕)"),
-        ("a (b)", 'ACTIVITY["a (b)"]'),
-        (")", 'ACTIVITY[")"]'),
-        (" a", 'ACTIVITY[" a"]'),
-        ('"\n', r'ACTIVITY["\"\n"]'),
-        ("a\u2028b", r'ACTIVITY["a\u2028b"]'),
-    ],
+    ("label", "written"), rows_of("powl_rendering", "labels_are_written_plainly_where_that_reads_back")
 )
 def test_labels_are_written_plainly_where_that_reads_back(label, written):
     assert to_text(Activity(label)) == written
@@ -67,27 +59,8 @@ def test_json_carries_ids_and_orders():
 # --- keys
 
 
-SAME = [
-    ("PARALLEL(a, b, XOR(c, d))", "PARALLEL(XOR(d, c), b, a)"),
-    ("SEQUENCE(a, SEQUENCE(b, c), d)", "SEQUENCE(a, b, c, d)"),
-    ("XOR(SEQUENCE(PARALLEL(a)))", "ACTIVITY(a)"),
-    ("PARALLEL(SILENT(), SEQUENCE(SILENT()))", "SILENT()"),
-    ("PARTIAL_ORDER(a, b, c, ORDER(2->1->0))", "SEQUENCE(c, b, a)"),
-    ("PARTIAL_ORDER(a, SILENT(), b, ORDER(0->1->2))", "SEQUENCE(a, b)"),
-    ("PARTIAL_ORDER(a, SILENT(), b, ORDER(0->1))", "PARALLEL(a, b)"),
-    ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", "PARTIAL_ORDER(c, a, b, ORDER(1->0))"),
-    ("PARTIAL_ORDER(a, a, c, d, ORDER(0->2, 1->3))", "PARTIAL_ORDER(d, c, a, a, ORDER(2->0, 3->1))"),
-    ("PARTIAL_ORDER(SEQUENCE(a, b), b, c, ORDER(0->2))", "PARTIAL_ORDER(b, c, SEQUENCE(a, b), ORDER(2->1))"),
-]
-DIFFERENT = [
-    ("XOR(a, b)", "PARALLEL(a, b)"),
-    ("LOOP(a, b)", "LOOP(b, a)"),
-    ("SEQUENCE(a, XOR(b, c))", "XOR(SEQUENCE(a, b), c)"),
-    ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", "PARTIAL_ORDER(a, b, c, ORDER(0->1))"),
-    ("PARTIAL_ORDER(a, b, c, d, ORDER(0->1, 2->3))", "PARTIAL_ORDER(a, b, c, d, ORDER(0->3, 2->1))"),
-    ("PARTIAL_ORDER(a, b, c, ORDER(0->1))", "PARTIAL_ORDER(a, b, c, ORDER(1->0))"),
-    ("PARTIAL_ORDER(a, b, c, d, ORDER(0->1->2, 0->3))", "PARTIAL_ORDER(a, b, c, d, ORDER(0->1->2))"),
-]
+SAME = rows_of("powl_rendering", "same")
+DIFFERENT = rows_of("powl_rendering", "different")
 
 
 @pytest.mark.parametrize(("one", "other"), [*SAME, *DIFFERENT])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.scoring import built, group, numbers, totalled
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import (
     footprint,
     footprint_similarity,
@@ -146,13 +147,8 @@ NONE_COUNTS = dict.fromkeys(("direct_succession", "concurrency", "exclusive"), 0
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("powl_footprint", {"mode": "blocks"}, "options.mode: got 'blocks'; accepted: block, direct, order"),
-        ("powl_footprint", {"aggregate": "micro"}, "options.aggregate: got 'micro'; accepted: pooled, macro"),
-        ("powl_footprint", {"exclusive": -1.0}, "options.exclusive: got -1.0; accepted: a finite number of at least 0"),
+        *rows_of("powl_scoring", "a_bad_option_is_refused"),
         ("powl_footprint", NONE_COUNTS, "options.exclusive: got 0.0; accepted: a number above 0 for one of"),
-        ("powl_footprint", {"aliases": "yes"}, "options.aliases: got 'yes'"),
-        ("powl_valid", {"labels": "apply"}, "options.labels: got 'apply'; accepted: a list of labels"),
-        ("powl_self_consistency", {"mode": "block"}, "options.mode: got 'block'; accepted: only aliases, rewarder_id"),
     ],
 )
 def test_a_bad_option_is_refused(name, options, message):

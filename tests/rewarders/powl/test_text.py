@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import attempt, brief
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, OPERATORS
 from tfgrpo.rewarders.powl.text import MAX_DOCUMENT_CHARS
@@ -22,53 +23,15 @@ AB = "SEQUENCE(a, b)"
 @pytest.mark.parametrize(
     "text",
     [
+        *rows_of("powl_text", "the_last_expression_of_a_text_is_parsed"),
         AB,
-        "  SEQUENCE ( a , b )  \n",
-        "\ufeffSEQUENCE(a, b)",
-        "SEQUENCE(,a, b,)",
-        "SEQUENCE(a,b))",
-        "SEQUENCE(ACTIVITY( a ), ACTIVITY (b))",
-        'SEQUENCE(ACTIVITY["a"], ACTIVITY [ "b" ])',
-        "```powl\nSEQUENCE(a, b)\n```\nDone.",
-        "~~~\nSEQUENCE(a, b)\n~~~",
-        "**SEQUENCE(a, b)**",
-        "The model is (SEQUENCE(a, b)), I hope (really) :)",
-        "Here it is:\n\nSEQUENCE (a, b)\n1) a\n 2) b ;-)\n\nIt says: a), and b)",
-        "XOR(a, b)? Hm.\n</think>\nSEQUENCE(a, b)",
-        "<Thinking effort='high'>\nXOR(a, b)\n</thinking>\n\nSEQUENCE(a, b)",
-        "I used XOR(…) once, and LOOP(...) never.\nSEQUENCE(a, b)",
-        "SEQUENCE(a, b)\nI did not use XOR(…).",
-        "ACTIVITY(a) is done first.\nSEQUENCE(a, b)",
-        "A function f(x) and a note(1): SEQUENCE(a, b)",
-        "f( SEQUENCE(a, b)",
-        "XOR(a, b), or (if you like) SEQUENCE(a, b)",
-        # A fenced model is the model, whatever the prose around it holds.
-        "XOR(a, b) is wrong.\n~~~\nSEQUENCE(a, b)\n~~~\nXOR(a, b) is wrong.",
-        "```powl\r\nSEQUENCE(a, b)\r\n```\r\nXOR(a, b) was not meant.",
-        "```\nSEQUENCE(a, b)\n```\n(as above))\nSEQUENCE(a starts it",
-        "```\nXOR(a, b)\n```\nor rather\n```\nSEQUENCE(a, b)\n```\nand no XOR(a, b)",
-        "```\nSEQUENCE(a, b)\n```\nIn Python:\n```python\nprint(1)\n```\nand no XOR(a, b)",
-        "<think>\n```\nXOR(a, b)\n```\n</think>\nSEQUENCE(a, b)",
     ],
 )
 def test_the_last_expression_of_a_text_is_parsed(text):
     assert brief(parse_text(text)) == AB
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ('ACTIVITY(say "hi")', 'say "hi"'),
-        ("ACTIVITY( two\n lines )", "two\n lines"),
-        ("ACTIVITY(check (credit) twice)", "check (credit) twice"),
-        (r"ACTIVITY(a\b)", r"a\b"),
-        (r'ACTIVITY["a (b\nc"]', "a (b\nc"),
-        ('ACTIVITY[" a "]', " a "),
-        ('ACTIVITY["<think>x</think> XOR(a, b)"]', "<think>x</think> XOR(a, b)"),
-        ("The model is just ACTIVITY(a).", "a"),
-        ("ACTIVITY(XOR)", "XOR"),
-    ],
-)
+@pytest.mark.parametrize(("text", "label"), rows_of("powl_text", "labels_are_kept_as_they_are_written"))
 def test_labels_are_kept_as_they_are_written(text, label):
     assert parse_text(text) == Activity(label)
 
@@ -102,53 +65,24 @@ def test_other_names_of_operators_are_taken_only_on_request(text, means):
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "reason"),
+    ("text", "line", "column", "reason"),
     [
-        ("SEQUENCE(a,,b)", (1, 12), "two commas"),
-        ("XOR(…)", (1, 5), "no label"),
-        ("SEQUENCE(a -> b)", (1, 12), "'->' is no label"),
-        ("SEQUENCE(a, XOR(b, c)), PARALLEL(d, e))", (1, 39), "closes nothing"),
-        ("SEQUENCE(a,\n  XOR(b,\n    LOOP(c)))", (3, 5), "exactly two"),
-        ("SEQUENCE(a, (b))", (1, 13), "without the name"),
-        ("SEQUENCE(a, b(c))", (1, 13), "'b' is no operator"),
-        ("SEQUENCE(a, xor(b, c))", (1, 13), "write XOR"),
-        ("SEQUENCE(a, XOR)", (1, 13), "stands alone"),
-        ("MYSEQUENCE(XOR(a, b))", (1, 1), "'MYSEQUENCE' is no operator"),
-        ("ACTIVITY(a), ACTIVITY(b)", (1, 14), "several activities"),
-        ('ACTIVITY[" "]', (1, 1), "no label"),
-        ("ACTIVITY(a", (1, 1), "never closed"),
-        ('ACTIVITY["a"', (1, 13), "expected ]"),
-        ('SEQUENCE(ACTIVITY["a\nb"])', (1, 21), "no JSON string"),
-        ('ACTIVITY["\\ud800"]', (1, 1), "half a surrogate"),
-        ("SEQUENCE(ACTIVITY(a, XOR(b, c)), d)", (1, 22), r"XOR\( inside"),
-        ("SEQUENCE(a, SILENT(b))", (1, 20), "takes nothing"),
-        ("SEQUENCE(a, b, ORDER(0->1))", (1, 16), "takes no ORDER"),
-        ("PARTIAL_ORDER(a, b, ORDER(0->1), ORDER(0->1))", (1, 34), "is enough"),
-        ("PARTIAL_ORDER(a, ORDER(0->1), b)", (1, 31), "comes last"),
+        *rows_of("powl_text", "a_broken_text_is_refused_with_its_position"),
         *(
-            (f"PARTIAL_ORDER(a, b, ORDER({bad}))", (1, 27), "numbers of children, from 0, with ->")
+            (f"PARTIAL_ORDER(a, b, ORDER({bad}))", 1, 27, "numbers of children, from 0, with ->")
             for bad in ("", "0->", "0->1 1", "a->b", "0,1")
         ),
-        ("PARTIAL_ORDER(a, b, ORDER(0->1->0))", (1, 1), "circle"),
-        ("Well: SEQUENCE(a, XOR(b, c)), d)", (1, 32), "closes nothing"),
-        ("SEQUENCE(a, XOR(b, c)),\n  d)\n\nDone.", (2, 4), "closes nothing"),
-        ("Draft SEQUENCE(a, b), final SEQUENCE(a,, b)", (1, 40), "two commas"),
-        ('{"type": "ACTIVITY", "label": "a"}', (1, 1), "read it with parse_json"),
-        ("{SEQUENCE a}", (1, 1), "no process model found"),
-        ("```\nSEQUENCE(a, b\n```\nwhere b is last)", (2, 1), "this SEQUENCE.* is never closed"),
-        ("<think>SEQUENCE(a, b)", (1, 22), "no process model found"),
-        (f"XOR({'a ' * 2_000})", (1, 4_003), "more than 2,000 nodes"),
+        (f"XOR({'a ' * 2_000})", 1, 4_003, "more than 2,000 nodes"),
     ],
 )
-def test_a_broken_text_is_refused_with_its_position(text, place, reason):
+def test_a_broken_text_is_refused_with_its_position(text, line, column, reason):
     with pytest.raises(PowlError, match=reason) as caught:
         parse_text(text)
     error = caught.value
-    assert (error.line, error.column) == place
-    assert error.pointer is None
-    line, caret = str(error).splitlines()[1:]
+    assert (error.line, error.column, error.pointer) == (line, column, None)
+    shown, caret = str(error).splitlines()[1:]
     assert caret.strip() == "^"
-    assert len(caret) - 1 <= len(line) + 1
+    assert len(caret) - 1 <= len(shown) + 1
 
 
 @pytest.mark.parametrize(
@@ -178,15 +112,7 @@ def test_an_error_shows_the_place_in_a_long_line_and_survives_pickling():
         parse_text("<think>Hm.</think> XOR(a,, b)")
 
 
-REFUSALS = [
-    "I'm sorry, I cannot help with that.",
-    "A then B -> C (in parallel with D)",
-    "ok",
-    "The operators are SEQUENCE, XOR, PARALLEL and LOOP.",
-    "Use a SEQUENCE (first a, then b).",
-    "1) a\n2) b",
-    "SEQUENCE: a, b",
-]
+REFUSALS = rows_of("powl_text", "refusals")
 
 
 @pytest.mark.parametrize("text", REFUSALS)
@@ -227,19 +153,7 @@ def test_endless_nesting_is_refused_and_takes_no_time(kind):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "XOR(…)\n",
-        "XOR(…) ",
-        "x XOR (…) ",
-        "foo(XOR(a)) ",
-        "XOR(a)) ",
-        "XOR(a, b) :) ",
-        "XOR(a, b)\n",
-        "```\nf(x)\n```\n",
-    ],
-)
+@pytest.mark.parametrize("piece", rows_of("powl_text", "the_time_to_parse_prose_with_expressions_grows_linearly"))
 def test_the_time_to_parse_prose_with_expressions_grows_linearly(piece):
     def seconds(chars: int) -> float:
         repeated = piece * (chars // len(piece))

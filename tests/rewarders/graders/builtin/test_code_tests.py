@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.graders.builtin.code_tests import CodeTests
 from tfgrpo.rewarders.registry import ALIASES, build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -95,20 +96,7 @@ def test_mbpp_runs_its_list_behind_its_set_up_code():
     assert graded("def root(x): return x", record).score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("program", "score"),
-    [
-        ("a, b = map(int, input().split())\nprint(a + b)", 1.0),
-        ("if __name__ == '__main__':\n    print(sum(map(int, input().split())), end='  \\n\\n')", 1.0),
-        (
-            "import sys, threading\nthreading.Thread(target=lambda: print(sum(map(int, sys.stdin.read().split())))).start()",
-            1.0,
-        ),
-        ("print(3)", 0.5),
-        ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(0)", 1.0),
-        ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("program", "score"), rows_of("code_tests", "a_program_is_compared_by_what_it_prints"))
 def test_a_program_is_compared_by_what_it_prints(program, score):
     cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
     assert graded(program, {"cases": cases}).score == score
@@ -116,18 +104,7 @@ def test_a_program_is_compared_by_what_it_prints(program, score):
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("import sys\nsys.exit(0)", "SystemExit: 0"),
-        ("import os\nos._exit(0)", "its process ended before the test did (exit code 0)"),
-        ("def add(a, b", "SyntaxError: '(' was never closed"),
-        ("def add(a, b): return 'x' * 10 ** 10", "MemoryError"),
-        ("import os\ndef add(a, b): return os.fork()", "PermissionError: os.fork is not allowed to tested code"),
-        ("import subprocess\ndef add(a, b): return subprocess.run('ls')", "PermissionError: subprocess.Popen is not"),
-        ("import os\ndef add(a, b): os.kill(os.getppid(), 9)", "PermissionError: os.kill is not allowed"),
-        ("import socket\nsocket.socket().connect(('127.0.0.1', 9))", "PermissionError: socket.connect is not allowed"),
-        ("def add(a, b): return add(a, b)", "RecursionError"),
-    ],
+    ("code", "why"), rows_of("code_tests", "what_a_solution_does_to_its_process_costs_it_the_test")
 )
 def test_what_a_solution_does_to_its_process_costs_it_the_test(code, why):
     verdict = graded(code, {"tests": ADD[:1]})

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from tests.support.vectors import read_vectors
+from tests.support.vectors import read_vectors, rows_of
 from tfgrpo.rewarders.graders.builtin.ifeval import _CHECKS
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -64,18 +64,10 @@ def test_what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded(n
 @pytest.mark.parametrize(
     ("names", "settings", "reason"),
     [
-        (None, None, "the item has no instruction_id_list"),
-        ([], [], "the item has no instruction_id_list"),
-        (["punctuation:no_comma"], [], "the item has no instruction_id_list, or no kwargs for each"),
-        (["keywords:rhyme"], [{}], "unknown instruction 'keywords:rhyme'; known: change_case:capital_word_frequency, "),
+        *rows_of("ifeval", "instructions_that_cannot_be_checked_are_counted_and_not_graded"),
         ([WORDS], [{"num_words": 5}], f"{WORDS} has kwargs num_words; it takes num_words, relation"),
         ([WORDS], [{"num_words": 5, "relation": "at most"}], f"{WORDS} has kwargs relation 'at most': "),
         ([WORDS], [{"num_words": -1, "relation": "at least"}], f"{WORDS} has kwargs num_words -1: "),
-        (["keywords:existence"], [{"keywords": "cat"}], "keywords:existence has kwargs keywords 'cat': "),
-        (["keywords:letter_frequency"], [{"letter": "ab", "let_frequency": 1, "let_relation": "at least"}],
-         "keywords:letter_frequency has kwargs letter 'ab': "),
-        (["language:response_language"], [{"language": "xx"}], "language:response_language has kwargs language 'xx': "),
-        (["punctuation:no_comma"], [{"keywords": ["a"]}], "punctuation:no_comma has kwargs keywords; it takes none"),
     ],
 )  # fmt: skip
 def test_instructions_that_cannot_be_checked_are_counted_and_not_graded(names, settings, reason):

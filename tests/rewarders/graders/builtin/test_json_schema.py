@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.rewards.graders import answered, score, with_schema
+from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import RewardError
 
 NEEDS = with_schema(required=["answer"])
@@ -14,26 +15,7 @@ def fence(body: str, opening: str = "```json\n") -> str:
     return f"{opening}{body}\n```"
 
 
-@pytest.mark.parametrize(
-    "literal",
-    [
-        "{'answer': (1,)}",
-        "{'answer': set()}",
-        "{b'': 0, 'answer': b'1'}",
-        "{'answer': ...}",
-        "{'answer': 0x1F}",
-        "{'answer': 1} # so",
-        "\n{'answer': 1}",
-        "{u'answer': 1}",
-        "{r'answer': r'\\q'}",
-        "{'answer': '\\q'}",
-        "{'answer': 1,}",
-        "{'''answer''': 1}",
-        "#\n{'answer': '\\\n'}",
-        "{'answer': \\\n 1}",
-        "{'answer':\r\n '\\\r\n'}",
-    ],
-)
+@pytest.mark.parametrize("literal", rows_of("json_schema", "python_literals_are_read_without_a_warning"))
 def test_python_literals_are_read_without_a_warning(literal):
     assert score("json_schema", literal, NEEDS) == 0.9
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.rewards.graders import answered, score, verdict
 from tests.support.rewards.scoring import built, verdicts
+from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import PipelineError
 
 # Not imported to find out: each worker would import sympy.
@@ -16,21 +17,7 @@ pytestmark = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-v
 
 
 @pytest.mark.parametrize(
-    ("answer", "gold", "expected"),
-    [
-        ("$5$", "$5$", 1.0),
-        (r"so \boxed{\frac{10}{2}}", "$5$", 1.0),
-        ("$6$", "$5$", 0.5),
-        ("$5$", "5", 0.5),
-        ("5", "$5$", 0.0),
-        ("$5$\n\x00\u2028", "$5$", 1.0),
-        # Malformed formulas are not mended before they are compared.
-        (r"\boxed{0.5}", r"\boxed{\frac12}", 0.5),
-        (r"$\sqrt2$", r"$\sqrt{2}$", 0.5),
-        # A box comes before another final answer.
-        (r"\boxed{7}. The final answer is $5$", "$7$", 1.0),
-        (r"\boxed{7}. The final answer is $5$", "$5$", 0.5),
-    ],
+    ("answer", "gold", "expected"), rows_of("math_verify", "a_formula_counts_half_and_the_right_one_counts_full")
 )
 def test_a_formula_counts_half_and_the_right_one_counts_full(answer, gold, expected):
     assert score("math_verify", answered(answer), {"answer": gold}) == expected

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.graders.builtin import sql_result
 from tfgrpo.rewarders.graders.builtin.sql_result import SqlResult
 from tfgrpo.rewarders.registry import build_scorer
@@ -25,29 +26,7 @@ def graded(query, reference, **options):
 
 @pytest.mark.parametrize(
     ("query", "reference", "score"),
-    [
-        (
-            "```sql\nselect name from pets where kind like 'CAT' order by weight;\n```",
-            "SELECT name FROM pets WHERE kind = 'cat'",
-            1.0,
-        ),
-        ("First:\n```sql\nSELECT 1\n```\nthen\n```sql\nSELECT count(*) FROM pets\n```\nwhich gives 4", "SELECT 4", 1.0),
-        ("<think>SELECT 1</think>\nSELECT 4", "SELECT count(*) FROM pets", 1.0),
-        ("SELECT name FROM pets", "SELECT DISTINCT name FROM pets", 0.0),
-        ("SELECT name FROM pets ORDER BY weight", "SELECT name FROM pets ORDER BY weight DESC", 0.0),
-        ("SELECT name FROM pets ORDER BY weight DESC", "SELECT name FROM pets ORDER BY -weight", 1.0),
-        ("SELECT name FROM pets", "SELECT name FROM (SELECT name FROM pets ORDER BY weight)", 1.0),
-        ("SELECT 'x' UNION SELECT 'order by'", "SELECT 'order by' UNION ALL SELECT 'x' -- order by 1", 1.0),
-        ("SELECT sum(weight) FROM pets", "SELECT 9.0 + 3.9 + 4.2 + 30.1", 1.0),
-        ("SELECT 2.0", "SELECT 2", 1.0),
-        ("SELECT NULL", "SELECT 0", 0.0),
-        ("SELECT kind, name FROM pets", "SELECT name, kind FROM pets", 0.0),
-        ("SELECT 1 WHERE 0", "SELECT name FROM pets WHERE kind = 'bird'", 1.0),
-        ("", "SELECT name FROM pets WHERE kind = 'bird'", 0.0),
-        ("There is no such pet.", "SELECT name FROM pets WHERE kind = 'bird'", 0.0),
-        ("SELECT 1; SELECT 2", "SELECT 1", 0.0),
-        ("SELECT 3", ["SELECT 2", "SELECT 3"], 1.0),
-    ],
+    rows_of("sql_result", "rows_are_compared_and_their_order_only_if_the_reference_has_one"),
 )
 def test_rows_are_compared_and_their_order_only_if_the_reference_has_one(query, reference, score):
     assert graded(query, reference).score == score

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.rewards.judges import FakeJudge
 from tests.support.rewards.scoring import built, group, numbers
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -57,37 +58,14 @@ def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded(name, opt
 
 @pytest.mark.parametrize(
     ("name", "options", "reference", "output", "evidence"),
-    [
-        ("exact", {}, "Paris", "Parma", "answered 'Parma' ≠ reference 'Paris', different from character 4: 'ma'"),
-        ("f1", {}, "Norman conquest", "the Norman wars",
-         "1 of 2 words of the reference 'Norman conquest', missing 'conquest', others 'wars'"),
-        ("includes", {}, "Rome", "It is Paris", "the reference 'Rome' is not in 'It is Paris'"),
-        ("regex", {"pattern": "is (\\w+)"}, "Rome", "It is Paris", "matched 'Paris' ≠ reference 'Rome'"),
-        ("regex", {"pattern": "b+"}, None, "abba", "'b+' matches 'bb'"),
-        ("similarity", {"metric": "edit"}, "kitten", "sitting", "edit 0.571: answered 'sitting' ~ reference 'kitten'"),
-        ("exact", {}, "Paris", "<think>Paris", "answered nothing"),
-    ],
-)  # fmt: skip
+    rows_of("texts", "evidence_says_what_was_compared_with_what"),
+)
 def test_evidence_says_what_was_compared_with_what(name, options, reference, output, evidence):
     assert scored(name, reference, output, **options)[1] == evidence
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "problem"),
-    [
-        (
-            "regex",
-            {"pattern": "(?=a)"},
-            "options.pattern: got '(?=a)' is no regular expression of RE2: invalid perl operator",
-        ),
-        ("regex", {"pattern": ""}, "options.pattern: got ''; accepted: a regular expression"),
-        ("regex", {"field": " "}, "options.field: got ' '; accepted: a name"),
-        ("similarity", {"metric": "bleu"}, "options.metric: got 'bleu'; accepted: chrf, rouge_l, edit"),
-        ("similarity", {"metric": "edit", "model": "m"}, "model: got 'm'; accepted: none, because metric is 'edit'"),
-        ("includes", {"ignore_case": "no"}, "options.ignore_case: got 'no'; accepted: true or false"),
-        ("choice", {"first": 2}, "options.first: got 2; accepted: 0 or 1"),
-        ("em", {"ignore_case": True}, "options.ignore_case: got True; accepted: no options"),
-    ],
+    ("name", "options", "problem"), rows_of("texts", "an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made")
 )
 def test_an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made(name, options, problem):
     with pytest.raises(PipelineError) as caught:
