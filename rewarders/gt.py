@@ -74,40 +74,38 @@ class Comparing(ItemScorer):
 
     knows_algebra: bool = False
     """Whether formulas that are written differently can be compared."""
+    equal: Callable[[str, str], bool] | None = None
+    """Compares formulas, in a process that has loaded the library for it."""
 
     @abstractmethod
-    def reference(
-        self, text: str, options: Mapping[str, str] = ..., equal: Callable[[str, str], bool] | None = None, /
-    ) -> Reference:
+    def reference(self, text: str, options: Mapping[str, str] = ..., /) -> Reference:
         """Return a reference as it is read, given the options of a multiple-choice question.
 
-        ``equal`` compares formulas. Raise ``RewardError`` for one that cannot be compared.
+        Raise ``RewardError`` for one that cannot be compared.
         """
 
     def accepted(self, item: GraderInput) -> list[str]:
         """Return the accepted answers of a record."""
         return [answer_text(each) for each in references(item)]
 
-    def wanted(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> list[Reference]:
+    def wanted(self, item: GraderInput) -> list[Reference]:
         """Return the usable references of a record. Raise ``RewardError`` without any."""
         options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
         found: list[Reference] = []
         reasons: list[str] = []
         for text in self.accepted(item):
             try:
-                found.append(self.reference(text, options, equal))
+                found.append(self.reference(text, options))
             except RewardError as error:
                 reasons.append(str(error))
         if not found:
             raise RewardError(reasons[0] if reasons else NO_REFERENCE)
         return found
 
-    def compared(
-        self, item: GraderInput, output: str, how: str, equal: Callable[[str, str], bool] | None = None
-    ) -> Verdict:
+    def compared(self, item: GraderInput, output: str, how: str) -> Verdict:
         """Return the verdict on an output; ``how`` is shown. The same text is right, no matter what the reference is."""
         try:
-            wanted = self.wanted(item, equal)
+            wanted = self.wanted(item)
         except RewardError as error:
             stated, text = stated_answer(output), next(iter(self.accepted(item)), "")
             if stated is not None and text.strip() and same_text(stated.text, text):
@@ -119,7 +117,7 @@ class Comparing(ItemScorer):
                 compared = reference.compare(output)
             except RewardError as error:
                 unclear = unclear or str(error)
-                undecided |= isinstance(reference, FormulaReference) and reference.equal is None and self.knows_algebra
+                undecided |= isinstance(reference, FormulaReference) and self.equal is None and self.knows_algebra
                 continue
             if compared.right:
                 return RewardScore("", 1.0, f"{how}: answered {compared.answered} = reference {reference.shown}")
@@ -199,12 +197,7 @@ class GroundTruth(Options, Comparing):
         share = f"{formulas:,} of {len(references):,} references"
         return f"{share} are formulas: those written otherwise are not graded; {NEEDS_MATH}"
 
-    def reference(
-        self,
-        text: str,
-        options: Mapping[str, str] = MappingProxyType({}),
-        equal: Callable[[str, str], bool] | None = None,
-    ) -> Reference:
+    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({})) -> Reference:
         """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError(NO_REFERENCE)
@@ -212,7 +205,7 @@ class GroundTruth(Options, Comparing):
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything
-            return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=lettered, equal=equal)
+            return read_reference(text, self.decimal, tolerance, lettered, self.equal)
         if self.match == "numeric":
             number = reference_number(text, self.decimal)
             if number is None:
@@ -247,9 +240,9 @@ class GroundTruth(Options, Comparing):
         """Whether formulas that are written differently can be compared."""
         return self.match == "auto" and find_spec("math_verify") is not None
 
-    def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
-        """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
-        return self.compared(item, item.completion, self.match, equal)
+    def score_one(self, item: GraderInput) -> Verdict:
+        """Score one attempt. Abstain when no reference is usable."""
+        return self.compared(item, item.completion, self.match)
 
 
 def option_sign(text: str) -> str:

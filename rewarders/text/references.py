@@ -442,16 +442,19 @@ def _durations(text: str) -> list[_Readings]:
 
 
 def read_reference(
-    text: str, *, decimal: DecimalMark = ".", tolerance: Fraction = Fraction(0), options: Mapping[str, str] | None = None,
-    equal: Callable[[str, str], bool] | None = None,
-) -> Reference:  # fmt: skip
+    text: str,
+    decimal: DecimalMark,
+    tolerance: Fraction,
+    options: Mapping[str, str],
+    equal: Callable[[str, str], bool] | None,
+) -> Reference:
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     number = reference_number(text, decimal)
     if number is not None:
         return NumberReference(text, number, decimal, tolerance)
     bare = bare_reference(text)
     return (
-        label_reference(bare, options or {})
+        label_reference(bare, options)
         or MomentReference.of(bare)
         or JsonReference.of(bare)
         or ListReference.of(bare, decimal)

@@ -54,7 +54,7 @@ class NumberMatch(Options, Comparing):
     decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
     """Mark before the decimals of references."""
 
-    def reference(self, text: str, *_: object) -> Reference:
+    def reference(self, text: str, _: object = None) -> Reference:
         """Return the number of a reference."""
         return GroundTruth("numeric", self.tolerance, self.decimal).reference(text)
 
@@ -83,7 +83,7 @@ class LabelMatch(Options, Comparing):
         given = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
         return [label for each in given if (label := str(each).strip())]
 
-    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({}), _: object = None) -> Reference:
+    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({})) -> Reference:
         """Return a label as it is read."""
         if self.labels:
             return LabelReference(text, self.labels)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict, field_of, final_answer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, final_answer
 from tfgrpo.stores.errors import RewardError
 
 _SAME = 1e-12
@@ -46,18 +46,6 @@ class MathVerify(ItemScorer):
         reference = field_of(item, "answer")
         if not (isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))):
             raise RewardError(f"{reference!r:.60} has no LaTeX formula")
-
-
-class GroundTruthOfFormulas(GroundTruth):
-    """``gt`` that also compares formulas which are written differently."""
-
-    def prepare(self) -> None:
-        """Load the library and its parser, as above."""
-        MathVerify().prepare()
-
-    def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
-        """Score one attempt; ``equal`` compares formulas."""
-        return GroundTruth.score_one(self, item, equal or formulas_equal)
 
 
 def formulas_equal(one: str, other: str) -> bool:
@@ -112,3 +100,10 @@ def _library() -> tuple[Any, list[Any]]:
         basic_latex=True, units=True, malformed_operators=False, nits=False, boxed="all", equations=False
     )
     return math_verify, [math_verify.LatexExtractionConfig(boxed_match_priority=0, normalization_config=rewritten)]
+
+
+class GroundTruthOfFormulas(GroundTruth):
+    """``gt`` that also compares formulas which are written differently."""
+
+    equal = staticmethod(formulas_equal)
+    prepare = MathVerify.prepare
