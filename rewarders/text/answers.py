@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.json_values import written_value
 
+VOCABULARY: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("vocabulary.json").read_text("utf-8"))
+"""Words of several languages: numbers, units, months, answers, labels; symbols of LaTeX."""
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
@@ -28,10 +32,7 @@ _REASONING: Final = re.compile(
 )
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
 """Where the answer starts in the channels of gpt-oss, which come before it."""
-_WORDS: Final = (
-    "answer|ans|antwort|réponse|reponse|respuesta|risposta|resposta|antwoord|svar|odpowiedź|odpověď|ответ|відповідь|cevap"
-    "|答案|答え|回答|정답|답"
-)
+_WORDS: Final = VOCABULARY["answer"].replace(" ", "|")
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
     rf"""(?:^[ \t>*_#`|-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                        # at a line's start, or after a sentence

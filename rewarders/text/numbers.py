@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import BOX, UNSPACED, Stated, stated_answer, until_closing
+from tfgrpo.rewarders.text.answers import BOX, UNSPACED, VOCABULARY, Stated, stated_answer, until_closing
 from tfgrpo.stores.errors import RewardError
 
 DecimalMark: TypeAlias = Literal[".", ","]
@@ -44,16 +44,7 @@ _DIGITS: Final = (
     rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
     r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
 )
-_MAGNITUDES: Final = {
-    **dict.fromkeys(("k", "thousand", "thousands"), 10**3),
-    **dict.fromkeys(("m", "mn", "mio", "million", "millions"), 10**6),
-    **dict.fromkeys(("b", "bn", "mrd", "billion", "billions"), 10**9),
-    **dict.fromkeys(("trillion", "trillions"), 10**12),
-    **dict.fromkeys(("hundred", "hundreds"), 100),
-    **dict.fromkeys(("dozen", "dozens"), 12),
-    **dict.fromkeys(("lakh", "lakhs"), 10**5),
-    **dict.fromkeys(("crore", "crores"), 10**7),
-}
+_MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
 _NUMBER: Final = re.compile(
     rf"""
     (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
@@ -172,45 +163,16 @@ _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 
-_SMALL: Final = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-)
-_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
-_UNITS: Final = {word: value for value, word in enumerate(_SMALL.split())} | {
-    word: 10 * value for value, word in enumerate(_TENS.split(), start=2)
-}
-_PARTS: Final = {
-    **dict.fromkeys(("half", "halves"), 2),
-    **dict.fromkeys(("third", "thirds"), 3),
-    **dict.fromkeys(("quarter", "quarters", "fourth", "fourths"), 4),
-    **dict.fromkeys(("fifth", "fifths"), 5),
-    **dict.fromkeys(("sixth", "sixths"), 6),
-    **dict.fromkeys(("eighth", "eighths"), 8),
-    **dict.fromkeys(("tenth", "tenths"), 10),
-}
-_ORDINALS: Final = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | {
-    "first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12,
-}  # fmt: skip
-_UNIT_NAMES: Final = (
-    "mm millimeter millimeters millimetre millimetres", "cm centimeter centimeters centimetre centimetres",
-    "km kilometer kilometers kilometre kilometres", "m meter meters metre metres", "mile miles", "inch inches", "foot feet",
-    "second seconds sec secs s", "minute minutes min mins", "hour hours hr hrs h", "day days", "week weeks", "month months",
-    "year years yr yrs", "mg", "kg kilogram kilograms kilo kilos", "gram grams g", "ton tons tonne tonnes", "ml",
-    "liter liters litre litres l", "kb", "mb", "gb", "tb", "°c", "°f", "$ dollar dollars usd", "€ euro euros eur", "£ gbp",
-    "¥ yen jpy", "cent cents ct", "‰", "bc bce", "ad ce", "lb lbs", "oz ounce ounces", "kelvin kelvins k", "newton newtons n",
-    "joule joules j", "watt watts w", "volt volts v", "hertz hz", "km/hour kmh kph", "mile/hour mph",
-)  # fmt: skip
-UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in _UNIT_NAMES for name in names.split()}
+_UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
+_PARTS: Final = {name: size for names, size in VOCABULARY["parts"].items() for name in names.split()}
+_ORDINALS: Final[Mapping[str, int]] = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | VOCABULARY["ordinals"]
+UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in VOCABULARY["units"] for name in names.split()}
 """Units by their spellings. ``in`` is a word besides, and none of them."""
 TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
     name: (base, Fraction(factor))
-    for base, factors in (
-        ("second", "second 1 minute 60 hour 3600 day 86400 week 604800"), ("m", "mm 1/1000 cm 1/100 m 1 km 1000"),
-        ("gram", "mg 1/1000 gram 1 kg 1000"), ("liter", "ml 1/1000 liter 1"),
-    )
-    for name, factor in zip(factors.split()[::2], factors.split()[1::2], strict=True)
-}  # fmt: skip
+    for base, factors in VOCABULARY["multiples"].items()
+    for name, factor in factors.items()
+}
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"

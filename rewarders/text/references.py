@@ -16,7 +16,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in, written_value
 from tfgrpo.rewarders.text.numbers import (
     TO_BASE,
@@ -305,22 +305,7 @@ def is_formula(text: str) -> bool:
     )
 
 
-_MONTHS: Final = {
-    name: number
-    for number, names in enumerate(
-        (
-            "january jan januar janvier enero gennaio janeiro januari",
-            "february feb februar février febrero febbraio fevereiro februari",
-            "march mar märz mär mars marzo março maart", "april apr avril abril aprile", "may mai mayo maggio maio mei",
-            "june jun juni juin junio giugno junho", "july jul juli juillet julio luglio julho",
-            "august aug août agosto augustus", "september sept sep septembre septiembre settembre setembro",
-            "october oct oktober okt octobre octubre ottobre outubro", "november nov novembre noviembre novembro",
-            "december dec dezember dez décembre diciembre dicembre dezembro",
-        ),
-        start=1,
-    )
-    for name in names.split()
-}  # fmt: skip
+_MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
 _MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
 _MONTH2: Final = _MONTH.replace("month", "month2")
 _DAY: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?\s+"

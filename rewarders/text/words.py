@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, Stated, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import written_value
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
@@ -25,10 +25,6 @@ _LONGEST_PART: Final = 2_000
 _LOOK_BACK: Final = 60
 """Characters before an occurrence in which it may be denied."""
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
-_LATEX_SYMBOLS: Final = {
-    r"\\infty": "∞", r"\\pi": "π", r"\\emptyset|\\varnothing": "∅", r"\\cup": "∪", r"\\cap": "∩", r"\\le(?:q)?": "≤",
-    r"\\ge(?:q)?": "≥", r"\\ne(?:q)?": "≠", r"\\pm": "±", r"\\times": "×", r"\\cdot": "·", r"\\degree|\^\{?\\circ\}?": "°",
-}  # fmt: skip
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
 _MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>|\ufe0f")
@@ -87,7 +83,7 @@ def plain(text: str) -> str:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
     if "\\" in text or "$" in text:
         text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
-        for pattern, symbol in _LATEX_SYMBOLS.items():
+        for pattern, symbol in VOCABULARY["symbols"].items():
             text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
     # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
     collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
@@ -478,11 +474,7 @@ class LabelReference(Reference):
         return self.synonyms.get(plain(label), plain(label))
 
 
-_SPELLED: Final[Mapping[frozenset[str], Mapping[str, str]]] = {
-    frozenset({"t", "f"}): {"true": "t", "false": "f"},
-    frozenset({"y", "n"}): {"yes": "y", "no": "n"},
-    frozenset({"pos", "neg"}): {"positive": "pos", "negative": "neg"},
-}
+_SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""
 
 
