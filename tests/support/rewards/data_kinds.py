@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,35 +14,18 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from tests.support.vectors import rows_of
+
 Form: TypeAlias = Literal["number", "text", "name", "code", "formula", "json", "option"]
 Rows: TypeAlias = list[dict[str, Any]]
 
 _COUNT: Final = 24
 
-_CITIES: Final = [
-    "Paris", "Berlin", "Madrid", "Rome", "Lisbon", "Vienna", "Warsaw", "Prague", "Dublin", "Athens", "Oslo",
-    "Helsinki", "Stockholm", "Budapest", "Sofia", "Bucharest", "Zagreb", "Riga", "Vilnius", "Tallinn", "Brussels",
-    "Bern", "Valletta", "Skopje",
-]  # fmt: skip
-_PEOPLE: Final = [
-    "Marie Curie", "Isaac Newton", "Albert Einstein", "Niels Bohr", "Ada Lovelace", "Alan Turing", "Grace Hopper",
-    "Emmy Noether", "Carl Gauss", "Leonhard Euler", "Lise Meitner", "Max Planck", "Marie Fermi", "Isaac Feynman",
-    "Albert Franklin", "Niels Darwin", "Ada Pasteur", "Alan Galilei", "Grace Kepler", "Emmy Brahe", "Carl Tesla",
-    "Leonhard Faraday", "Lise Hertz", "Max Ohm",
-]  # fmt: skip
-_ODD_NAMES: Final = [
-    "U.S.", "St. Louis", "Dr. No", "J. R. R. Tolkien", "C++", "C#", ".NET", "AT&T", "rock 'n' roll", "O'Neill",
-    "Coca-Cola", "7-Eleven", "Boeing 747", "Apollo 11", "Catch-22", "Area 51", "iPhone 15 Pro", "Mount St. Helens",
-    "The Who", "São Paulo", "Łódź", "R&B", "Node.js", "H2O",
-]  # fmt: skip
-_WORDS: Final = [
-    "Äpfel", "Häuser", "Straße", "Mädchen", "Fuß", "Tür", "Öl", "Bücher", "Mütze", "Käse", "Löwe", "Vögel", "Größe",
-    "Süden", "Körper", "Höhle", "Zähne", "Küche", "Brücke", "Schlüssel", "Gänse", "Türme", "Flüsse", "Bäume",
-]  # fmt: skip
-_MONTHS: Final = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-]  # fmt: skip
+_CITIES: Final[list[str]] = rows_of("data_kinds", "cities")
+_PEOPLE: Final[list[str]] = rows_of("data_kinds", "people")
+_ODD_NAMES: Final[list[str]] = rows_of("data_kinds", "odd_names")
+_WORDS: Final[list[str]] = rows_of("data_kinds", "words")
+_MONTHS: Final[list[str]] = rows_of("data_kinds", "months")
 
 
 @dataclass(frozen=True)
@@ -359,37 +343,8 @@ def manners(kind: Kind, answer: str, other: str) -> Mapping[str, str]:
     if kind.form == "option":
         return _manners_of_options(*answer.split("|"), *other.split("|"))
     if kind.form == "json":
-        return {
-            "alone": answer,
-            "a fence": f"```json\n{answer}\n```",
-            "a line": f"Answer: {answer}",
-            "a line above": f"Answer:\n```json\n{answer}\n```",
-            "a sentence": f"Sure! Here is the JSON:\n\n```json\n{answer}\n```\n\nLet me know!",
-            "reasoning": f"<think>{other}</think>\n{answer}",
-            "tags": f"<answer>\n{answer}\n</answer>",
-        }
-    found = {
-        "alone": answer,
-        "a line": f"Answer: {answer}",
-        "a line in bold": f"**Answer:** {answer}",
-        "a bold line": f"**Final answer: {answer}**",
-        "a heading": f"### Final Answer\n\n{answer}",
-        "a sentence": f"The answer is {answer}.",
-        "a polite sentence": f"Sure! The answer to your question is **{answer}**. Let me know if you need more!",
-        "bold": f"**{answer}**",
-        "a box": f"So we get $\\boxed{{{answer}}}$.",
-        "a box of text": f"\\boxed{{\\text{{{answer}}}}}",
-        "tags": f"<answer>{answer}</answer>",
-        "hashes": f"Some steps.\n#### {answer}",
-        "steps first": f"First I looked at 17 things and then at {other}.\nThat did not fit.\n\nAnswer: {answer}",
-        "reasoning": f"<think>It may be {other}. No.</think>\n{answer}",
-        "the last line": f"Let me see.\nOkay.\n{answer}",
-        "backticks": f"`{answer}`",
-        "a remark behind": f"Answer: {answer}\n\nThis is because the question asks for it.",
-        "Windows lines": f"Let me see.\r\nAnswer: {answer}\r\n",
-        "German": f"Die Antwort lautet {answer}.",
-        "an emoji": f"{answer} ✅",
-    }
+        return _filled("manners_of_json", ANSWER=answer, OTHER=other)
+    found = _filled("manners", ANSWER=answer, OTHER=other)
     if kind.form != "formula":
         found["JSON"] = json.dumps({"answer": answer}, ensure_ascii=False)
         found["quotes"] = f'"{answer}"'
@@ -408,26 +363,13 @@ def manners(kind: Kind, answer: str, other: str) -> Mapping[str, str]:
 
 
 def _manners_of_options(letter: str, text: str, other: str, rejected: str) -> Mapping[str, str]:
+    found = _filled("manners_of_options", LETTER=letter, TEXT=text, OTHER=other, REJECTED=rejected)
+    return {**found, "a small letter": letter.lower(), "JSON": json.dumps({"answer": letter})}
+
+
+def _filled(table: str, **values: str) -> dict[str, str]:
+    """Return the outputs of a table by manner, with these values for the words in capitals."""
+    words = re.compile("|".join(values))
     return {
-        "a letter": letter,
-        "in brackets": f"({letter})",
-        "a small letter": letter.lower(),
-        "a line": f"Answer: {letter}",
-        "letter and text": f"Answer: {letter}) {text}",
-        "a sentence": f"The answer is {letter}.",
-        "a bold sentence": f"The correct answer is **{letter}**.",
-        "bold": f"**{letter}) {text}**",
-        "its text": text,
-        "a sentence with its text": f"The answer is {text}.",
-        "a box": f"\\boxed{{{letter}}}",
-        "a box of text": f"$$\\boxed{{\\text{{{letter}}}}}$$",
-        "tags": f"<answer>{letter}</answer>",
-        "option": f"Therefore, the correct answer is option {letter}: {text}.",
-        "is correct": f"{letter} is correct.",
-        "JSON": json.dumps({"answer": letter}),
-        "a heading": f"### Final Answer\n\n{letter}) {text}",
-        "steps first": f"{other} can be eliminated, since {rejected} does not fit. So the answer is {letter}.",
-        "every option": f"Option A: no.\nOption B: hardly.\nOption C: maybe.\nOption D: no.\n\nThe best answer is {letter}.",
-        "reasoning": f"<think>Maybe {other}? No.</think>\n{letter}",
-        "a reason behind": f"{letter}, because {text} fits best.",
+        manner: words.sub(lambda found: values[found[0]], output) for manner, output in rows_of("data_kinds", table)
     }
