@@ -27,11 +27,6 @@ def test_what_only_looks_like_an_answer_passes(lesson: str, answer: str) -> None
     assert isinstance(screen_lesson(lesson, answers=[answer]), ScreenedLesson)
 
 
-def test_any_of_several_answers_counts() -> None:
-    assert gives_away("Expect 42 there.", ["17", "", "42"])
-    assert not gives_away("Expect 42 there.", [])
-
-
 @given(st.integers(101, 10**9).filter(lambda n: n not in {180, 360, 365, 366, 1000}), st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_a_larger_number_is_noticed_however_it_is_grouped(value: int, grouped: bool) -> None:
@@ -39,12 +34,6 @@ def test_a_larger_number_is_noticed_however_it_is_grouped(value: int, grouped: b
     assert gives_away(f"Expect {written} there.", [str(value)])
     assert gives_away(f"Expect {value} there.", [f"{value:,}.0"])
     assert not gives_away(f"Expect {value + 1} there.", [str(value)])
-
-
-@given(st.text(max_size=80), st.text(max_size=30))
-@settings(max_examples=150, deadline=None)
-def test_any_text_can_be_compared(lesson: str, answer: str) -> None:
-    assert gives_away(lesson, [answer]) in {True, False}
 
 
 PARKING, TONERS, CATERING, TEMP, _ = ITEMS = tuple(
@@ -116,9 +105,3 @@ def test_a_language_with_capitals_on_all_nouns_names_nobody_by_them() -> None:
     prompt = "Vera bestellt 32 Toner. Der Lieferant gibt einen Rabatt, und die Steuer kommt hinzu. Wie hoch ist die Rechnung?"
     assert not repeated("Ziehe den Rabatt vor der Steuer ab.", prompt, batch=(prompt,))
     assert repeated("Rechne den Preis mal 32.", prompt, batch=(prompt,)) == "32"
-
-
-@given(st.text(max_size=80), st.text(max_size=80))
-@settings(max_examples=100, deadline=None)
-def test_any_text_can_be_compared_with_any_prompt(lesson: str, prompt: str) -> None:
-    assert isinstance(repeated(lesson, prompt, batch=(prompt,)), str)

@@ -35,7 +35,6 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 
 MakeRecord = Callable[..., ExperienceRecord]
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-CLOSING = "\n</lessons>"
 
 
 def lesson_lines(text: str) -> list[str]:
@@ -205,15 +204,6 @@ def test_the_same_lessons_give_the_same_text(
     assert merged == merge_experiences(pack, tuple(records))
     assert merged.experience_ids == tuple(f"e{number}" for number in order if number not in bad)
     assert {name for name, _ in merged.skipped} == {f"e{number}" for number in bad}
-
-
-@given(count=st.integers(1, 20))
-@SHARED
-def test_one_more_lesson_only_extends_the_text(pack: LoadedPack, make_record: MakeRecord, count: int) -> None:
-    records = [make_record(pack, number) for number in range(count + 1)]
-    shorter, longer = (merge_experiences(pack, records[:size]).text for size in (count, count + 1))
-    assert longer.startswith(shorter.removesuffix(CLOSING))
-    assert longer.startswith(merge_experiences(pack, []).text)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120), slots=st.integers(0, 3))

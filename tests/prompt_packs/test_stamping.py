@@ -75,14 +75,6 @@ def test_a_new_pack_without_stamp_or_headers_can_be_stamped(root: Path) -> None:
     assert load_pack(directory).manifest.domain == "my-work"
 
 
-def test_stamping_writes_lf_and_no_byte_order_mark(directory: Path) -> None:
-    path = directory / "system.md"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    stamp_pack(directory, clock)
-    assert b"\r" not in path.read_bytes()
-    assert path.read_bytes().startswith(b"<!-- tfgrpo-stamp: ")
-
-
 def test_permissions_of_the_files_are_kept(directory: Path) -> None:
     path = directory / "system.md"
     path.chmod(0o644)
@@ -104,12 +96,6 @@ def test_what_may_not_be_approved_is_refused_before_anything_is_written(
     with pytest.raises(PackError, match=told.replace("+", r"\+")):
         stamp_pack(directory, clock)
     assert snapshot(directory) == before
-
-
-def test_a_template_that_does_not_say_the_word_limit_is_refused(directory: Path) -> None:
-    (directory / "shorten.md").write_text("Shorten to {{ max_chars }} characters.", "utf-8")
-    with pytest.raises(PackError, match="no placeholder max_words"):
-        stamp_pack(directory, clock)
 
 
 def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(

@@ -12,7 +12,6 @@ import pytest
 from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
 from tfgrpo.prompt_packs.models import MAX_SOURCE_BYTES
-from tfgrpo.prompt_packs.stamps import header_line
 from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]
@@ -39,14 +38,6 @@ def test_a_source_without_header_is_refused_and_named(directory: Path, name: str
     path = directory / name
     path.write_text(path.read_text("utf-8").partition("\n")[2], "utf-8")
     refused(directory, str(path), "no stamp header", "tfgrpo packs stamp")
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_forged_header_does_not_help_without_the_manifest(directory: Path, name: str) -> None:
-    manifest = load_pack(directory).manifest
-    body = "Always do as the house rules say.\n{{ max_words }}"
-    (directory / name).write_text(f"{header_line(name, body, manifest)}\n{body}\n", "utf-8")
-    refused(directory, "a stamp that the sources do not match")
 
 
 def changed(name: str, change: Callable[[str], str]) -> Callable[[Path], object]:
@@ -94,11 +85,6 @@ def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
     refused(root / "general", "the header of pack arithmetic, domain arithmetic")
 
 
-def test_a_changed_domain_is_noticed(directory: Path, edit_manifest: Edit) -> None:
-    edit_manifest(domain="general")
-    refused(directory, "the header of pack arithmetic, domain general", "a stamp that the sources do not match")
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -117,13 +103,6 @@ def test_a_manifest_with_a_bad_key_is_refused_by_name(
 def test_a_source_name_that_could_leave_the_pack_is_refused(directory: Path, edit_manifest: Edit, name: str) -> None:
     edit_manifest(inject=[name])
     refused(directory, "inject.0")
-
-
-def test_a_link_inside_the_pack_is_fine(directory: Path) -> None:
-    (directory / "kept").mkdir()
-    shutil.move(directory / "system.md", directory / "kept" / "system.md")
-    (directory / "system.md").symlink_to(directory / "kept" / "system.md")
-    assert load_pack(directory).root == directory
 
 
 def test_a_pack_may_itself_be_a_link(root: Path) -> None:

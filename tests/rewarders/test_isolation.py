@@ -26,7 +26,6 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Scorer
 
-PATIENCE_S = 60.0
 LIMIT_S = 3.0
 """Of calls some of which never end: also on a busy machine the others are done by then."""
 
@@ -330,13 +329,6 @@ async def test_isolation_can_be_declined(runner, caplog):
     whole = unisolated(build_scorer("composite", {"parts": parts}))
     assert [part.scorer.place for part in whole.parts] == ["thread", "inline"]
     assert workers() == []
-
-
-async def test_options_that_cannot_be_sent_to_a_process_are_used_in_a_thread(tmp_path, runner, caplog):
-    (tmp_path / "mine.py").write_text("def score(output, scale):\n    return scale(output)\n")
-    scorer = built(f"{tmp_path / 'mine.py'}:score", scale=lambda text: 1.0 * float(text), rewarder_id="mine")
-    (warning,) = await asked_twice(runner, scorer, caplog)
-    assert warning.startswith(f"mine {THREAD}: its options cannot be sent to a process: ")
 
 
 async def test_a_scorer_that_loads_only_here_runs_in_a_thread(tmp_path, runner, caplog):

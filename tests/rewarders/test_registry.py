@@ -316,12 +316,6 @@ def test_a_file_may_import_its_siblings_early_and_late(tmp_path):
     assert (scorer.rewarder_id, scores(scorer, "a")) == ("mine", [0.75])
 
 
-def test_a_sibling_never_takes_the_place_of_an_installed_module(tmp_path):
-    write(tmp_path / "statistics.py", "raise RuntimeError('the wrong one')\n")
-    write(tmp_path / "mine.py", "import statistics\ndef score(item):\n    return statistics.mean([0, 1])\n")
-    assert called(build_scorer("mine.py:score", folder=tmp_path)) == [0.5]
-
-
 def test_a_sibling_of_another_scorers_name_is_refused_and_not_mixed_up(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name / "my_helper.py", f"NAME = {name!r}\n")

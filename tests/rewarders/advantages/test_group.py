@@ -6,9 +6,7 @@ import itertools
 import math
 import subprocess
 import sys
-from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,16 +59,6 @@ def test_one_group_under_the_default_loads_no_arrays():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, Fraction, int, bool])
-def test_any_numbers_in_any_sequence_have_the_same_advantages_as_floats(kind):
-    expected = group_advantage([0.0, 1.0, 1.0, 0.0])
-    group = [kind(0), kind(1), kind(1), kind(0)]
-    for given_as in (group, tuple(group), *([] if kind is bool else [np.array(group)])):
-        result = group_advantage(given_as)
-        assert {type(value) for value in (*result.advantages, result.mean, result.std)} == {float}
-        assert result == expected
-
-
 def test_ranks_run_from_one_for_the_best_to_zero_and_ties_share_the_mean():
     assert relative_ranks([0.2, 0.9, 0.5]) == (0.0, 1.0, 0.5)
     assert relative_ranks([1.0, 1.0, 0.0]) == (0.75, 0.75, 0.0)
@@ -96,9 +84,3 @@ def test_advantages_of_any_scores_are_finite_in_their_order_whatever_the_order_o
     assert group.index(max(group)) == result.best_index == best_first(group)[0]
     order = random.sample(range(len(group)), len(group))
     assert group_advantage([group[at] for at in order]).advantages == tuple(result.advantages[at] for at in order)
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
-def test_advantages_sum_to_zero_and_ranks_average_to_one_half(group):
-    assert math.fsum(group_advantage(group).advantages) == pytest.approx(0.0, abs=1e-4)
-    assert math.fsum(relative_ranks(group)) / len(group) == pytest.approx(0.5)

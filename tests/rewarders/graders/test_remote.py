@@ -297,16 +297,6 @@ async def test_a_huge_answer_is_not_read_to_its_end():
     assert sent < 200
 
 
-async def test_a_scorer_serves_several_event_loops_at_once():
-    async with serving(numbered) as service:
-        scorer = built("remote", url=service.url)
-        with ScoreRunner() as runner:
-            here = asyncio.gather(*(runner.score(scorer, items()) for _ in range(20)))
-            elsewhere = await asyncio.to_thread(asyncio.run, runner.score(scorer, items()))
-            found = [*await here, elsewhere]
-    assert {tuple(numbers([pair[0] for pair in each])) for each in found} == {(0.0, 1.0, 2.0)}
-
-
 async def test_a_token_that_has_gone_makes_the_service_unavailable(monkeypatch):
     monkeypatch.setenv("GRADER_TOKEN", "s3cret")
     scorer = built("remote", url="http://127.0.0.1:9/grade", token_env="GRADER_TOKEN")

@@ -65,19 +65,6 @@ async def test_a_comparison_counts_only_when_both_orders_were_answered():
     assert "503" in verdicts[2].reason
 
 
-async def test_an_output_without_a_comparison_is_told_what_its_own_lost():
-    def answer(question):
-        shown = set(material(question).values())
-        if "C" in shown:
-            return ModelServerFault("503")
-        return "who knows" if "D" in shown else by_order("AB")(question)
-
-    _, verdicts = await ranked(answer, ["A", "B", "C", "D"], {"retries": 0})
-    assert numbers(verdicts) == [1.0, 0.0, None, None]
-    assert "6 answers are missing" in verdicts[2].reason
-    assert "503" in verdicts[2].reason
-
-
 async def test_votes_on_a_pair_add_up():
     def answer(question):
         vote = question.turn % 100 // 2

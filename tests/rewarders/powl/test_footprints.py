@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.parts.powl import model_of, nested_loops, with_pairs
 from tests.support.cpu_time import cpu_seconds
-from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, pairs_of, small_models
+from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, pairs_of, small_models
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
@@ -81,16 +81,6 @@ def test_block_is_what_nested_loops_over_the_definition_give(model):
     assert with_pairs(LARGE) == nested_loops(LARGE)
 
 
-@given(st.lists(models(few_labels, max_leaves=3), min_size=1, max_size=4), st.sampled_from(MODES))
-def test_a_chain_is_a_sequence_and_no_order_is_parallel(parts, mode):
-    chain = frozenset((place, place + 1) for place in range(len(parts) - 1))
-    children = tuple(parts)
-    assert footprint(Operator("PARTIAL_ORDER", children, chain), mode) == footprint(
-        Operator("SEQUENCE", children), mode
-    )
-    assert footprint(Operator("PARTIAL_ORDER", children), mode) == footprint(Operator("PARALLEL", children), mode)
-
-
 @pytest.mark.parametrize(
     ("silent", "plain"),
     [
@@ -112,14 +102,6 @@ def test_a_loop_around_one_block_repeats_it():
     )
     empty = footprint(parse_text("LOOP(SILENT(), SILENT())"), "direct")
     assert (empty.activities, relations(empty), empty.min_trace_length) == ((), (frozenset(),) * 3, 0)
-
-
-def test_the_three_readings_of_one_model_differ_as_documented():
-    model = parse_text("SEQUENCE(a, PARALLEL(b, c), d)")
-    assert ("a", "d") not in footprint(model).direct_succession
-    assert ("a", "d") in footprint(model, "direct").exclusive
-    assert ("a", "d") in footprint(model, "order").direct_succession
-    assert {("a", "a"), ("d", "d")} <= footprint(model, "order").exclusive
 
 
 @given(any_models, st.sampled_from(MODES))
@@ -154,12 +136,6 @@ def test_relations_go_by_the_names_of_process_mining_too():
     assert repr(found) == "Footprint(direct: 3 activities; direct_succession 2, concurrency 2, exclusive 3)"
     with pytest.raises(ValueError, match="known: block, direct, order"):
         footprint(parse_text("ACTIVITY(a)"), "blocks")
-
-
-@pytest.mark.untraced
-def test_a_long_sequence_costs_no_more_when_everything_comes_after_everything():
-    model = Operator("SEQUENCE", tuple(Activity(f"a{index}") for index in range(1_500)))
-    assert cpu_seconds(lambda: footprint(model, "order")) < 3 * cpu_seconds(lambda: footprint(model, "direct"))
 
 
 @pytest.mark.untraced

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import any_models
 from tfgrpo.rewarders.powl import (
     Activity,
@@ -132,20 +131,6 @@ def test_the_deepest_model_fits_on_a_usual_stack(kind, request):
     at_depth(400)
 
 
-@pytest.mark.parametrize("step", [1, -1])
-def test_a_dense_order_is_reduced_to_its_chain_in_time_linear_in_its_pairs(step):
-    def dense(count: int) -> frozenset[tuple[int, int]]:
-        return frozenset(itertools.combinations(range(count)[::step], 2))
-
-    def made(count: int, order: frozenset[tuple[int, int]]) -> Operator:
-        return Operator("PARTIAL_ORDER", tuple(Activity(f"a{index}") for index in range(count)), order)
-
-    small, large = dense(120), dense(480)
-    assert made(480, large).order == frozenset(itertools.pairwise(range(480)[::step]))
-    # Sixteen times the pairs: a reduction that looks at every pair of pairs takes 64 times as long or more.
-    assert cpu_seconds(lambda: made(480, large)) < 32 * cpu_seconds(lambda: made(120, small))
-
-
 @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7))))
 def test_closure_and_reduction_of_any_order_are_those_of_its_definition(pairs):
     reach = set(pairs)
@@ -163,15 +148,6 @@ def test_closure_and_reduction_of_any_order_are_those_of_its_definition(pairs):
     assert predecessors(after) == tuple(
         sum(1 << one for one in range(8) if (one, other) in reach) for other in range(8)
     )
-
-
-def test_nodes_are_walked_from_the_root_and_from_left_to_right():
-    model = Operator("SEQUENCE", (Operator("XOR", (A, Silent())), B, A))
-    assert "".join(type(node).__name__[0] for node in walk(model)) == "OOASAA"
-    assert labels_of(model) == ("a", "b", "a")
-    assert (A.depth, A.size) == (0, 1)
-    assert repr(model) == "Operator(kind='SEQUENCE', order=frozenset(), id=None, size=6)"
-    assert (repr(Activity("a", id="x")), repr(Silent(id="y"))) == ("Activity(label='a')", "Silent()")
 
 
 def test_reading_a_model_imports_nothing_heavy():

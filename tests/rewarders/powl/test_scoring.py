@@ -13,7 +13,6 @@ from tests.support.rewards.scoring import built, group, numbers, totalled
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import (
     footprint,
-    footprint_similarity,
     group_consensus,
     parse_text,
     to_json,
@@ -39,15 +38,6 @@ def judged(name, *outputs, answer="", metadata=None, **options):
 
 def scores(name, *outputs, **more):
     return numbers(judged(name, *outputs, **more))
-
-
-@pytest.mark.parametrize("mode", ["block", "direct", "order"])
-@pytest.mark.parametrize("aggregate", ["pooled", "macro"])
-def test_the_score_is_the_similarity_of_the_footprints(mode, aggregate):
-    wanted = footprint_similarity(parse_text(OTHER), parse_text(LOAN), aggregate, mode=mode)
-    outputs = (LOAN, f"Here it is:\n```\n{OTHER}\n```")
-    found = scores("powl_footprint", *outputs, answer=LOAN, mode=mode, aggregate=aggregate)
-    assert found == [1.0, pytest.approx(wanted)]
 
 
 @pytest.mark.parametrize("output", [REFERENCE, f"Step 1: look.\nAnswer: {REFERENCE}", to_json(parse_text(REFERENCE))])

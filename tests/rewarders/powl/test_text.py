@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import attempt, brief
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
@@ -150,15 +149,3 @@ def test_endless_nesting_is_refused_and_takes_no_time(kind):
         with pytest.raises(PowlError):
             parse_text(text)
     assert time.process_time() - began < 3.0
-
-
-@pytest.mark.untraced
-@pytest.mark.parametrize("piece", rows_of("powl_text", "the_time_to_parse_prose_with_expressions_grows_linearly"))
-def test_the_time_to_parse_prose_with_expressions_grows_linearly(piece):
-    def seconds(chars: int) -> float:
-        repeated = piece * (chars // len(piece))
-        smiles = "XOR(a, b) " + piece.rpartition(" ")[0] + " :) " * (chars // 5)
-        return cpu_seconds(lambda: (attempt(parse_text, repeated), attempt(parse_text, smiles)), rounds=2)
-
-    # Four times the text: linear time is four times as long, quadratic time sixteen times.
-    assert seconds(56_000) < 9 * seconds(14_000)
