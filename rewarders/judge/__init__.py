@@ -1,3 +1,3 @@
 """Language models as judges: scores, votes and pairs."""
 
-__all__ = ["judge", "model", "relative"]
+__all__ = ["judge", "model"]

@@ -165,7 +165,9 @@ _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 
 _UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
 _PARTS: Final = {name: size for names, size in VOCABULARY["parts"].items() for name in names.split()}
-_ORDINALS: Final[Mapping[str, int]] = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | VOCABULARY["ordinals"]
+_ORDINALS: Final[Mapping[str, int]] = {
+    f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()
+} | VOCABULARY["ordinals"]
 UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in VOCABULARY["units"] for name in names.split()}
 """Units by their spellings. ``in`` is a word besides, and none of them."""
 TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {

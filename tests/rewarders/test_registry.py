@@ -16,7 +16,7 @@ from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.importing import handed_over
-from tfgrpo.rewarders.judge.relative import RelativeRewarder
+from tfgrpo.rewarders.judge.judge import RelativeRewarder
 from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import PipelineError

@@ -16,9 +16,8 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.rewarders.judge.judge import JudgeRewarder
+from tfgrpo.rewarders.judge.judge import JudgeRewarder, PairwiseRewarder
 from tfgrpo.rewarders.judge.model import JudgeOptions
-from tfgrpo.rewarders.judge.relative import PairwiseRewarder
 from tfgrpo.stores.errors import ConfigError, SettingsError
 
 PRICE = {"input": 1.0, "output": 2.0}

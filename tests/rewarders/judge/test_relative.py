@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.rewards.judges import FakeJudge, by_order, judged, material
 from tests.support.rewards.scoring import built, group, numbers
 from tfgrpo.rewarders.composite import judge_loads
+from tfgrpo.rewarders.judge.judge import PairwiseRewarder, RelativeRewarder, chosen_pairs
 from tfgrpo.rewarders.judge.model import JudgeOptions
-from tfgrpo.rewarders.judge.relative import PairwiseRewarder, RelativeRewarder, chosen_pairs
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
