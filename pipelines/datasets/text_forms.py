@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
-from tfgrpo.rewarders.text.json_values import written_value
+from tfgrpo.rewarders.text.answers import written_value
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 

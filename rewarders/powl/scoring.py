@@ -110,7 +110,6 @@ class PowlFootprint(_ModelScorer):
         return self.mode == "block"
 
     def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Compare each model with the reference."""
         reference = _reference(context, self.mode, self.aliases)
         weights = RelationWeights(self.direct_succession, self.concurrency, self.exclusive)
         measured: list[_Measured] = []
@@ -136,7 +135,6 @@ class PowlEqual(_ModelScorer):
     rewarder_id: Name = "powl_equal"
 
     def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Name the first difference of each model from the reference."""
         reference = _reference(context, "direct", self.aliases)
         differences = [_difference(footprint(model, "direct"), reference) for model in models]
         return [(float(each is None), each or "the behaviour of the reference") for each in differences]
@@ -153,7 +151,6 @@ class PowlValid(_ModelScorer):
     quick: ClassVar[bool] = True
 
     def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Validate each model."""
         measured: list[_Measured] = []
         for model in models:
             errors = validate(model, allowed_labels=self.labels).errors
@@ -174,7 +171,6 @@ class PowlSelfConsistency(_ModelScorer):
     quick: ClassVar[bool] = True
 
     def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Count the contradictions of each model."""
         evidence = "{} activities, pairs that are not contradicted".format
         return [(self_consistency(model), evidence(len(labels_of(model)))) for model in models]
 
@@ -193,7 +189,6 @@ class PowlGroupConsensus(_ModelScorer):
     compares: ClassVar[bool] = True
 
     def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Compare each model with the others."""
         if len(models) < 2:
             return ["it is the only process model of its group" for _ in models]
         evidence = f"{self.mode}, {self.aggregate}: mean similarity to {len(models) - 1} others"

@@ -39,7 +39,7 @@ from tfgrpo.rewarders.powl.model import (
     fold,
     sites,
 )
-from tfgrpo.rewarders.text.json_values import fenced_blocks, load_json
+from tfgrpo.rewarders.text.answers import fenced_blocks, load_json
 from tfgrpo.stores.errors import PowlError
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")

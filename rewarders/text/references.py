@@ -16,8 +16,15 @@ from fractions import Fraction
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, bare_reference, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.json_values import json_in, written_value
+from tfgrpo.rewarders.text.answers import (
+    VOCABULARY,
+    Stated,
+    bare_reference,
+    json_in,
+    stated_answer,
+    without_reasoning,
+    written_value,
+)
 from tfgrpo.rewarders.text.numbers import (
     TO_BASE,
     UNITS,

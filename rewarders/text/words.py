@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.json_values import written_value
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 

@@ -55,11 +55,9 @@ class NumberMatch(Options, Comparing):
     """Mark before the decimals of references."""
 
     def reference(self, text: str, _: object = None) -> Reference:
-        """Return the number of a reference."""
         return GroundTruth("numeric", self.tolerance, self.decimal).reference(text)
 
     def score_one(self, item: GraderInput) -> Verdict:
-        """Return the reward of one item."""
         return self.compared(item, _stated_text(item, require_answer=self.require_answer), "number")
 
 
@@ -84,13 +82,11 @@ class LabelMatch(Options, Comparing):
         return [label for each in given if (label := str(each).strip())]
 
     def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({})) -> Reference:
-        """Return a label as it is read."""
         if self.labels:
             return LabelReference(text, self.labels)
         return label_reference(text, options) or TextReference(text)
 
     def score_one(self, item: GraderInput) -> Verdict:
-        """Return the reward of one item."""
         if not self.accepted(item):
             return RewardScore("", 0.0, "the item has no label")
         return self.compared(item, _stated_text(item, require_answer=self.require_answer), "label")
@@ -107,11 +103,9 @@ class Choice(Options, ItemScorer):
     """Number of the first option where references are numbers."""
 
     def score_one(self, item: GraderInput) -> Verdict:
-        """Return the verdict on one attempt."""
         return GroundTruth("choice", first=self.first).score_one(item)
 
     def wanted(self, item: GraderInput) -> list[Reference]:
-        """Return the usable references of a record."""
         return GroundTruth("choice", first=self.first).wanted(item)
 
 
@@ -129,7 +123,6 @@ class CategoryMatch(Options, ItemScorer):
     """A completion without a final answer gets 0.0, instead of being searched as a whole."""
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item."""
         expected = _expected_label(item)
         response = (final_answer(item, or_completion=not self.require_answer) or "").strip()
         lowered, wanted = response.lower(), expected.lower()
@@ -155,7 +148,6 @@ class MathExact(Options, ItemScorer):
     """
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item."""
         gold, answer = field_of(item, "answer"), final_answer(item)
         first = _NUMBER.search(gold) if isinstance(gold, str) else None
         found = answer is not None and first is not None and first[0] in answer and first[0] in _NUMBER.findall(answer)
@@ -170,7 +162,6 @@ class NumberOnly(Options, ItemScorer):
     """
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item; the record is ignored."""
         answer = final_answer(item) or ""
         first = _NUMBER.search(answer)
         others = len(answer.strip()) - len(first[0]) if first else 50

@@ -24,8 +24,7 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, final_answer, metadata
-from tfgrpo.rewarders.text.answers import without_reasoning
-from tfgrpo.rewarders.text.json_values import json_in, load_json
+from tfgrpo.rewarders.text.answers import json_in, load_json, without_reasoning
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import json_of
@@ -80,7 +79,6 @@ class JsonValid(Options, ItemScorer):
     """
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item."""
         try:
             value = json.loads(item.completion)
         except (ValueError, RecursionError):
@@ -104,7 +102,6 @@ class LatexOnly(Options, ItemScorer):
     """
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item; the record is ignored."""
         text = (final_answer(item) or "").strip()
         environment = _ENVIRONMENT.match(text)
         ends = [(environment[0], f"\\end{{{environment[1]}}}")] if environment else []
@@ -125,7 +122,6 @@ class ReasoningFormat(Options, ItemScorer):
     """
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item; only its completion counts."""
         text = item.completion.strip()
         opened, closed = text.find(OPEN), text.find(CLOSE)
         score = 0.0 if opened < 0 else 0.125 + 0.125 * (opened == 0)
@@ -151,7 +147,6 @@ class SchemaGrader(Options, ItemScorer):
     """A completion without a final answer gets 0.0, instead of being read as a whole."""
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item."""
         written = metadata(item, "schema")
         schema = json_of(written) if isinstance(written, str) else None
         if not isinstance(schema, dict):
@@ -221,7 +216,6 @@ class JsonSchema(SchemaGrader):
         return tuple(key for key in value if key not in _READ | _ANNOTATIONS and (key != "properties" or constrained))
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
-        """Return the reward of a text."""
         value, share = _read(text)
         return 0.0 if value is None else _fit(value, schema) * share
 
@@ -264,7 +258,6 @@ class XmlSchema(SchemaGrader):
     """
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
-        """Return the reward of a text."""
         share, root = 1.0, _root_tag(text)
         if root is None and not _SURROGATE.search(text):
             share, root = 0.9, _root_tag(fenced_block(text) or "")
@@ -349,7 +342,6 @@ class JsonConforms(Options, ItemScorer):
         return None
 
     def wanted(self, item: GraderInput) -> list[Validator]:
-        """Return the validators of the schemas."""
         own = metadata(item, "schema")
         if own is None and self.schema is None:
             raise RewardError("the item has no metadata.schema")

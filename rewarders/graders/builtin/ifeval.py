@@ -57,11 +57,9 @@ class IfEval(Options, ItemScorer):
     """When false, it suffices to follow an instruction without the first or the last line, or without asterisks."""
 
     def __post_init__(self) -> None:
-        """Check that the library is installed."""
         require("langdetect", "langdetect", "ifeval")
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        """Return the score of one attempt."""
         checks = self.wanted(item)
         rest = without_reasoning(item.completion) or ""
         output = rest if rest == item.completion else rest.strip()

@@ -34,7 +34,6 @@ class MathVerify(ItemScorer):
         same_formula(parsed("$x$"), parsed("$x + 1$"))
 
     def score_one(self, item: GraderInput) -> float:
-        """Return the reward of one item."""
         answer, gold = final_answer(item), field_of(item, "answer")
         found = parsed(answer) if answer is not None else []
         if not found:

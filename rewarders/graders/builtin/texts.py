@@ -237,7 +237,6 @@ class Similarity(TextScorer):
         return value
 
     def __post_init__(self) -> None:
-        """Check that the library is installed."""
         module = "sacrebleu" if self.metric == "chrf" else "rapidfuzz"
         if not self.asks_model:
             require(module, module, "similarity")

@@ -63,7 +63,6 @@ class ToolCalls(Options, ItemScorer):
         return max((self._compared(each, calls) for each in self.wanted(item)), key=lambda each: each.score)
 
     def wanted(self, item: GraderInput) -> list[list[_Call]]:
-        """Return the calls of each reference."""
         own = column(item, "tool_calls")
         answers = references(item) if own is None else [own]
         whole = all(isinstance(each, dict) for each in answers)  # a list of calls, rather than of several references
@@ -143,7 +142,6 @@ class _Linear(Options, ItemScorer):
         return value
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        """Return the score, with the figure."""
         known: Any = {"completion_tokens": item.completion_tokens, **item.attempt}.get(self.figure)
         if not is_cost(known):
             raise RewardError(f"the {self.figure} of the attempt is not known")
