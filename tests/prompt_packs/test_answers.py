@@ -47,26 +47,7 @@ def repeated(text: str, *own: str, batch: tuple[str, ...] = ITEMS) -> str:
     return words_of_item(text, Prompts(own, batch, ORDINARY))
 
 
-@pytest.mark.parametrize(
-    ("lesson", "own"),
-    [
-        ("When Samir parks from the 10 to the 18, count nine days.", PARKING),
-        ("For Samir's parking, count both ends and add the card once.", PARKING),
-        ("Convert 912 cents a day to euros before adding the card.", PARKING),
-        ("Take the discount first for 32 toners at 19.95 euros each.", TONERS),
-        ("The price of 19.95 euros is before the discount.", TONERS),
-        ("Share a list price of 1705.75 euros among the people.", CATERING),
-        ("When people order catering with a list price, divide it.", CATERING),
-        ("In 4 hours and 30 minutes at 53 euros an hour, half an hour counts half.", TEMP),
-        ("Add the allowance of 356 cents as euros.", TEMP),
-        ("Balance LN-4038-1 before the others.", "What is the balance of account LN-4038-1 in euros?"),
-        ("Call the helper parse_rows first.", "Write parse_rows(text) for the table below."),
-        (
-            "\u4e00\u5217\u706b\u8f66\u65e9\u4e0a\u4e5d\u70b9\u4ece\u5317\u4eac\u51fa\u53d1\uff0c\u5148\u7b97\u65f6\u95f4\u3002",
-            "\u4e00\u5217\u706b\u8f66\u65e9\u4e0a\u4e5d\u70b9\u4ece\u5317\u4eac\u51fa\u53d1\uff0c\u4ec0\u4e48\u65f6\u5019\u5230\uff1f",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lesson", "own"), rows_of("packs_answers", "a_memorised_lesson_is_refused"))
 def test_a_memorised_lesson_is_refused(lesson: str, own: str) -> None:
     assert repeated(lesson, own)
     verdict = screen_lesson(lesson, prompts=Prompts((own,), ITEMS, ORDINARY))

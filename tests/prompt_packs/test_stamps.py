@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
 from tfgrpo.prompt_packs.stamps import (
@@ -94,18 +95,7 @@ def test_a_pack_reads_the_same_through_any_editor(directory: Path, name: str, di
     assert pack_stamp(after) == pack_stamp(before)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "<!-- tfgrpo-stamp: sha256:abc pack:demo domain:demos -->",
-        "<!-- tfgrpo-stamp: sha1:" + "0" * 64 + " pack:demo domain:demos -->",
-        "<!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo -->",
-        "<!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos",
-        "x <!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos -->",
-        "tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos",
-        "",
-    ],
-)
+@pytest.mark.parametrize("line", rows_of("packs_stamps", "a_malformed_header_is_no_header"))
 def test_a_malformed_header_is_no_header(line: str) -> None:
     assert parse_source(f"{line}\nbody").header is None
 

@@ -224,22 +224,7 @@ def test_a_range_that_is_none_is_refused_where_it_is_written(score_range):
 NO_PARTS = "accepted: a list of at least one mapping with isolate, name, options, score_range, weight"
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({}, f".parts: got nothing; {NO_PARTS}"),
-        ({"parts": 3}, f".parts: got 3; {NO_PARTS}"),
-        ({"parts": [{"name": "gt"}], "gates": {}}, ".gates: got {}; accepted: a list of mappings with isolate, name, options"),
-        ({"parts": [{"weight": 1}]}, ".parts.0.name: got nothing; accepted: the name of a rewarder"),
-        ({"parts": [{"name": "gt", "weight": 0}]}, ": got no part has a weight above 0; accepted: at least one that has"),
-        ({"parts": [{"name": "gt", "weight": True}]}, ".parts.0.weight: got True; accepted: a finite number of at least 0"),
-        ({"parts": [{"name": "gt"}] * 2}, ": got gt more than once; accepted: a rewarder_id of its own for each"),
-        (
-            {"parts": [{"name": "relative"}]},
-            ": got relative ranks totals, which only the pipeline has; accepted: rewarders that score outputs",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "problem"), rows_of("composite", "a_problem_of_a_composite_has_one_accepted_text"))
 def test_a_problem_of_a_composite_has_one_accepted_text(options, problem):
     with pytest.raises(PipelineError) as caught:
         built(**options)

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.support.rewards.scoring import built, group, numbers
+from tests.support.vectors import rows_of
 from tests.support.waiting import until
 from tfgrpo.rewarders.composite import unisolated
 from tfgrpo.rewarders.importing import handed_over
@@ -68,24 +69,7 @@ def read(verdicts) -> list[float | str]:
     ]
 
 
-ACTS = {
-    "exit": "broke: its process ended with exit code 0",
-    "sys.exit": "broke: SystemExit: 4",
-    "regex": "late: no score within 3 s",
-    "ignore_clock": "late: no score within 3 s",
-    "fork_and_return": 1.0,
-    "fork_and_leave_the_copy": "broke: its process ended with exit code 5",
-    "gigabytes": "broke: MemoryError",
-    "prints": 1.0,
-    "closes": "broke: its process ended with exit code 1",
-    "writes_everywhere": "broke: its process sent what is no verdict",
-    "kills_siblings": "broke: its process ended by SIGKILL",
-    "segfault": "broke: its process ended by SIGSEGV",
-    "recursion": "broke: RecursionError: maximum recursion depth exceeded",
-    "goes_elsewhere": 1.0,
-    "stops": "late: no score within 3 s",
-    "starts_children": 1.0,
-}
+ACTS = dict(rows_of("isolation", "acts"))
 """What becomes of an attempt whose scorer does this to its process."""
 
 

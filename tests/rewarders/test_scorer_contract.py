@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.scoring import built, group, numbers, verdicts
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.calling import matched
 from tfgrpo.rewarders.composite import unisolated
 from tfgrpo.rewarders.importing import handed_over
@@ -17,78 +18,12 @@ from tfgrpo.stores.outcomes import RewardScore
 HUGE = "is no finite number of at most 1e+100"
 NONE = "the result has no reward, or two different ones"
 NO_JSON = "broke: ValueError: details of a score that are no JSON: "
-VALUES = {
-    "a float": 0.5,
-    "a bool": 1.0,
-    "text of a number": 0.25,
-    "a Fraction": 0.25,
-    "a Decimal": 0.5,
-    "a numpy float": 0.5,
-    "below zero": -3.0,
-    "a dict": 0.5,
-    "a dict with a score": 0.5,
-    "two different rewards": NONE,
-    "a dict without a reward": NONE,
-    "an object": 0.5,
-    "a result": 0.5,
-    "None": "returned None",
-    "NaN": f"broke: the reward nan {HUGE}",
-    "infinity": f"broke: the reward -inf {HUGE}",
-    "huge": f"broke: the reward 2e+100 {HUGE}",
-    "a huge int": f"broke: the reward 1{'0' * 58}… is no number",
-    "a word": "broke: the reward 'good' is no number",
-    "an odd object": "broke: the reward of type Odd is no number",
-    "a list": "broke: the reward [0.5] is no number",
-    "a verdict": 0.5,
-    "a verdict of NaN": f"broke: the reward nan {HUGE}",
-    "a verdict of text": 1.0,
-    "a verdict of a huge int": "broke: the reward of type int is no number",
-    "a verdict with odd evidence": "broke: RuntimeError: no text",
-    "details that are no JSON": f"{NO_JSON}set is not a JSON value",
-    "details with NaN": f"{NO_JSON}Out of range float values are not JSON compliant",
-    "details that are a list": "broke: ValueError: details of a score that are a list, expected a mapping",
-    "lone surrogates": 0.5,
-    "an abstention": "two readings",
-}
+VALUES = dict(rows_of("scorer_contract", "values"))
 """What each value of ``kinds.VALUES`` is for its attempt."""
-ERRORS = {
-    "an error": "broke: ValueError: cannot read this",
-    "a long error": f"broke: ValueError: {'x' * 300}…",
-    "a mute error": "broke: Mute",
-    "a refusal": "two answers",
-    "an exit": "broke: SystemExit: 3",
-    "Ctrl-C of its own": "broke: KeyboardInterrupt",
-    "no exception": "broke: OutOfTime: too slow",
-    "a cancellation": "broke: CancelledError",
-    "a closed generator": "broke: GeneratorExit",
-    "a stop": "broke: StopIteration",
-    "an unavailable service": "broke: the service is down",
-    "a group of errors": "broke: BaseExceptionGroup: two (2 sub-exceptions): SystemExit: 3",
-}
+ERRORS = dict(rows_of("scorer_contract", "errors"))
 """What each error of ``kinds.ERRORS`` is for the attempt it is raised about."""
 IN_COROUTINES = {"a stop": "broke: RuntimeError: coroutine raised StopIteration"}
-BATCHES = {
-    "numbers": [0.0, 0.5, 1.0],
-    "results": [0.0, 0.5, 1.0],
-    "reversed": [0.0, 0.5, 1.0],
-    "dicts": [0.0, 0.5, 1.0],
-    "an array": [0.0, 0.5, 1.0],
-    "a generator": [0.0, 0.5, 1.0],
-    "endless numbers": [0.5, 0.5, 0.5],
-    "too few": [0.0, 0.5, "returned no result for it"],
-    "too many": [0.0, 0.5, 1.0],
-    "two differ": ["returned two different results for it", 0.5, 1.0],
-    "names only": [0.0, 0.5, 1.0],
-    "indices only": [0.0, 0.5, 1.0],
-    "foreign names": [0.0, 0.5, 1.0],
-    "one foreign name": ["returned no result for it", 0.5, 1.0],
-    "an unnamed one": ["returned no result for it", 0.5, 1.0],
-    "none": ["returned a NoneType, expected a list of results"] * 3,
-    "one number": ["returned a float, expected a list of results"] * 3,
-    "a mapping": ["returned a dict, expected a list of results"] * 3,
-    "a broken generator": ["broke: ZeroDivisionError: division by zero"] * 3,
-    "changes the record": [0.0, 0.5, 1.0],
-}  # fmt: skip
+BATCHES = dict(rows_of("scorer_contract", "batches"))  # fmt: skip
 """What each return value of ``kinds.BATCHES`` is for attempts whose outputs are 0, 0.5 and 1."""
 
 

@@ -66,14 +66,14 @@ async def test_a_judge_that_never_makes_sense_abstains_and_gives_no_number(reply
     assert len(model.asked) == 2 * 3
 
 
-@pytest.mark.parametrize(("broken", "scored"), [(0, True), (1, True), (2, False)])
-async def test_more_than_half_of_the_votes_must_be_usable(broken, scored):
+@pytest.mark.parametrize(("votes", "broken", "scored"), [(3, 0, True), (3, 1, True), (3, 2, False), (2, 1, False)])
+async def test_more_than_half_of_the_votes_must_be_usable(votes, broken, scored):
     model = FakeJudge(
         lambda question: ModelServerFault("503") if question.turn < broken else {"reason": "", "score": 0.5}
     )
-    (verdict,) = await verdicts(model, ["A"], {"votes": 3})
+    (verdict,) = await verdicts(model, ["A"], {"votes": votes})
     assert isinstance(verdict, RewardScore) is scored
-    assert len(model.asked) == 3  # the model's own client has retried already
+    assert len(model.asked) == votes  # the model's own client has retried already
 
 
 async def test_outputs_that_are_the_same_are_judged_once_and_tie():

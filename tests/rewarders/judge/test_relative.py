@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, judged, material
 from tests.support.rewards.scoring import built, group, numbers
+from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.judge.judge import PairwiseRewarder, RelativeRewarder, chosen_pairs
 from tfgrpo.rewarders.judge.model import JudgeOptions
@@ -124,15 +125,7 @@ def by_totals(totals, variant="rank", attempts=3):
 
 @pytest.mark.parametrize(
     ("totals", "variant", "values"),
-    [
-        ([0.5, 1.0, 0.5], "rank", [0.25, 1.0, 0.25]),
-        ([0.0, 1.0], "centered", [-0.5, 0.5]),
-        ([0.0, 1.0], "zscore", [-1.0, 1.0]),
-        ([0.1, 0.1, 0.1], "rank", [0.5] * 3),
-        ([0.1, 0.1, 0.1], "centered", [0.0] * 3),
-        ([0.1, 0.1, 0.1], "zscore", [0.0] * 3),
-        ([0.0, None, 1.0], "rank", [0.0, None, 1.0]),
-    ],
+    rows_of("judge_relative", "attempts_are_ranked_by_their_totals_ties_are_ties_and_what_has_none_has_no_rank"),
 )
 def test_attempts_are_ranked_by_their_totals_ties_are_ties_and_what_has_none_has_no_rank(totals, variant, values):
     verdicts = by_totals(totals, variant, len(totals))

@@ -26,36 +26,14 @@ def graded(completion, metadata, *, prompt="", **options):
 
 
 @pytest.mark.parametrize(
-    "completion",
-    [
-        RIGHT,
-        f"Here it is:\n```python\n{RIGHT}```\nIt adds.",
-        f"```py\ndef add(a, b):\n    return 0\n```\nBetter:\n```py\n{RIGHT}```",
-        f"```python\n{RIGHT}```\nOutput:\n```\n3\n```",
-        f"```python\n{RIGHT}",
-        f"<think>```python\ndef add(a, b): return 1\n```\n</think>\n```python\n{RIGHT}```",
-        f"Thinking …</think>\n{RIGHT}",
-        f"```Python3\r\n{RIGHT}\r\n```",
-    ],
+    "completion", rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it")
 )
 def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it(completion):
     assert graded(completion, {"tests": ADD}).score == 1.0
 
 
 @pytest.mark.parametrize(
-    ("tests", "count"),
-    [
-        (ADD, 3),
-        ("\n".join(ADD), 3),
-        (json.dumps(ADD), 3),
-        ("pairs = [(1, 2, 3), (2, 2, 4)]\nfor a, b, c in pairs:\n    assert add(a, b) == c", 1),
-        ("def test_one():\n    assert add(1, 2) == 3\n\ndef test_two():\n    assert add(2, 2) == 4", 2),
-        (
-            "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_it(self): self.assertEqual(add(1, 2), 3)",
-            1,
-        ),
-        ("import math\nassert add(1, 2) == 3\nassert math.isclose(add(.1, .2), .3)", 2),
-    ],
+    ("tests", "count"), rows_of("code_tests", "tests_are_lists_or_texts_of_assertions_functions_and_loops")
 )
 def test_tests_are_lists_or_texts_of_assertions_functions_and_loops(tests, count):
     assert graded(RIGHT, {"tests": tests}).evidence == f"{count} of {count} tests passed"

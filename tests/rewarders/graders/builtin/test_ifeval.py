@@ -42,17 +42,8 @@ def test_all_25_instructions_have_samples():
 
 @pytest.mark.parametrize(
     ("name", "given", "output", "reason"),
-    [
-        ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "at least"}, "See fig. Two is it",
-         "a count from 1 to 2 does not decide"),
-        ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"}, "I'M",
-         "a count from 1 to 2 does not decide"),
-        (WORDS, {"num_words": 2, "relation": "at least"}, "आर्थिक", "a count from 1 to 3 does not decide"),
-        ("language:response_language", {"language": "en"}, "12 + 5 + 7\u2026", "the text has no words of a language"),
-        ("language:response_language", {"language": "en"}, "hello", "the text is too short to tell its language"),
-        ("language:response_language", {"language": "en"}, MIXED, "the language may be "),
-    ],
-)  # fmt: skip
+    rows_of("ifeval", "what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded"),
+)
 def test_what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded(name, given, output, reason):
     score, told = scored([(name, given), ("punctuation:no_comma", {})], output)
     assert (score, told.startswith(f"{name}: {reason}")) == (None, True), told

@@ -44,20 +44,7 @@ def test_every_keyword_counts_and_the_evidence_names_the_first_violation(answer,
     assert verdict("json_conforms", answer, with_schema(**SCHEMA)).evidence == violation
 
 
-UNUSABLE = {
-    "": "Expecting value",
-    "{": "Expecting property name",
-    "true": "true, which is no object",
-    '{"type": "objekt"}': r"\$.type: 'objekt' is not valid",
-    '{"pattern": "("}': r"is not a 'regex'",
-    '{"$schema": "http://elsewhere.example/draft"}': "the draft 'http://elsewhere.example/draft', which is not known",
-    '{"$ref": "http://elsewhere.example/s.json"}': "nothing is fetched",
-    '{"properties": {"a": {"$ref": "file:///etc/passwd"}}}': "nothing is fetched",
-    '{"definitions": {"a": {"$ref": "other.json#/a"}}}': "nothing is fetched",
-    '{"$ref": "#/$defs/none"}': "nothing is fetched",
-    '{"$ref": "#"}': "a reference that leads to itself",
-    '{"allOf": [{"$ref": "#/allOf/0"}]}': "a reference that leads to itself",
-}
+UNUSABLE = dict(rows_of("json_conforms", "unusable"))
 
 
 @pytest.mark.parametrize(("schema", "reason"), UNUSABLE.items())
