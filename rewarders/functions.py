@@ -7,8 +7,10 @@ the reference, is refused.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -25,20 +27,7 @@ ParameterRole: TypeAlias = Literal[
 _Role: TypeAlias = ParameterRole | Literal["either"]
 
 NAMES: Final[Mapping[ParameterRole, str]] = MappingProxyType(
-    {
-        "output": "output pred prediction predicted completion response reply solution_str text actual actual_output "
-        "answer_given given_answer candidate generated generated_text generation hypothesis model_answer model_output "
-        "model_response output_text predicted_answer response_text student_answer submission y_pred",
-        "reference": "gold ground_truth gt reference ref expected target label truth correct_answer expected_answer "
-        "expected_output gold_answer golden reference_answer true_answer y_true example",
-        "prompt": "prompt question input query instruction problem user_input",
-        "metadata": "metadata meta info extra_info vars",
-        "item": "item record row doc",
-        "context": "context",
-        "source": "data_source",
-        "tokens": "completion_tokens",
-        "nothing": "trace pred_name pred_trace",
-    }
+    json.loads(Path(__file__).with_name("parameters.json").read_text("utf-8"))
 )
 """Names of parameters by what they are bound to; case and underscores do not matter."""
 EITHER: Final = ("answer", "solution")

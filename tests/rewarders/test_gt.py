@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.rewards.graders import verdict
-from tests.support.rewards.scoring import built
+from tests.support.rewards.scoring import built, verdict
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import PipelineError
 

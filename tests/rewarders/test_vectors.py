@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.support.rewards.graders import verdict
+from tests.support.rewards.scoring import verdict
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.judge.reading import read_preference, read_score, read_verdict
 from tfgrpo.rewarders.scorer import Abstained, parse_completion

@@ -9,6 +9,7 @@ import asyncio
 
 import pytest
 
+from tests.support.rewards.scoring import told
 from tests.support.vectors import read_vectors, rows_of
 from tfgrpo.rewarders.graders.builtin.ifeval import _CHECKS
 from tfgrpo.rewarders.registry import build_scorer
@@ -24,15 +25,9 @@ MIXED = "The river runs through the old town. La rivière traverse la vieille vi
 WORDS = "length_constraints:number_words"
 
 
-def scored(instructions, output, *, flat=False, **options):
-    """Score and evidence; None and the reason for an ungraded one. ``flat``: the fields are beside the prompt."""
+def scored(instructions, output, **options):
     fields = {"instruction_id_list": [name for name, _ in instructions], "kwargs": [given for _, given in instructions]}
-    record = fields if flat else {"prompt": "p", "metadata": fields}
-    try:
-        verdict = build_scorer("ifeval", options).call(GraderInput.of("s:0", record, output))
-    except RewardError as error:
-        return None, str(error)
-    return verdict.score, verdict.evidence
+    return told("ifeval", output, {"prompt": "p", "metadata": fields}, **options)
 
 
 def test_all_25_instructions_have_samples():

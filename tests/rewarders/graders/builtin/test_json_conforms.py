@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rewards.graders import score, verdict, with_schema
-from tests.support.rewards.scoring import built
+from tests.support.rewards.scoring import built, score, verdict, with_schema
 from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import PipelineError, RewardError
 

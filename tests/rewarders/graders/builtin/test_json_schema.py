@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rewards.graders import answered, score, with_schema
+from tests.support.rewards.scoring import answered, score, with_schema
 from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import RewardError
 

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support.rewards.graders import answered, score, verdict
-from tests.support.rewards.scoring import built, verdicts
+from tests.support.rewards.scoring import answered, built, score, verdict, verdicts
 from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import PipelineError
 

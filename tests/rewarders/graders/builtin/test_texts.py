@@ -9,24 +9,17 @@ import json
 import pytest
 
 from tests.support.rewards.judges import FakeJudge
-from tests.support.rewards.scoring import built, group, numbers
+from tests.support.rewards.scoring import built, group, numbers, told
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Abstained, GraderInput
-from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
+from tfgrpo.rewarders.scorer import GraderInput
+from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError
 
 
 def scored(name, answer, output, prompt="", metadata=None, **options):
-    """Score and evidence of one attempt; None and the reason for an ungraded one."""
-    scorer = build_scorer(name, options)
-    record = {"prompt": prompt, "answer": answer, "metadata": metadata or {}}
-    try:
-        verdict = scorer.call(GraderInput.of("s:0", record, output))
-    except RewardError as error:
-        return None, str(error)
-    return (None, verdict.reason) if isinstance(verdict, Abstained) else (verdict.score, verdict.evidence)
+    return told(name, output, {"prompt": prompt, "answer": answer, "metadata": metadata or {}}, **options)
 
 
 def test_regex_takes_the_pattern_of_each_record():

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tests.support.rewards.graders import answered, score, with_schema
+from tests.support.rewards.scoring import answered, score, with_schema
 from tfgrpo.rewarders.graders.builtin import formats
 
 WANTS = with_schema(root_tag="answer")
