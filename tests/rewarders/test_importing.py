@@ -33,13 +33,6 @@ def write(folder, name, text):
     return file
 
 
-def test_a_file_names_a_callable_by_relative_and_absolute_path(tmp_path):
-    file = write(tmp_path, "agents/mine.py", "import words\ndef solve(prompt): return words.NAME\n")
-    write(tmp_path, "agents/words.py", "NAME = 'x'\n")
-    assert load_callable("agents/mine.py:solve")("?") == "x"
-    assert load_callable(f"{file}:solve") is load_callable("agents/mine.py:solve")
-
-
 def test_an_edited_file_is_loaded_again(tmp_path):
     write(tmp_path, "mine.py", "def solve(prompt): return 1\n")
     first = load_callable("mine.py:solve")

@@ -91,18 +91,6 @@ async def test_ranking_scorers_run_last_and_see_the_totals():
     assert not row[1].broke
 
 
-async def test_a_scorer_that_fails_loses_its_own_verdicts_and_no_others():
-    found = await totalled(
-        group("x", "y"), Weighted(failing("bad", ValueError("no\nway"))), Weighted(fixed("good", 1.0, 0.0))
-    )
-    assert found.faults == {"bad": "bad: ValueError: no way"}
-    assert [numbers(row) for row in found.verdicts] == [[None, 1.0], [None, 0.0]]
-    assert found.totals == {}
-    assert all(row[0].broke for row in found.verdicts)
-    own = await totalled(group("x", "y"), Weighted(fixed("a", None, 1.0)))
-    assert (own.totals, dict(own.faults)) == ({"r1": 1.0}, {})
-
-
 async def test_a_scorer_that_reports_its_own_timeout_is_late():
     found = await totalled(group("x"), Weighted(failing("remote", RewarderTimeout("no reply"))))
     assert found.verdicts[0][0] == Abstained("remote", "no reply", late=True)
