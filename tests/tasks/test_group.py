@@ -293,14 +293,6 @@ async def test_each_group_is_sampled_at_its_own_temperature(tmp_path):
     assert [request.temperature for request, _ in model.requests] == [0.7, 0.7, 0.3, 0.3]
 
 
-async def test_another_library_is_another_call_even_under_the_same_key(tmp_path):
-    model = ScriptedModel(lambda *_: "Answer: 7")
-    made = runtime(model, tmp_path)
-    for system in ("Be careful.", "Be careful.\n\n<lessons>", "Be careful."):
-        await run_group(spec(2, system=system, reflect=False), made)
-    assert len(model.requests) == 4
-
-
 @pytest.mark.parametrize(
     ("values", "spread", "limit", "signal"),
     [

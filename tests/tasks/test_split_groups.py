@@ -135,11 +135,3 @@ async def test_a_lost_attempt_of_a_side_leaves_the_others_as_they_are(tmp_path):
     _, result = await run(4, reply(""), WRONG, RIGHT, WRONG, tmp_path=tmp_path)
     assert [half.mean_reward for half in result.halves] == [0.0, 0.5]
     assert [rollout.relative_rank for rollout in result.rollouts] == [None, 0.25, 1.0, 0.25]
-
-
-async def test_a_group_with_two_sides_is_replayed_without_a_model(tmp_path):
-    answers = (RIGHT, WRONG, WRONG, RIGHT)
-    _, first = await run(4, *answers, tmp_path=tmp_path)
-    again = await run_group(split(), runtime(attempts(*answers), tmp_path, replay=True))
-    assert replace(again, duration_s=0.0, rollouts=()) == replace(first, duration_s=0.0, rollouts=())
-    assert [one.outcome for one in again.rollouts] == [one.outcome for one in first.rollouts]

@@ -82,11 +82,6 @@ async def test_a_recorded_failure_is_raised_again_without_another_call(tmp_path,
     assert (again.loss, len(model.requests)) == (rollout.loss, before)
 
 
-async def test_a_reply_without_usage_costs_the_unknown(tmp_path):
-    rollout = await attempt(ChatActor(), lambda *_: replace(reply("7"), usage=None, cost_usd=None), tmp_path)
-    assert (rollout.usage.calls, rollout.usage.completion_tokens, rollout.usage.cost_usd) == (1, None, None)
-
-
 # Tools
 
 
@@ -210,17 +205,6 @@ async def test_an_agent_gets_what_it_declares_and_may_return_a_trajectory(tmp_pa
         assert (usage.calls, usage.completion_tokens, usage.cost_usd) == (1, 11, 0.5)
 
 
-async def test_a_user_may_answer_in_turns_that_can_be_read_only_once(tmp_path):
-    roles = ["user", "assistant", "user"]
-
-    async def agent(chat):
-        return await chat({"role": role, "content": role} for role in roles)
-
-    model = ScriptedModel(lambda *_: "done")
-    await attempt(CallableActor(agent), model, tmp_path)
-    assert [message.role for message in model.requests[0][0].messages] == ["system", *roles]
-
-
 async def test_a_finished_agent_is_not_started_again_and_a_blocking_one_has_a_thread(tmp_path):
     model, actor = ScriptedModel(lambda *_: "7"), CallableActor(agents.blocking)
     first, second = [await attempt(actor, model, tmp_path) for _ in range(2)]
@@ -286,15 +270,6 @@ async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):
 
 
 # Settings
-
-
-@pytest.mark.parametrize(("kind", "actor"), [
-    ("chat", ChatActor), ("tools", ToolActor), (f"{HERE}:blocking", CallableActor), (f"{HERE}:instance", CallableActor),
-    (f"{HERE}:instance.__call__", CallableActor),
-])  # fmt: skip
-def test_the_settings_choose_the_actor(kind, actor):
-    tools = (f"{HERE}:add",) if kind == "tools" else ()
-    assert isinstance(build_actor(ActorSettings(kind=kind, tools=tools)), actor)
 
 
 @pytest.mark.parametrize(("settings", "why"), [

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -259,16 +258,6 @@ async def test_folders_that_a_command_made_read_only_are_removed(tmp_path, folde
     assert list(folders.iterdir()) == []
 
 
-async def test_a_hundred_at_once_leave_no_process_no_zombie_and_no_folder(tmp_path, folders):
-    before = {child.pid for child in psutil.Process().children()}
-    async with opened(tmp_path, "sh -c 'cat > item; echo 7; sleep 0.3 & true'") as made:
-        runtime = replace(made, slots=asyncio.Semaphore(100))
-        done = await asyncio.gather(*(run_rollout(kit.spec(100), index, runtime) for index in range(100)))
-    assert [rollout.output for rollout in done] == ["7"] * 100
-    assert {child.pid for child in psutil.Process().children()} <= before
-    assert list(folders.iterdir()) == []
-
-
 KILLED = """
 import asyncio, sys, tempfile
 from pathlib import Path
@@ -356,9 +345,3 @@ def test_a_command_of_the_template_and_one_of_this_folder_are_found(tmp_path, mo
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
     (warning,) = actor_warnings(ActorSettings(kind="command", command="cat", env=("NOT_SET_HERE", "MODE=fast")))
     assert warning == "NOT_SET_HERE of actor.env is not set in this environment"
-
-
-def test_without_the_gateway_the_plan_says_what_is_unknown():
-    (warning,) = actor_warnings(ActorSettings(kind="command", command="cat {system}", gateway=OFF))
-    assert "not counted" in warning
-    assert "no cap holds" in warning

@@ -97,21 +97,6 @@ async def test_plain_functions_run_off_the_loop():
     assert loop_thread not in threads
 
 
-async def test_a_group_is_scored_while_others_still_generate():
-    scored = asyncio.Event()
-
-    async def generate(state):
-        if state == "b":
-            await asyncio.wait_for(scored.wait(), 5)
-        return state
-
-    def answer(states, completions):
-        scored.set()
-        return [1.0] * len(states)
-
-    assert len((await collect(generate, Rewards(answer))).batch) == 2
-
-
 async def test_the_data_of_a_generation_and_of_a_prompt_are_kept():
     generation = Generation(
         "x",
@@ -254,12 +239,6 @@ async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_aske
     error = await refused(policy, rewards)
     assert message in str(error)
     assert rewards.asked == []
-
-
-async def test_no_further_call_is_made_after_a_shape_error():
-    policy = Policy(lambda state, n, place: ["x"])
-    await refused(policy, states=[f"s{index}" for index in range(10)], concurrency=1)
-    assert len(policy.asked) == 1
 
 
 # --- rewards

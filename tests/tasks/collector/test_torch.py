@@ -92,11 +92,6 @@ def test_a_torch_policy_and_reward_model_give_the_four_lists(torch):
     assert torch.depth == 0
 
 
-def test_every_result_is_moved_to_the_cpu_once(torch):
-    TorchPolicy(Policy(torch)).generate_batch(["a", "b"], 4)
-    assert torch.moves == 1
-
-
 @pytest.mark.parametrize("shape", [(4, 7), (3,), ()])
 def test_log_probabilities_of_another_shape_are_refused_before_rewards_are_computed(torch, shape):
     rewards, policy = Rewards(torch), Policy(torch, shape=shape)
@@ -111,32 +106,6 @@ def test_log_probabilities_of_another_shape_are_refused_before_rewards_are_compu
 def test_rewards_of_another_shape_are_refused(torch):
     with pytest.raises(ShapeError, match=r"rewards: expected 1-D of length 2 = .*, received shape \(2, 2\)"):
         collector(Policy(torch), Rewards(torch, (2, 2))).collect_experiences(["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        ([["a0", "a1"]], "generations: expected 2 groups, one for each state, received 1 group"),
-        ([["a0", "a1"]] * 3, "generations: expected 2 groups, one for each state, received 3 groups"),
-        ([["a0"], ["b0", "b1"]], "generations: expected 2 for this state, received 1; group index 0"),
-        ([["a0", "a1"], "xy"], "generations: expected a list of 2, received a text; group index 1"),
-        ("ab", "received a str"),
-    ],
-)
-def test_groups_that_do_not_match_the_states_are_refused(torch, actions, message):
-    rewards = Rewards(torch)
-    with pytest.raises(ShapeError, match=message):
-        collector(Policy(torch, actions), rewards).collect_experiences(["a", "b"])
-    assert rewards.asked == 0
-
-
-def test_lists_serve_as_tensors(torch):
-    policy = Policy(torch)
-    policy.get_log_probabilities = lambda states, actions: [-1.0] * len(actions)
-    assert TorchPolicy(policy).generate_batch(["a"], 2)[0][0].logprob.total == -1.0
-    policy.get_log_probabilities = lambda states, actions: [-1.0]
-    with pytest.raises(ShapeError, match="received length 1"):
-        TorchPolicy(policy).generate_batch(["a"], 2)
 
 
 def test_models_that_lack_a_method_are_refused_with_all_that_is_missing(torch):

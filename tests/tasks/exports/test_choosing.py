@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.exports import export, group, logprobs, rollout
-from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import Sampling
 from tfgrpo.stores.errors import ShapeError
 from tfgrpo.tasks.exports.choosing import TARGETS
@@ -88,15 +87,6 @@ def test_held_out_groups_are_omitted_unless_requested(tmp_path):
         assert [(each["group_id"], each["split"]) for each in known] == taken
         assert [each["index"] for each in known] == list(range(len(taken)))
         assert report["left_out"]["groups"] == left
-
-
-@pytest.mark.parametrize("target", ["trl-sft", "jsonl"])
-def test_the_bare_prompt_is_the_task_alone(target, tmp_path):
-    rows, _ = export([group(1.0, 0.0)], target, tmp_path / "x", prompt="bare")
-    assert rows[0]["prompt" if target != "jsonl" else "state"] == [{"role": "user", "content": "3 + 4?"}]
-    assert (rows[0].get("provenance") or rows[0]["metadata"])["prompt"] == "bare"
-    rows, report = export([group(1.0, 0.0, bare_state=None)], target, tmp_path / "y", prompt="bare")
-    assert (rows, report["left_out"]["groups"]) == ([], {"its bare prompt is not known": 1})
 
 
 @pytest.mark.parametrize("state", ["3 + 4?", {"board": 3}, [{"role": "assistant", "content": "Hello"}], [], 7])
@@ -229,30 +219,3 @@ def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_p
 
 
 # --- shapes of the rows
-
-
-def test_the_rows_have_the_columns_that_each_trainer_reads(tmp_path):
-    groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"answer": None})]
-    rows, _ = export(groups, "verl", tmp_path / "x")
-    assert all(set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"} for row in rows)
-    assert [row["reward_model"] for row in rows] == [
-        {"style": "rule", "ground_truth": "7"}, {"style": "model", "ground_truth": ""},
-    ]  # fmt: skip
-    assert (rows[0]["data_source"], rows[0]["ability"]) == ("t", "sums")
-    rows, _ = export(groups, "openrlhf", tmp_path / "x")
-    assert (rows[0]["input"][-1]["content"], rows[0]["label"], rows[0]["datasource"]) == ("3 + 4?", "7", "t")
-    rows, _ = export(groups, "trl-grpo", tmp_path / "x")
-    # Arguments of a reward function, which no column may hide.
-    assert not set(rows[0]) & {"prompts", "completions", "completion_ids", "completion", "trainer_state", "log_extra"}
-    assert rows[0]["answer"] == "7"
-
-
-def test_the_canonical_form_keeps_failed_attempts_and_can_omit_flat_groups(tmp_path):
-    groups = [group(1.0, 0.0, None), group(1.0, 1.0, name="h")]
-    lines, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="flag")
-    back = list(read_groups(tmp_path / "x.jsonl"))
-    assert [known.metadata["signal"] for known in back] == ["mixed", "all_pass"]
-    assert back[0].rewards == (1.0, 0.0, None)
-    assert (report["rows"], report["groups"]["flagged"]) == (len(lines), 1)
-    _, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="drop")
-    assert report["left_out"]["groups"] == {"degenerate: all_pass": 1}

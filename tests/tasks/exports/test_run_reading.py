@@ -22,7 +22,6 @@ from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
-from tfgrpo.tasks.recorded import attempt_of_key
 from tfgrpo.tasks.shapes import PackText
 from tfgrpo.tasks.tools.schema import tool_from_function
 
@@ -323,27 +322,6 @@ async def test_a_damaged_journal_entry_is_named(tmp_path):
     edit(run.journal, lambda row: {**row, "payload": None})
     with pytest.raises(CorruptFile, match="entry of the journal about attempt 1/group/0/q1/0"):
         read(run)
-
-
-def test_only_replies_of_attempts_are_assigned_to_attempts():
-    def line(key, kind="reply", **more):
-        return json.dumps(
-            {"schema": 2, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
-        )
-
-    assert attempt_of_key(line("1/group/0/a/b/c/3/0/rollout/0#00").encode()) == "1/group/0/a/b/c/3"
-    assert attempt_of_key(line('1/group/0/"q"/3/0/tool/4#00').encode()) == '1/group/0/"q"/3'
-    long = "q" * 2_000
-    assert attempt_of_key(line(f"1/group/0/{long}/3/0/agent/0#00").encode()) == f"1/group/0/{long}/3"
-    for other in (
-        line("1/group/0/q/3/0/reflect/0#00"),
-        line("1/group/0/q/3/0/rollout/0#00", kind="failure"),
-        line("nothing"),
-        "no json",
-        "[]",
-        json.dumps({"kind": "reply", "key": 3}),
-    ):
-        assert attempt_of_key(other.encode()) is None
 
 
 async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):

@@ -17,10 +17,9 @@ from tests.support.agents.endpoint import (
     response_body,
     response_events,
 )
-from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.tasks.gateway.call import read_reply
 from tfgrpo.tasks.gateway.chat import ChatDialect
-from tfgrpo.tasks.gateway.dialect import Dialect, tool_names
+from tfgrpo.tasks.gateway.dialect import tool_names
 from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
@@ -36,12 +35,12 @@ NEW_BLOCK = {"type": "text", "text": "L"}
 CALLS = [("call_1", "add", '{"left": 1}'), ("call_2", "shout", "{}")]
 
 
-def forwarded(dialect: Dialect, body: dict[str, Any], additions: Additions = ADDED) -> dict[str, Any]:
+def forwarded(dialect, body, additions=ADDED):
     value: dict[str, Any] = json.loads(outgoing(dialect, Document(json.dumps(body).encode()), additions).raw)
     return value
 
 
-def system(content: Any, role: str = "system") -> dict[str, Any]:
+def system(content, role="system"):
     return {"role": role, "content": content}
 
 
@@ -60,21 +59,21 @@ def system(content: Any, role: str = "system") -> dict[str, Any]:
         ([system([BLOCK]), USER], [system([BLOCK, NEW_BLOCK]), USER]),
     ],
 )
-def test_lessons_follow_the_system_text_of_a_chat(before: Any, after: Any) -> None:
+def test_lessons_follow_the_system_text_of_a_chat(before, after):
     assert forwarded(CHAT, {"messages": before, "n": 1}) == {"messages": after, "n": 1}
 
 
 @pytest.mark.parametrize(
     ("before", "after"), [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")]
 )
-def test_lessons_follow_the_instructions_of_a_response(before: Any, after: str) -> None:
+def test_lessons_follow_the_instructions_of_a_response(before, after):
     assert forwarded(RESPONSES, {"input": "hi", **before}) == {"input": "hi", "instructions": after}
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_lessons_follow_the_system_messages_of_an_agent_that_keeps_its_conversation_and_has_no_instructions(
-    role: str,
-) -> None:
+    role,
+):
     blocks = [{"type": "input_text", "text": "S"}]
     taught = system([*blocks, {"type": "input_text", "text": "L"}], role)
     asked = [system("A", role), system(blocks, role), USER, system("B", role)]
@@ -89,11 +88,11 @@ def test_lessons_follow_the_system_messages_of_an_agent_that_keeps_its_conversat
     assert forwarded(RESPONSES, {"input": [USER, *asked], "store": False})["instructions"] == "L"
 
 
-def test_requests_that_differ_by_ids_of_the_client_alone_ask_the_same() -> None:
-    def digest(dialect: Dialect, body: Any) -> str:
+def test_requests_that_differ_by_ids_of_the_client_alone_ask_the_same():
+    def digest(dialect, body):
         return outgoing(dialect, Document(json.dumps(body).encode()), ADDED).digest
 
-    def asked(session: str, model: str = "1", text: str = "hi") -> dict[str, Any]:
+    def asked(session, model="1", text="hi"):
         turn = {"internal_chat_message_metadata_passthrough": {"turn_id": session}}
         given = {"type": "message", "id": f"msg_{session}", **turn, "role": "user", "content": text}
         call = {"type": "function_call", "id": f"fc_{model}", "call_id": "c", "name": "add", "arguments": "{}", **turn}
@@ -111,7 +110,7 @@ def test_requests_that_differ_by_ids_of_the_client_alone_ask_the_same() -> None:
         assert json.loads(raw)["metadata"] == {"user_id": "a"}
 
 
-def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_input() -> None:
+def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_input():
     add, shout = {"type": "function", "name": "add"}, {"type": "custom", "name": "shout"}
     books, search = {"type": "namespace", "name": "mcp__books", "tools": [add]}, {"type": "web_search"}
     assert list(tool_names({"input": "hi", "tools": [shout, books, search]})) == ["shout", "add", "web_search"]
@@ -130,18 +129,18 @@ def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_in
         ({"system": []}, [NEW_BLOCK]),
     ],
 )
-def test_lessons_follow_the_system_text_of_a_message(before: Any, after: Any) -> None:
+def test_lessons_follow_the_system_text_of_a_message(before, after):
     assert forwarded(MESSAGES, {"messages": [USER], **before}) == {"messages": [USER], "system": after}
 
 
 @pytest.mark.parametrize("dialect", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("body", [{"messages": "?"}, {"messages": 7, "instructions": [1], "system": {}}])
-def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(dialect: Dialect, body: Any) -> None:
+def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(dialect, body):
     sent = forwarded(dialect, body)
     assert {name: sent[name] for name in body} == body
 
 
-def test_a_request_that_holds_lessons_gets_no_others() -> None:
+def test_a_request_that_holds_lessons_gets_no_others():
     block = "<lessons>\nMy own words.\n- Do: add.\n</lessons>"
     body = {"messages": [{"role": "user", "content": f"Heed this: {block}"}]}
     assert forwarded(CHAT, body) == body
@@ -149,13 +148,7 @@ def test_a_request_that_holds_lessons_gets_no_others() -> None:
     assert outgoing(CHAT, Document(escaped), ADDED).raw == escaped
 
 
-def test_the_block_of_lessons_is_cut_out_of_a_system_text() -> None:
-    assert lessons_block("Be careful.") == ""
-    block = "<lessons>\nMy own words.\n- Do: add.\n</lessons>"
-    assert lessons_block(f"Be careful.\n\n{block}") == block
-
-
-def test_models_are_mapped_by_pattern() -> None:
+def test_models_are_mapped_by_pattern():
     additions = Additions(lessons="L", models={"gpt-*": "qwen", "*": "other"})
     assert forwarded(CHAT, {"model": "gpt-5", "messages": []}, additions) == {
         "model": "qwen",
@@ -168,7 +161,7 @@ COLD = {"temperature": 0.3}
 
 
 @pytest.mark.parametrize(("dialect", "written"), [(CHAT, {**COLD, "seed": 7}), (RESPONSES, COLD), (MESSAGES, COLD)])
-def test_sampling_is_written_into_what_the_protocol_has(dialect: Dialect, written: dict[str, Any]) -> None:
+def test_sampling_is_written_into_what_the_protocol_has(dialect, written):
     additions = Additions(sampling={"temperature": 0.3, "seed": 7})
     assert forwarded(dialect, {"model": "m", "temperature": 1}, additions) == {"model": "m", **written}
 
@@ -187,13 +180,13 @@ def test_sampling_is_written_into_what_the_protocol_has(dialect: Dialect, writte
         ({"stream_options": {"include_usage": True}}, {"include_usage": True}, False),
     ],
 )
-def test_a_streamed_chat_is_asked_for_its_usage(before: Any, after: Any, hidden: bool) -> None:
+def test_a_streamed_chat_is_asked_for_its_usage(before, after, hidden):
     out = outgoing(CHAT, Document(json.dumps({"stream": True, "messages": [], **before}).encode()), Additions())
     assert json.loads(out.raw)["stream_options"] == after
     assert out.hides_usage is hidden
 
 
-def test_only_the_chunk_that_is_there_for_its_usage_is_hidden() -> None:
+def test_only_the_chunk_that_is_there_for_its_usage_is_hidden():
     asked = chat_events("one two", {"stream_options": {"include_usage": True}})
     hidden = [CHAT.is_usage_alone(data_of(event)) for event in asked]
     assert hidden == [*[False] * (len(asked) - 2), True, False]
@@ -203,7 +196,7 @@ def test_only_the_chunk_that_is_there_for_its_usage_is_hidden() -> None:
     assert not CHAT.is_usage_alone(json.dumps(said).encode())
 
 
-def joined(dialect: Dialect, stream: list[bytes]) -> Any:
+def joined(dialect, stream):
     events = events_in(b"".join(stream))
     assert [dialect.ends(data_of(event)) for event in events] == [*[False] * (len(events) - 1), True]
     assert not dialect.is_plain(b"".join(events))
@@ -221,7 +214,7 @@ PAIRS: list[Any] = [
 
 
 @pytest.mark.parametrize(("dialect", "whole", "stream", "usage"), PAIRS)
-def test_a_stream_says_what_the_whole_reply_says(dialect: Dialect, whole: Any, stream: Any, usage: TokenUsage) -> None:
+def test_a_stream_says_what_the_whole_reply_says(dialect, whole, stream, usage):
     read = dialect.read(whole)
     assert read is not None
     assert read == joined(dialect, stream)
@@ -233,12 +226,12 @@ def test_a_stream_says_what_the_whole_reply_says(dialect: Dialect, whole: Any, s
     assert read.finish_reason == ("tool_calls" if given else "stop")
 
 
-def pieces(*calls: Any) -> bytes:
+def pieces(*calls):
     deltas = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
     return b"".join(event(delta) for delta in deltas) + b"data: [DONE]\n\n"
 
 
-def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+def piece(name, arguments, **more):
     function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
     return {"type": "function", "function": function, **more}
 
@@ -255,14 +248,14 @@ def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
         (pieces(piece("f", "{}", id="1"), piece("f", "{}", id="2")), [("1", "f", "{}"), ("2", "f", "{}")]),
     ],
 )  # fmt: skip
-def test_pieces_of_calls_with_one_meaning_are_read(stream: bytes, expected: list[Any]) -> None:
+def test_pieces_of_calls_with_one_meaning_are_read(stream, expected):
     reply = read_reply(CHAT, "text/event-stream", stream)
     assert reply is not None
     assert [(call.id, call.name, call.arguments) for call in reply.message.tool_calls] == expected
     assert reply.finish_reason == "tool_calls"
 
 
-def test_a_chat_that_ends_without_a_reason_has_ended_and_one_that_says_nothing_has_not() -> None:
+def test_a_chat_that_ends_without_a_reason_has_ended_and_one_that_says_nothing_has_not():
     said = event({"choices": [{"delta": {"content": "seven"}}]})
     reply = read_reply(CHAT, "text/event-stream", said + b"data: [DONE]\n\n")
     assert reply is not None
@@ -289,23 +282,15 @@ TEXT, INPUT_TEXT = [{"type": "text", "text": "q"}], [{"type": "input_text", "tex
         ),
     ],
 )
-def test_lessons_follow_the_first_user_message_where_that_is_asked_for(dialect: Any, turns: Any, changed: Any) -> None:
+def test_lessons_follow_the_first_user_message_where_that_is_asked_for(dialect, turns, changed):
     name = "input" if dialect is RESPONSES else "messages"
     assert forwarded(dialect, {name: turns}, USER_LESSONS) == {name: changed}
     kept = {name: turns, "previous_response_id": "r"}
     assert forwarded(dialect, kept, USER_LESSONS) == kept
 
 
-@pytest.mark.parametrize("cut", [1, 2, 4])
-@pytest.mark.parametrize(("dialect", "stream"), [(pair[0], pair[2]) for pair in PAIRS[1:]])
-def test_a_stream_that_broke_off_says_nothing(dialect: Dialect, stream: list[bytes], cut: int) -> None:
-    events = [json.loads(data) for event in stream[:-cut] if (data := data_of(event)) != b"[DONE]"]
-    reply = dialect.read(dialect.fold(events))
-    assert reply is None or (dialect is CHAT and cut < 3 and reply.finish_reason == "stop")
-
-
 @pytest.mark.parametrize(("dialect", "stream"), [(pair[0], pair[2]) for pair in PAIRS])
-def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect: Dialect, stream: list[bytes]) -> None:
+def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect, stream):
     events = [json.loads(data) for event in stream if (data := data_of(event)) != b"[DONE]"]
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
     assert dialect.read(dialect.fold([*events[:2], error, *events[2:]])) is None
@@ -325,18 +310,18 @@ def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect: Dialect
         (MESSAGES, {}),
     ],
 )
-def test_a_failure_behind_a_success_status_is_no_answer(dialect: Dialect, body: Any) -> None:
+def test_a_failure_behind_a_success_status_is_no_answer(dialect, body):
     assert dialect.read(body) is None
 
 
-def test_an_empty_answer_is_an_answer_and_unknown_usage_stays_unknown() -> None:
+def test_an_empty_answer_is_an_answer_and_unknown_usage_stays_unknown():
     for dialect, body in ((CHAT, chat_body("")), (RESPONSES, response_body("")), (MESSAGES, message_body(""))):
         reply = dialect.read({**body, "usage": None})
         assert reply is not None
         assert (reply.message.content, reply.usage) == (None, None)
 
 
-def test_a_cut_off_answer_says_so() -> None:
+def test_a_cut_off_answer_says_so():
     cut = response_body("one", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     replies = [
         CHAT.read({**chat_body("one"), "choices": [{"message": {"content": "one"}, "finish_reason": "length"}]}),
@@ -347,7 +332,7 @@ def test_a_cut_off_answer_says_so() -> None:
     assert [reply.finish_reason for reply in replies if reply] == ["length", "length", "content_filter", "length"]
 
 
-def test_results_of_tools_are_read_from_the_next_request() -> None:
+def test_results_of_tools_are_read_from_the_next_request():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     chat = {"messages": [USER, {"role": "tool", "tool_call_id": "1", "content": parts}]}
     outputs = [
@@ -368,7 +353,7 @@ def test_results_of_tools_are_read_from_the_next_request() -> None:
     ]
 
 
-def test_limits_of_completions_are_read_under_each_of_their_names() -> None:
+def test_limits_of_completions_are_read_under_each_of_their_names():
     assert CHAT.max_tokens({"max_tokens": 5, "max_completion_tokens": 7}) == 7
     assert CHAT.max_tokens({"max_tokens": 5}) == 5
     assert RESPONSES.max_tokens({"max_output_tokens": 6}) == 6

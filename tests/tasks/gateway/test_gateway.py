@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import KEY, LESSONS, Endpoint, Opener
+from tests.support.agents.endpoint import KEY, LESSONS
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -11,11 +11,8 @@ from tfgrpo.tasks.runtime.runtime import AttemptContext
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
 
 
-async def test_a_call_is_taught_measured_and_journalled(endpoint: Endpoint, opened: Opener) -> None:
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
+async def test_a_call_is_taught_measured_and_journalled(endpoint, opened, runtime, session, agent):
     assert session.bypassed
-    agent = await opened.agent(session)
 
     reply = await agent.post("/chat/completions", json=ASK)
 
@@ -36,15 +33,13 @@ async def test_a_call_is_taught_measured_and_journalled(endpoint: Endpoint, open
     assert session.api_key not in journal
 
 
-async def test_the_name_of_the_scheme_has_no_case(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_the_name_of_the_scheme_has_no_case(endpoint, session, agent):
     headers = {"authorization": f"bearer {session.api_key}"}
     assert (await agent.post("/chat/completions", json=ASK, headers=headers)).status_code == 200
     assert endpoint.asked[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_a_call_with_another_key_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_call_with_another_key_is_refused(endpoint, opened):
     runtime = opened.runtime(endpoint.url)
     first, second = await opened.session(runtime), await opened.session(runtime, 1)
     agent = await opened.agent(first)
@@ -56,7 +51,7 @@ async def test_a_call_with_another_key_is_refused(endpoint: Endpoint, opened: Op
     assert first.bypassed
 
 
-def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> None:
+def test_an_agents_environment_leads_to_the_gateway_alone(opened):
     runtime = opened.runtime("http://127.0.0.1:9/v1", model={"api_key": "env:MY_OWN"})
     session = RolloutSession(AttemptContext(kit.spec(), 0, runtime), "http://127.0.0.1:1")
     base = {
@@ -81,11 +76,7 @@ def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> Non
     assert KEY not in str(env)
 
 
-async def test_a_websocket_is_refused_by_the_status_at_which_clients_turn_to_http(
-    endpoint: Endpoint, opened: Opener
-) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_a_websocket_is_refused_by_the_status_at_which_clients_turn_to_http(session, agent):
     asked = {
         "connection": "Upgrade",
         "upgrade": "websocket",

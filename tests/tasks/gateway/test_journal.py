@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.support.agents.endpoint import Endpoint, Opener, chat_body
+from tests.support.agents.endpoint import chat_body
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.stores.errors import ReplayMiss, StoreError
-from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway import call
 from tfgrpo.tasks.gateway.relay import ClientGone
-from tfgrpo.tasks.gateway.session import RolloutSession
 
 
-def ask(text: str) -> dict[str, Any]:
+def ask(text):
     return {"model": "m", "messages": [{"role": "user", "content": text}]}
 
 
-def counts_up(endpoint: Endpoint) -> None:
+def counts_up(endpoint):
     endpoint.answer = lambda request, raw: chat_body(f"answer {len(endpoint.asked)}")
 
 
-async def said(opened: Opener, session: RolloutSession, *texts: str) -> list[str]:
+async def said(opened, session, *texts):
     agent = await opened.agent(session)
     replies = await asyncio.gather(*(agent.post("/chat/completions", json=ask(text)) for text in texts))
     return [reply.json()["choices"][0]["message"]["content"] for reply in replies]
 
 
-async def test_equal_requests_are_calls_of_their_own_and_resumed_in_order(endpoint: Endpoint, opened: Opener) -> None:
+async def test_equal_requests_are_calls_of_their_own_and_resumed_in_order(endpoint, opened):
     counts_up(endpoint)
     for url in (endpoint.url, endpoint.url, None):
         session = await opened.session(opened.runtime(url))
@@ -42,8 +37,8 @@ async def test_equal_requests_are_calls_of_their_own_and_resumed_in_order(endpoi
     assert len(endpoint.asked) == 3
 
 
-async def test_a_call_has_an_idempotency_key_that_its_repetitions_share(endpoint: Endpoint, opened: Opener) -> None:
-    def answer(request: web.Request, raw: bytes) -> Any:
+async def test_a_call_has_an_idempotency_key_that_its_repetitions_share(endpoint, opened):
+    def answer(request, raw):
         return web.json_response({}, status=503) if len(endpoint.asked) in {1, 3} else chat_body("seven")
 
     endpoint.answer = answer
@@ -60,20 +55,17 @@ async def test_a_call_has_an_idempotency_key_that_its_repetitions_share(endpoint
     assert len({asked.headers["idempotency-key"] for asked in endpoint.asked}) == 2
 
 
-async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(
-    endpoint: Endpoint, opened: Opener
-) -> None:
-    def answer(request: web.Request, raw: bytes) -> Any:
+async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(endpoint, opened, session):
+    def answer(request, raw):
         words = {"error": {"message": "unexpected header idempotency-key"}}
         return web.json_response(words, status=400) if "Idempotency-Key" in request.headers else chat_body("seven")
 
     endpoint.answer = answer
-    session = await opened.session(opened.runtime(endpoint.url))
     assert await said(opened, session, "first") + await said(opened, session, "second") == ["seven", "seven"]
     assert ["idempotency-key" in asked.headers for asked in endpoint.asked] == [True, False, False]
 
 
-async def test_parallel_calls_are_replayed_by_content(endpoint: Endpoint, opened: Opener) -> None:
+async def test_parallel_calls_are_replayed_by_content(endpoint, opened):
     endpoint.answer = lambda request, raw: chat_body(f"to {json.loads(raw)['messages'][-1]['content']}")
     texts = [f"q{number}" for number in range(12)]
     await said(opened, await opened.session(opened.runtime(endpoint.url)), *texts)
@@ -83,20 +75,7 @@ async def test_parallel_calls_are_replayed_by_content(endpoint: Endpoint, opened
     assert [frame.text for frame in replayed.attempt.frames] == [f"to {text}" for text in reversed(texts)]
 
 
-async def test_a_resumed_attempt_asks_only_what_was_not_answered(endpoint: Endpoint, opened: Opener) -> None:
-    counts_up(endpoint)
-    await said(opened, await opened.session(opened.runtime(endpoint.url)), "first")
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    assert await said(opened, session, "first") + await said(opened, session, "second") == ["answer 1", "answer 2"]
-    assert len(endpoint.asked) == 2
-    assert session.attempt.usage == Usage(2, 20, 10, None)
-    assert runtime.ledger.totals().calls == 1
-
-
-async def test_reports_find_the_tokens_of_a_call_and_usage_that_was_not_believed_stays_unknown(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_reports_find_the_tokens_of_a_call_and_usage_that_was_not_believed_stays_unknown(endpoint, opened):
     absurd = {"prompt_tokens": 10_000_000, "completion_tokens": 5, "total_tokens": 10_000_005}
     usages = iter(({"prompt_tokens": 10, "completion_tokens": 5}, absurd))
     endpoint.answer = lambda request, raw: {**chat_body("seven"), "usage": next(usages)}
@@ -108,41 +87,7 @@ async def test_reports_find_the_tokens_of_a_call_and_usage_that_was_not_believed
     assert (cost.calls, cost.prompt, cost.completion, cost.without_usage) == (2, 10, 5, 1)
 
 
-async def test_rollouts_do_not_share_answers(endpoint: Endpoint, opened: Opener) -> None:
-    counts_up(endpoint)
-    runtime = opened.runtime(endpoint.url)
-    for index in range(2):
-        assert await said(opened, await opened.session(runtime, index), "same") == [f"answer {index + 1}"]
-
-
-async def test_other_lessons_are_another_call(endpoint: Endpoint, opened: Opener) -> None:
-    counts_up(endpoint)
-    runtime = opened.runtime(endpoint.url)
-    for system in ("Be careful.", "Be brief."):
-        assert await said(opened, await opened.session(runtime, 0, system), "same") == ["answer 1"]
-    assert await said(opened, await opened.session(runtime), "same") == ["answer 2"]
-
-
-async def test_the_attempts_of_a_client_are_one_call(endpoint: Endpoint, opened: Opener) -> None:
-    def fails_first(request: web.Request, raw: bytes) -> Any:
-        retried = request.headers["x-stainless-retry-count"] == "1"
-        return chat_body("at last") if retried else web.json_response({"error": {"message": "busy"}}, status=503)
-
-    endpoint.answer = fails_first
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    agent = await opened.agent(session)
-    statuses = []
-    for number in range(2):
-        headers = {"x-stainless-retry-count": str(number)}
-        statuses.append((await agent.post("/chat/completions", json=ask("?"), headers=headers)).status_code)
-    assert statuses == [503, 200]
-    assert session.attempt.usage == Usage(1, 10, 5, None)
-    assert runtime.ledger.totals().calls == 2
-    assert (opened.folder / "journal.jsonl").read_text().count("/gateway/0#") == 1
-
-
-async def test_a_replay_of_another_request_ends_the_attempt(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_replay_of_another_request_ends_the_attempt(endpoint, opened):
     session = await opened.session(opened.runtime(None))
     reply = await (await opened.agent(session)).post("/chat/completions", json=ask("never asked"))
     assert (reply.status_code, reply.headers["x-should-retry"]) == (500, "false")
@@ -152,29 +97,22 @@ async def test_a_replay_of_another_request_ends_the_attempt(endpoint: Endpoint, 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_cannot_be_journalled_ends_the_attempt(
-    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch, stream: bool
-) -> None:
-    def full(*_: object) -> None:
+    endpoint, runtime, session, agent, monkeypatch, stream
+):
+    def full(*_):
         raise StoreError("the disk is full")
 
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
     monkeypatch.setattr(runtime.journal, "append", full)
-    reply = await (await opened.agent(session)).post("/chat/completions", json={**ask("?"), "stream": stream})
+    reply = await agent.post("/chat/completions", json={**ask("?"), "stream": stream})
     assert reply.status_code == 500
     assert isinstance(session.attempt.stopped_by, StoreError)
     assert session.attempt.calls == []
     assert runtime.ledger.totals().tokens == 15
-    assert (await (await opened.agent(session)).post("/chat/completions", json=ask("more"))).status_code == 500
+    assert (await agent.post("/chat/completions", json=ask("more"))).status_code == 500
     assert len(endpoint.asked) == 1
 
 
-async def test_bodies_of_requests_are_not_journalled(endpoint: Endpoint, opened: Opener) -> None:
-    await said(opened, await opened.session(opened.runtime(endpoint.url)), "my secret question")
-    assert "secret question" not in (opened.folder / "journal.jsonl").read_text()
-
-
-async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint: Endpoint, opened: Opener) -> None:
+async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint, opened):
     raw = json.dumps(chat_body("café"), ensure_ascii=False).encode("utf-16")
     endpoint.answer = lambda request, body: web.Response(body=raw, content_type="application/json")
     for url in (endpoint.url, None):
@@ -184,10 +122,10 @@ async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint:
         assert session.attempt.frames[0].text == "café"
 
 
-async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint, opened):
     both = asyncio.Event()
 
-    async def second_only(request: web.Request, raw: bytes) -> Any:
+    async def second_only(request, raw):
         number = len(endpoint.asked)
         if number == 2:
             both.set()
@@ -204,17 +142,15 @@ async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint: Endpoint, 
     assert len(endpoint.asked) == 2
 
 
-async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoint: Endpoint, opened: Opener) -> None:
-    @contextmanager
-    def gone() -> Iterator[None]:
+async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoint, opened, session, agent):
+    def gone():
         raise ClientGone
         yield
 
     counts_up(endpoint)
-    session = await opened.session(opened.runtime(endpoint.url))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(call, "noticing_the_client", gone)
-        await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
+        await agent.post("/chat/completions", json=ask("?"))
     assert session.attempt.usage.calls == 1
     assert await said(opened, session, "?") == ["answer 1"]
     assert await said(opened, session, "?") == ["answer 2"]

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import tracemalloc
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -18,8 +17,6 @@ from tests.support.agents.endpoint import (
     KEY,
     LESSONS,
     SYSTEM,
-    Endpoint,
-    Opener,
     chat_body,
     chat_events,
     message_body,
@@ -35,7 +32,7 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
-async def test_errors_of_the_endpoint_pass_unchanged(endpoint: Endpoint, opened: Opener, path: str) -> None:
+async def test_errors_of_the_endpoint_pass_unchanged(endpoint, session, agent, path):
     raw = b'{ "error":{"message":"slow down"  ,"type":"rate_limit_error"}}'
     headers = {
         "retry-after": "7",
@@ -44,51 +41,45 @@ async def test_errors_of_the_endpoint_pass_unchanged(endpoint: Endpoint, opened:
         "content-type": "application/json",
     }
     endpoint.answer = lambda request, _: web.Response(body=raw, status=429, headers=headers)
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post(path, json=ASK)
+    reply = await agent.post(path, json=ASK)
     assert (reply.status_code, reply.content) == (429, raw)
     assert {name: reply.headers[name] for name in headers} == headers
     assert session.attempt.stopped_by is None
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, ModelAuthRefused), (403, ModelAuthRefused), (402, BudgetRefused)])
-async def test_a_refusal_that_concerns_the_whole_run_ends_the_attempt(
-    endpoint: Endpoint, opened: Opener, status: int, kind: type[Exception]
-) -> None:
+async def test_a_refusal_that_concerns_the_whole_run_ends_the_attempt(endpoint, session, agent, status, kind):
     endpoint.answer = lambda request, _: web.json_response({"error": {"message": f"no: {KEY}"}}, status=status)
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     assert reply.status_code == status
     assert KEY not in reply.text + str(session.attempt.stopped_by)
     assert isinstance(session.attempt.stopped_by, kind)
 
 
-async def test_a_model_that_the_key_is_not_good_for_does_not_end_the_run(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_a_model_that_the_key_is_not_good_for_does_not_end_the_run(endpoint, session, agent):
     await agent.post("/chat/completions", json=ASK)
     endpoint.answer = lambda request, _: web.json_response({"error": {"message": "no access"}}, status=403)
     assert (await agent.post("/chat/completions", json={**ASK, "model": "small"})).status_code == 403
     assert session.attempt.stopped_by is None
 
 
-async def test_a_redirect_does_not_lead_the_agent_away(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_redirect_does_not_lead_the_agent_away(endpoint, agent):
     endpoint.answer = lambda request, _: web.Response(status=308, headers={"location": "http://elsewhere.test/v1"})
-    reply = await (await opened.agent(await opened.session(opened.runtime(endpoint.url)))).post("/messages", json=ASK)
+    reply = await agent.post("/messages", json=ASK)
     assert reply.status_code == 502
     assert reply.json()["type"] == "error"
     assert "moved" in reply.json()["error"]["message"]
 
 
-async def test_an_endpoint_that_is_not_there_costs_nothing(opened: Opener) -> None:
+async def test_an_endpoint_that_is_not_there_costs_nothing(opened):
     runtime = opened.runtime("http://127.0.0.1:9/v1")
     reply = await (await opened.agent(await opened.session(runtime))).post("/chat/completions", json=ASK)
     assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "true")
     assert runtime.ledger.totals().calls == 0
 
 
-async def test_an_endpoint_that_does_not_answer_is_given_up_on(endpoint: Endpoint, opened: Opener) -> None:
-    async def hang(request: web.Request, raw: bytes) -> Any:
+async def test_an_endpoint_that_does_not_answer_is_given_up_on(endpoint, opened):
+    async def hang(request, raw):
         await asyncio.sleep(30)
 
     endpoint.answer = hang
@@ -98,11 +89,8 @@ async def test_an_endpoint_that_does_not_answer_is_given_up_on(endpoint: Endpoin
     assert runtime.ledger.totals().lost_calls == 1
 
 
-async def test_headers_of_the_protocol_reach_the_endpoint_and_keys_of_the_rollout_do_not(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_headers_of_the_protocol_reach_the_endpoint_and_keys_of_the_rollout_do_not(endpoint, session):
     endpoint.answer = lambda request, raw: message_body("7")
-    session = await opened.session(opened.runtime(endpoint.url))
     headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "a-1,b-2", "x-api-key": session.api_key}
     async with httpx.AsyncClient(base_url=session.root_url, trust_env=False) as agent:
         await agent.post(
@@ -127,8 +115,7 @@ async def test_headers_of_the_protocol_reach_the_endpoint_and_keys_of_the_rollou
         "/chat/completions",
     ],
 )
-async def test_every_form_of_address_leads_to_the_method(endpoint: Endpoint, opened: Opener, path: str) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
+async def test_every_form_of_address_leads_to_the_method(endpoint, session, path):
     async with httpx.AsyncClient(trust_env=False) as agent:
         reply = await agent.post(f"{session.root_url}{path}", json=ASK, headers={"api-key": session.api_key})
     assert reply.status_code == 200
@@ -137,7 +124,7 @@ async def test_every_form_of_address_leads_to_the_method(endpoint: Endpoint, ope
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_an_azure_endpoint_keeps_its_own_address_and_header(endpoint: Endpoint, opened: Opener) -> None:
+async def test_an_azure_endpoint_keeps_its_own_address_and_header(endpoint, opened):
     root = endpoint.url.removesuffix("/v1")
     session = await opened.session(opened.runtime(f"{root}/openai/deployments/mine?api-version=2025-01-01"))
     path = f"{session.root_url}/openai/deployments/theirs/chat/completions?api-version=2024-10-21"
@@ -149,25 +136,14 @@ async def test_an_azure_endpoint_keeps_its_own_address_and_header(endpoint: Endp
     assert "Authorization" not in asked.headers
 
 
-async def test_counting_tokens_is_passed_on_with_the_lessons_and_costs_nothing(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_counting_tokens_is_passed_on_with_the_lessons_and_costs_nothing(endpoint, runtime, session, agent):
     endpoint.answer = lambda request, raw: {"input_tokens": 12}
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    reply = await (await opened.agent(session)).post("/messages/count_tokens", json={**ASK, "system": "S"})
+    reply = await agent.post("/messages/count_tokens", json={**ASK, "system": "S"})
     assert reply.json() == {"input_tokens": 12}
     [asked] = endpoint.asked
     assert (asked.path, asked.body["system"]) == ("/v1/messages/count_tokens", f"S\n\n{LESSONS}")
     assert runtime.ledger.totals().calls == 0
     assert session.bypassed
-
-
-async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opener) -> None:
-    endpoint.answer = lambda request, raw: {"path": request.path, "method": request.method}
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
-    assert (await agent.get("/models")).json() == {"path": "/v1/models", "method": "GET"}
-    assert (await agent.get("/models/a/b")).json()["path"] == "/v1/models/a/b"
 
 
 @pytest.mark.parametrize(
@@ -186,18 +162,15 @@ async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opene
         ("POST", "/messages%0a", b"{}", 400),
     ],
 )
-async def test_what_the_gateway_cannot_pass_on_is_refused(
-    endpoint: Endpoint, opened: Opener, method: str, path: str, raw: bytes, status: int
-) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).request(method, path, content=raw)
+async def test_what_the_gateway_cannot_pass_on_is_refused(endpoint, session, agent, method, path, raw, status):
+    reply = await agent.request(method, path, content=raw)
     assert reply.status_code == status
     assert reply.json()["error"]["message"]
     assert endpoint.asked == []
     assert session.bypassed
 
 
-async def test_a_call_after_the_end_of_its_rollout_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_call_after_the_end_of_its_rollout_is_refused(endpoint, opened):
     runtime = opened.runtime(endpoint.url)
     attempt = AttemptContext(kit.spec(system=SYSTEM), 0, runtime)
     async with attempt.runtime.gateway.session(attempt) as session:
@@ -209,10 +182,10 @@ async def test_a_call_after_the_end_of_its_rollout_is_refused(endpoint: Endpoint
     assert endpoint.asked == []
 
 
-async def test_the_end_of_a_rollout_cancels_its_calls(endpoint: Endpoint, opened: Opener) -> None:
+async def test_the_end_of_a_rollout_cancels_its_calls(endpoint, opened):
     started = asyncio.Event()
 
-    async def hang(request: web.Request, raw: bytes) -> Any:
+    async def hang(request, raw):
         started.set()
         await asyncio.sleep(30)
 
@@ -229,8 +202,8 @@ async def test_the_end_of_a_rollout_cancels_its_calls(endpoint: Endpoint, opened
 
 
 async def test_of_requests_that_come_at_once_the_first_has_left_before_the_last_is_taught(
-    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    endpoint, opened, monkeypatch
+):
     session, left = await opened.session(opened.runtime(endpoint.url)), list[int]()
     taught, address = server.outgoing, httpx.URL(session.base_url)
     monkeypatch.setattr(server, "outgoing", lambda *a, **kw: (left.append(len(endpoint.asked)), taught(*a, **kw))[1])
@@ -247,17 +220,14 @@ async def test_of_requests_that_come_at_once_the_first_has_left_before_the_last_
     assert left[-1] > left[12]
 
 
-async def test_another_host_name_is_refused(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_another_host_name_is_refused(session, agent):
     reply = await agent.post("/chat/completions", json=ASK, headers={"host": "rebound.example"})
     assert reply.status_code == 403
     local = session.base_url.replace("127.0.0.1", "localhost")
     assert (await agent.post(f"{local}/chat/completions", json=ASK)).status_code == 200
 
 
-async def test_long_and_compressed_requests_are_read(endpoint: Endpoint, opened: Opener) -> None:
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+async def test_long_and_compressed_requests_are_read(endpoint, agent):
     long = {"model": "m", "messages": [{"role": "user", "content": "word " * 600_000}]}
     raw = gzip.compress(json.dumps(long).encode())
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
@@ -265,8 +235,7 @@ async def test_long_and_compressed_requests_are_read(endpoint: Endpoint, opened:
     assert endpoint.asked[0].body["messages"][1:] == long["messages"]
 
 
-async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint, session):
     address = httpx.URL(session.base_url)
     reader, writer = await asyncio.open_connection(address.host, address.port)
     for body in (json.dumps(ASK).encode(), b"{"):
@@ -297,23 +266,17 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint: 
         ("gzip, gzip", b"{}", 415),
     ],
 )
-async def test_a_request_that_cannot_be_decoded_is_refused(
-    endpoint: Endpoint, opened: Opener, coding: str, raw: bytes, status: int
-) -> None:
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+async def test_a_request_that_cannot_be_decoded_is_refused(endpoint, agent, coding, raw, status):
     reply = await agent.post("/messages", content=raw, headers={"content-encoding": coding})
     assert (reply.status_code, reply.json()["error"]["type"]) == (status, "invalid_request_error")
     assert endpoint.asked == []
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-async def test_a_request_above_the_limit_is_refused_before_it_is_in_memory(
-    endpoint: Endpoint, opened: Opener, compressed: bool
-) -> None:
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+async def test_a_request_above_the_limit_is_refused_before_it_is_in_memory(endpoint, agent, compressed):
     raw = gzip.compress(json.dumps({**ASK, "user": "a" * (60 << 20)}).encode(), 1) if compressed else b" " * (20 << 20)
 
-    async def parts() -> AsyncIterator[bytes]:
+    async def parts():
         for start in range(0, len(raw), 1 << 16):
             yield raw[start : start + (1 << 16)]
 
@@ -338,9 +301,7 @@ async def test_a_request_above_the_limit_is_refused_before_it_is_in_memory(
         ("sk-1234567890abcdef no header", "a header"),
     ],
 )
-async def test_of_a_malformed_request_only_the_header_is_named(
-    endpoint: Endpoint, opened: Opener, caplog: pytest.LogCaptureFixture, line: str, named: str
-) -> None:
+async def test_of_a_malformed_request_only_the_header_is_named(endpoint, opened, caplog, line, named):
     address = httpx.URL((await opened.session(opened.runtime(endpoint.url))).base_url)
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"POST {address.path}/messages HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n{line}\r\n\r\n"
@@ -356,9 +317,7 @@ async def test_of_a_malformed_request_only_the_header_is_named(
     assert "Traceback" not in caplog.text
 
 
-async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint: Endpoint, opened: Opener) -> None:
-    runtime = opened.runtime(endpoint.url)
-    agent = await opened.agent(await opened.session(runtime))
+async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint, runtime, agent):
     reply = await agent.post("/responses", json={"model": "m", "input": "hi", "background": True})
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert "background" in reply.json()["error"]["message"]
@@ -367,12 +326,10 @@ async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint: 
     assert (await agent.post("/responses", json={"model": "m", "input": "hi", "background": False})).is_success
 
 
-def refusing(
-    endpoint: Endpoint, *, stream_options: int = 0, system: int = 0, words: str = "System role not supported"
-) -> None:
+def refusing(endpoint, *, stream_options=0, system=0, words="System role not supported"):
     """Answer as an endpoint that refuses what it does not know with these statuses."""
 
-    def answer(request: web.Request, raw: bytes) -> Any:
+    def answer(request, raw):
         body = json.loads(raw)
         if stream_options and "stream_options" in body:
             detail = [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]
@@ -394,8 +351,8 @@ def refusing(
     ],
 )
 async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(
-    endpoint: Endpoint, opened: Opener, refuses: dict[str, Any], tries: int
-) -> None:
+    endpoint, opened, refuses, tries
+):
     refusing(endpoint, **refuses)
     runtime = opened.runtime(endpoint.url)
     for index, asked in enumerate((tries, tries + 1)):
@@ -416,11 +373,10 @@ async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_
     assert len(endpoint.asked) == tries + 1, "the journal knows the call by what the agent asked"
 
 
-async def test_a_refusal_of_what_the_agent_sent_itself_is_its_answer(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_refusal_of_what_the_agent_sent_itself_is_its_answer(endpoint, agent):
     refusing(endpoint, stream_options=400, system=400)
     own = {"stream": True, "stream_options": {"include_usage": True}}
     system = {"messages": [{"role": "system", "content": "S"}, *ASK["messages"]]}
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
     for body in ({**ASK, **own}, {**ASK, **system}):
         assert (await agent.post("/chat/completions", json=body)).status_code == 400
     assert len(endpoint.asked) == 2
@@ -429,8 +385,7 @@ async def test_a_refusal_of_what_the_agent_sent_itself_is_its_answer(endpoint: E
     assert len(endpoint.asked) == 3
 
 
-async def test_a_call_without_tools_beside_an_agents_own_gets_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+async def test_a_call_without_tools_beside_an_agents_own_gets_no_lessons(endpoint, agent):
     tools = {"tools": [{"type": "function", "function": {"name": "add"}}]}
     result = {"role": "tool", "tool_call_id": "c", "content": "7"}
     bodies = ({**ASK, **tools}, {**ASK, "max_tokens": 20}, {**ASK, "messages": [*ASK["messages"], result]})
@@ -439,8 +394,7 @@ async def test_a_call_without_tools_beside_an_agents_own_gets_no_lessons(endpoin
     assert ["<lessons>" in str(asked.body) for asked in endpoint.asked] == [True, False, True]
 
 
-async def test_what_is_for_others_on_the_way_is_not_for_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+async def test_what_is_for_others_on_the_way_is_not_for_the_endpoint(endpoint, agent):
     hop = ("proxy-authorization", "proxy-connection", "te", "x-of-this-hop", "keep-alive")
     keys = ("x-goog-api-key", "helicone-auth", "cf-aig-authorization", "x-amz-security-token", "x-auth-token")
     here = ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via")
@@ -458,20 +412,17 @@ async def test_what_is_for_others_on_the_way_is_not_for_the_endpoint(endpoint: E
 
 
 @pytest.mark.parametrize("coding", ["gzip", "GZIP", "gzip, identity", ""])
-async def test_a_reply_in_an_encoding_that_is_known_is_readable(
-    endpoint: Endpoint, opened: Opener, coding: str
-) -> None:
+async def test_a_reply_in_an_encoding_that_is_known_is_readable(endpoint, session, agent, coding):
     raw = json.dumps(chat_body("seven")).encode()
     raw = gzip.compress(raw) if coding else raw
     headers = {"content-encoding": coding, "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=raw, headers=headers)
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     assert reply.json() == chat_body("seven")
     assert session.attempt.frames[0].text == "seven"
 
 
-async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
+async def test_embeddings_are_measured_and_get_no_lessons(endpoint, session, agent):
     usage = {"prompt_tokens": 8, "total_tokens": 8}
     endpoint.answer = lambda request, raw: {
         "object": "list",
@@ -479,27 +430,12 @@ async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, op
         "data": [{"embedding": [0.5]}],
         "usage": usage,
     }
-    session = await opened.session(opened.runtime(endpoint.url))
-    await (await opened.agent(session)).post("/embeddings", json={"model": "e", "input": "words"})
+    await agent.post("/embeddings", json={"model": "e", "input": "words"})
     assert endpoint.asked[0].body == {"model": "e", "input": "words"}
     assert session.attempt.usage == Usage(1, 8, 0, None)
 
 
-async def test_the_embeddings_of_a_long_batch_arrive(endpoint: Endpoint, opened: Opener) -> None:
-    vector = "A" * (3072 * 4 * 4 // 3)
-    raw = json.dumps(
-        {"data": [{"embedding": vector}] * 2048, "usage": {"prompt_tokens": 8, "total_tokens": 8}}
-    ).encode()
-    endpoint.answer = lambda request, _: web.Response(body=raw, content_type="application/json")
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/embeddings", json={"model": "e", "input": ["word"] * 2048})
-    assert reply.content == raw
-    assert session.attempt.usage.prompt_tokens == 8
-
-
-async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint, session, agent):
     key = ("authorization", f"Bearer {session.api_key}")
     headers = [key, ("anthropic-beta", "a-1"), ("Anthropic-Beta", "b-2")]
     await agent.post("/responses?include[]=a&include[]=b&api-version=1", json=ASK, headers=headers)
@@ -511,31 +447,25 @@ async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint: 
 
 
 @pytest.mark.parametrize("sent", ["Café", b"Caf\xe9"])
-async def test_a_header_that_is_not_ascii_passes_and_is_no_key(endpoint: Endpoint, opened: Opener, sent: Any) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
+async def test_a_header_that_is_not_ascii_passes_and_is_no_key(endpoint, agent, sent):
     title = sent if isinstance(sent, bytes) else sent.encode()
     assert (await agent.post("/chat/completions", json=ASK, headers={"x-title": title})).status_code == 200
     assert {name.lower(): value for name, value in endpoint.asked[0].headers.items()}["x-title"] == "Café"
     assert (await agent.post("/messages", json=ASK, headers={"authorization": title})).status_code == 403
 
 
-async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused(endpoint, runtime, agent):
     headers = {"content-encoding": "xz", "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=b"?", headers=headers)
-    runtime = opened.runtime(endpoint.url)
-    reply = await (await opened.agent(await opened.session(runtime))).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "false")
     assert "encoded as xz" in reply.json()["error"]["message"]
     assert runtime.ledger.totals().lost_calls == 1
 
 
-async def test_an_error_in_an_encoding_that_was_not_asked_for_keeps_its_status(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_an_error_in_an_encoding_that_was_not_asked_for_keeps_its_status(endpoint, agent):
     headers = {"content-encoding": "gzip, br", "retry-after": "7"}
     endpoint.answer = lambda request, _: web.Response(body=b"\x8b?", status=429, headers=headers)
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
     reply = await agent.post("/responses", json=ASK)
     assert (await agent.get("/models")).status_code == 502
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "7")
@@ -547,14 +477,10 @@ FIELDS = ("choices", "usage", "error", "model", "id", "status", "output", "conte
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
-async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(
-    endpoint: Endpoint, opened: Opener, path: str
-) -> None:
+async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(endpoint, session, agent, path):
     whole = {"/responses": response_body("7"), "/messages": message_body("7")}.get(path, chat_body("7"))
     bodies = [{**whole, name: odd} for name in FIELDS for odd in ODD]
     endpoint.answer = lambda request, raw: bodies[len(endpoint.asked) - 1]
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     for body in bodies:
         reply = await agent.post(path, json=ASK)
         assert (reply.status_code, reply.json()) == (200, body)
@@ -562,9 +488,7 @@ async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
-async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(
-    endpoint: Endpoint, opened: Opener, path: str
-) -> None:
+async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(agent, path):
     fields = (
         "model",
         "messages",
@@ -577,7 +501,6 @@ async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(
         "instructions",
         "max_tokens",
     )
-    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
     for name in fields:
         for odd in ODD:
             assert (await agent.post(path, json={**ASK, name: odd})).status_code == 200

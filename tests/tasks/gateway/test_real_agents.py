@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.generated_items import generate_items
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import SYSTEM, Opener
+from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.upstream import OWN_HOMES, REAL_AGENTS, answer_of, direct_environment, needs, upstream
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.outcomes import Failed
@@ -79,7 +79,7 @@ def world_of(name):
 
 
 @pytest.mark.parametrize("name", AGENTS)
-async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opened: Opener) -> None:
+async def test_an_agent_is_taught_and_measured_without_a_change(name, opened):
     path, *packages = AGENTS[name]
     needs(*packages)
     world = world_of(name)
@@ -127,7 +127,7 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opene
 
 
 @pytest.mark.parametrize("name", ["codex", "codex_by_its_own_provider", "claude_code", "claude_code_tools"])
-async def test_a_command_line_agent_that_is_started_again_repeats_no_answered_call(name: str, opened: Opener) -> None:
+async def test_a_command_line_agent_that_is_started_again_repeats_no_answered_call(name, opened):
     needs(*AGENTS[name][1:])
     world = world_of(name)
     prompt = generate_items(world, 4)[2]["prompt"]
@@ -157,7 +157,7 @@ def without_random_ids(value):
     return [without_random_ids(part) for part in value] if isinstance(value, list) else value
 
 
-async def test_an_agent_with_an_address_in_its_code_is_reported_to_bypass_the_gateway(opened: Opener) -> None:
+async def test_an_agent_with_an_address_in_its_code_is_reported_to_bypass_the_gateway(opened):
     needs("openai")
     prompt = generate_items("arithmetic", 1)[0]["prompt"]
     async with upstream() as service:

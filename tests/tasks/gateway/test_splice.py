@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +22,7 @@ SPACES = st.text(" \t\r\n", max_size=3)
 
 
 @given(value=OBJECTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 0, 3]), around=SPACES)
-def test_an_unchanged_document_is_the_bytes_that_came(value: Any, ascii_only: bool, indent: Any, around: str) -> None:
+def test_an_unchanged_document_is_the_bytes_that_came(value, ascii_only, indent, around):
     raw = f"{around}{json.dumps(value, ensure_ascii=ascii_only, indent=indent)}{around}".encode()
     document = Document(raw)
     assert document.value == value
@@ -31,7 +30,7 @@ def test_an_unchanged_document_is_the_bytes_that_came(value: Any, ascii_only: bo
 
 
 @given(value=OBJECTS, name=st.sampled_from(["", "a", "model", "é"]), new=VALUES, indent=st.sampled_from([None, 2]))
-def test_a_set_member_is_the_only_change(value: dict[str, Any], name: str, new: Any, indent: Any) -> None:
+def test_a_set_member_is_the_only_change(value, name, new, indent):
     raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
     document = Document(raw)
     known = document.member(name)
@@ -44,7 +43,7 @@ def test_a_set_member_is_the_only_change(value: dict[str, Any], name: str, new: 
         assert after.endswith(text[known.end :])
 
 
-def test_spelling_and_order_around_a_change_stay() -> None:
+def test_spelling_and_order_around_a_change_stay():
     raw = (
         b' {"b":1.50e+0,\t"messages" : [ {"role":"system","content":"\\u00e9\\/x" , "n":1.0} ] ,"a":"\\ud83d\\ude00"}\n'
     )
@@ -62,14 +61,14 @@ def test_spelling_and_order_around_a_change_stay() -> None:
     )
 
 
-def test_members_of_an_empty_object_are_separated() -> None:
+def test_members_of_an_empty_object_are_separated():
     document = Document(b"{ }")
     document.set("a", 1)
     document.set("b", 2)
     assert json.loads(document.encode()) == {"a": 1, "b": 2}
 
 
-def test_of_members_with_one_name_the_last_counts() -> None:
+def test_of_members_with_one_name_the_last_counts():
     document = Document(b'{"a":1,"a":[2]}')
     document.set("a", 3)
     assert document.encode() == b'{"a":1,"a":3}'
@@ -92,11 +91,11 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_what_is_no_json_object_is_refused(text: str) -> None:
+def test_what_is_no_json_object_is_refused(text):
     with pytest.raises(ValueError, match=r"JSON|Expecting|double quotes"):
         Document(text.encode())
 
 
-def test_what_is_no_utf_8_is_refused() -> None:
+def test_what_is_no_utf_8_is_refused():
     with pytest.raises(UnicodeDecodeError):
         Document(b'{"a":"\xff"}')

@@ -17,7 +17,7 @@ PIECES = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"data: x", b"event: y
 
 
 @given(pieces=PIECES, cuts=st.lists(st.integers(0, 80), max_size=12))
-def test_chunks_make_no_difference(pieces: list[bytes], cuts: list[int]) -> None:
+def test_chunks_make_no_difference(pieces, cuts):
     stream = b"".join(pieces)
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     reader = EventReader()
@@ -29,7 +29,7 @@ def test_chunks_make_no_difference(pieces: list[bytes], cuts: list[int]) -> None
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_line_end_of_the_standard_is_read(end: str) -> None:
+def test_every_line_end_of_the_standard_is_read(end):
     whole = f": ping{end}{end}event: a{end}data: 1{end}data:2{end}{end}data: 3{end}{end}"
     stream = f"{whole}data: cut".encode()
     reader = EventReader()
@@ -37,7 +37,7 @@ def test_every_line_end_of_the_standard_is_read(end: str) -> None:
     assert [data_of(event) for event in events_in(stream)] == [b"", b"1\n2", b"3", b"cut"]
 
 
-def test_a_long_event_in_many_chunks_takes_time_in_proportion() -> None:
+def test_a_long_event_in_many_chunks_takes_time_in_proportion():
     reader, chunk = EventReader(), b"x" * 4096
     began = time.process_time()
     for _ in range(4096):

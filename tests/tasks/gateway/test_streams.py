@@ -14,8 +14,6 @@ from aiohttp import web
 
 from tests.support.agents.endpoint import (
     KEY,
-    Endpoint,
-    Opener,
     chat_events,
     message_events,
     response_events,
@@ -35,8 +33,8 @@ DIALECTS: dict[str, Events] = {
 ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "3 + 4?"}]}
 
 
-def streams(endpoint: Endpoint, parts: Callable[[dict[str, Any]], list[bytes]], pause_s: float = 0.0) -> None:
-    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+def streams(endpoint, parts, pause_s=0.0):
+    async def answer(request, raw):
         return await stream(request, parts(endpoint.asked[-1].body), pause_s=pause_s)
 
     endpoint.answer = answer
@@ -44,16 +42,12 @@ def streams(endpoint: Endpoint, parts: Callable[[dict[str, Any]], list[bytes]], 
 
 @pytest.mark.parametrize("cut", [1, 7, 10_000])
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_stream_reaches_the_agent_byte_for_byte(
-    endpoint: Endpoint, opened: Opener, path: str, cut: int
-) -> None:
-    def in_pieces(body: dict[str, Any]) -> list[bytes]:
+async def test_a_stream_reaches_the_agent_byte_for_byte(endpoint, session, agent, path, cut):
+    def in_pieces(body):
         whole = b"".join(DIALECTS[path](body))
         return [whole[at : at + cut] for at in range(0, len(whole), cut)] if cut > 1 else DIALECTS[path](body)
 
     streams(endpoint, in_pieces)
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
 
     reply = await agent.post(path, json=ASK)
 
@@ -69,9 +63,7 @@ async def test_a_stream_reaches_the_agent_byte_for_byte(
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_resumed_attempt_gets_the_same_stream_from_the_journal(
-    endpoint: Endpoint, opened: Opener, path: str
-) -> None:
+async def test_a_resumed_attempt_gets_the_same_stream_from_the_journal(endpoint, opened, path):
     streams(endpoint, DIALECTS[path])
     replies, frames = [], []
     for url in (endpoint.url, endpoint.url, None):
@@ -86,19 +78,8 @@ async def test_a_resumed_attempt_gets_the_same_stream_from_the_journal(
     assert len({reply.content for reply in replies}) == 1
 
 
-async def test_a_chunk_of_usage_that_the_agent_asked_for_is_not_hidden(endpoint: Endpoint, opened: Opener) -> None:
-    streams(endpoint, DIALECTS["/chat/completions"])
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post(
-        "/chat/completions", json={**ASK, "stream_options": {"include_usage": True}}
-    )
-    assert b'"choices": []' in reply.content
-
-
-async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint: Endpoint, opened: Opener) -> None:
+async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint, opened, agent):
     streams(endpoint, DIALECTS["/messages"], pause_s=0.01)
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     journal = opened.folder / "journal.jsonl"
     async with agent.stream("POST", "/messages", json=ASK) as reply:
         seen = b""
@@ -110,13 +91,10 @@ async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint: 
         assert journalled
 
 
-async def test_a_silent_endpoint_is_bridged_by_comments(
-    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_endpoint_is_bridged_by_comments(endpoint, opened, session, agent, monkeypatch):
     monkeypatch.setattr(relay, "SILENCE_S", 0.02)
     streams(endpoint, DIALECTS["/chat/completions"], pause_s=0.05)
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     blocks = reply.content.split(b"\n\n")
     assert sum(block.startswith(b": ") for block in blocks) >= len(blocks) // 3
     assert all(block.startswith((b": ", b"data: ")) or not block for block in blocks)
@@ -125,14 +103,12 @@ async def test_a_silent_endpoint_is_bridged_by_comments(
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_an_agent_that_goes_away_cancels_the_endpoint(endpoint: Endpoint, opened: Opener, path: str) -> None:
-    def endless(body: dict[str, Any]) -> list[bytes]:
+async def test_an_agent_that_goes_away_cancels_the_endpoint(endpoint, opened, runtime, session, agent, path):
+    def endless(body):
         return [*DIALECTS[path](body)[:2], *[b": and on\n\n"] * 10_000]
 
     streams(endpoint, endless, pause_s=0.01)
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    async with (await opened.agent(session)).stream("POST", path, json=ASK) as reply:
+    async with agent.stream("POST", path, json=ASK) as reply:
         async for _ in reply.aiter_bytes():
             break
     await asyncio.wait_for(endpoint.gone.wait(), 30)
@@ -144,27 +120,10 @@ async def test_an_agent_that_goes_away_cancels_the_endpoint(endpoint: Endpoint, 
     assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
 
 
-async def test_an_agent_that_goes_away_before_the_answer_cancels_the_endpoint(
-    endpoint: Endpoint, opened: Opener
-) -> None:
-    async def think(request: web.Request, raw: bytes) -> Any:
-        await asyncio.sleep(30)
-
-    endpoint.answer = think
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    with pytest.raises(httpx.ReadTimeout):
-        await (await opened.agent(session)).post("/responses", json=ASK, timeout=0.2)
-    await asyncio.wait_for(endpoint.gone.wait(), 30)
-    await eventually(lambda: runtime.ledger.totals().lost_calls == 1)
-
-
 @pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_an_agent_that_leaves_after_the_last_event_has_its_answer(
-    endpoint: Endpoint, opened: Opener, path: str, broken: bool
-) -> None:
-    async def ends_late(request: web.Request, raw: bytes) -> web.StreamResponse:
+async def test_an_agent_that_leaves_after_the_last_event_has_its_answer(endpoint, session, agent, path, broken):
+    async def ends_late(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b"".join(DIALECTS[path](endpoint.asked[-1].body)))
@@ -174,8 +133,6 @@ async def test_an_agent_that_leaves_after_the_last_event_has_its_answer(
         return response
 
     endpoint.answer = ends_late
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     for asked in (1, 2):
         async with agent.stream("POST", path, json=ASK) as reply:
             async for line in reply.aiter_lines():
@@ -187,8 +144,8 @@ async def test_an_agent_that_leaves_after_the_last_event_has_its_answer(
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpoint, opened: Opener, path: str) -> None:
-    async def breaks(request: web.Request, raw: bytes) -> web.StreamResponse:
+async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint, opened, runtime, session, agent, path):
+    async def breaks(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b"".join(DIALECTS[path]({})[:2]))
@@ -198,9 +155,6 @@ async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpo
         return response
 
     endpoint.answer = breaks
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    agent = await opened.agent(session)
     with pytest.raises(httpx.RemoteProtocolError):
         await agent.post(path, json=ASK)
     assert runtime.ledger.totals().lost_calls == 1
@@ -212,42 +166,28 @@ async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpo
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_stream_without_its_last_event_is_no_answer(endpoint: Endpoint, opened: Opener, path: str) -> None:
+async def test_a_stream_without_its_last_event_is_no_answer(endpoint, opened, runtime, session, agent, path):
     streams(endpoint, lambda body: DIALECTS[path](body)[:2])
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
-    reply = await (await opened.agent(session)).post(path, json=ASK)
+    reply = await agent.post(path, json=ASK)
     assert reply.content == b"".join(DIALECTS[path](endpoint.asked[0].body)[:2])
     assert session.attempt.calls == []
     assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
     assert runtime.ledger.totals().lost_calls == 1
 
 
-async def test_a_stream_that_is_answered_whole_is_passed_on_whole(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
-    assert reply.json()["choices"][0]["message"]["content"] == "seven"
-    assert session.attempt.usage == Usage(1, 10, 5, None)
-
-
-async def test_a_key_that_the_endpoint_echoes_reaches_neither_agent_nor_journal(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_a_key_that_the_endpoint_echoes_reaches_neither_agent_nor_journal(endpoint, opened, session, agent):
     streams(endpoint, lambda body: chat_events(f"your key is {KEY} indeed", body))
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     assert "***" in reply.text
     assert KEY not in reply.text
     assert KEY not in (opened.folder / "journal.jsonl").read_text()
     assert KEY not in str(session.attempt.frames)
 
 
-async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_given_up(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_given_up(endpoint, opened):
     whole = chat_events(" ".join("abcdefgh"), {})
 
-    async def late(request: web.Request, raw: bytes) -> web.StreamResponse:
+    async def late(request, raw):
         await asyncio.sleep(0.7)
         return await stream(request, whole, pause_s=0.1)
 
@@ -257,7 +197,7 @@ async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_g
     agent = await opened.agent(session)
     assert (await agent.post("/chat/completions", json=ASK)).content == b"".join(whole)
 
-    async def hangs(request: web.Request, raw: bytes) -> web.StreamResponse:
+    async def hangs(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b"".join(whole[:3]))
@@ -271,12 +211,12 @@ async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_g
 
 
 @pytest.mark.parametrize("event_end", [b"\n\n", b""])
-async def test_a_stream_without_end_is_broken_off_at_the_size_of_the_largest_reply(
-    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch, event_end: bytes
-) -> None:
+async def test_a_stream_without_end_is_broken_off_at_the_largest_size(
+    endpoint, runtime, session, agent, monkeypatch, event_end
+):
     monkeypatch.setattr(relay, "MAX_BODY", 1 << 18)
 
-    async def endless(request: web.Request, raw: bytes) -> web.StreamResponse:
+    async def endless(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         with suppress(ConnectionError):
@@ -285,16 +225,14 @@ async def test_a_stream_without_end_is_broken_off_at_the_size_of_the_largest_rep
         return response
 
     endpoint.answer = endless
-    runtime = opened.runtime(endpoint.url)
-    session = await opened.session(runtime)
     with pytest.raises(httpx.RemoteProtocolError):
-        await (await opened.agent(session)).post("/chat/completions", json=ASK)
+        await agent.post("/chat/completions", json=ASK)
     assert session.attempt.calls == []
     assert runtime.ledger.totals().lost_calls == 1
 
 
-async def test_a_stream_in_another_spelling_is_a_stream(endpoint: Endpoint, opened: Opener) -> None:
-    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+async def test_a_stream_in_another_spelling_is_a_stream(endpoint, session, agent):
+    async def answer(request, raw):
         response = web.StreamResponse(headers={"content-type": "Text/Event-Stream"})
         await response.prepare(request)
         for part in chat_events("one two", endpoint.asked[-1].body):
@@ -304,17 +242,16 @@ async def test_a_stream_in_another_spelling_is_a_stream(endpoint: Endpoint, open
         return response
 
     endpoint.answer = answer
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    reply = await agent.post("/chat/completions", json=ASK)
     assert reply.content.endswith(b"data: [DONE]\r\n\r\n")
     assert b'"choices": []' not in reply.content
     assert session.attempt.usage == Usage(1, 10, 5, None)
 
 
-async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint: Endpoint, opened: Opener) -> None:
+async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint, session, agent):
     part, sent = b"data: " + b"x" * 65_530 + b"\n\n", 0
 
-    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+    async def answer(request, raw):
         nonlocal sent
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -325,8 +262,7 @@ async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint: Endp
         return response
 
     endpoint.answer = answer
-    session = await opened.session(opened.runtime(endpoint.url))
-    async with (await opened.agent(session)).stream("POST", "/messages", json=ASK) as reply:
+    async with agent.stream("POST", "/messages", json=ASK) as reply:
         await asyncio.sleep(0.5)
         waiting = sent
         seen = [chunk async for chunk in reply.aiter_bytes()]
@@ -335,11 +271,8 @@ async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint: Endp
     assert session.attempt.usage == Usage(1, 10, 5, None)
 
 
-async def test_an_agent_of_an_older_protocol_gets_the_events_without_chunk_sizes(
-    endpoint: Endpoint, opened: Opener
-) -> None:
+async def test_an_agent_of_an_older_protocol_gets_the_events_without_chunk_sizes(endpoint, session):
     streams(endpoint, DIALECTS["/messages"], pause_s=0.01)
-    session = await opened.session(opened.runtime(endpoint.url))
     url, body = httpx.URL(session.root_url), json.dumps(ASK).encode()
     reader, writer = await asyncio.open_connection(url.host, url.port)
     head = f"POST {url.path}/v1/messages HTTP/1.0\r\nhost: {url.host}:{url.port}\r\nx-api-key: {session.api_key}\r\n"

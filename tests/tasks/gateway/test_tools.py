@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +17,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.support.agents import agents
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import (
-    Endpoint,
-    Opener,
     chat_body,
     chat_events,
     message_body,
@@ -40,7 +37,7 @@ NAMES = ("add", "breaks")
 USER = {"role": "user", "content": "use the tools"}
 
 
-def chat_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def chat_turns():
     calls = [
         {"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS
     ]
@@ -54,7 +51,7 @@ def chat_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     )
 
 
-def response_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def response_turns():
     body = {"model": "m", "tools": [{"type": "function", "name": name} for name in NAMES]}
     calls = [{"type": "function_call", "call_id": each, "name": name, "arguments": text} for each, name, text in CALLS]
     results = [{"type": "function_call_output", "call_id": each, "output": text} for each, text in RESULTS.items()]
@@ -65,7 +62,7 @@ def response_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     )
 
 
-def message_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def message_turns():
     body = {"model": "m", "max_tokens": 9, "tools": [{"name": name, "input_schema": {}} for name in NAMES]}
     uses = [{"type": "tool_use", "id": each, "name": name, "input": json.loads(text)} for each, name, text in CALLS]
     results = [{"type": "tool_result", "tool_use_id": each, "content": text} for each, text in RESULTS.items()]
@@ -73,7 +70,6 @@ def message_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     return {**body, "messages": [USER]}, {**body, "messages": turns}, {**body, "messages": [*turns, USER]}
 
 
-Parts = Callable[..., list[bytes]]
 WAYS: dict[str, tuple[Any, Any, Any]] = {
     "/chat/completions": (
         chat_turns(),
@@ -95,11 +91,11 @@ WAYS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-def answers(endpoint: Endpoint, path: str) -> None:
+def answers(endpoint, path):
     """Answer the first request with calls of tools and the others without."""
     _, whole, events = WAYS[path]
 
-    def answer(request: web.Request, raw: bytes) -> Any:
+    def answer(request, raw):
         body = json.loads(raw)
         calls = CALLS if len(endpoint.asked) == 1 else []
         return stream(request, events(body, calls)) if body.get("stream") else whole(calls)
@@ -107,8 +103,8 @@ def answers(endpoint: Endpoint, path: str) -> None:
     endpoint.answer = answer
 
 
-async def measured_by_the_tools_actor(opened: Opener) -> list[tuple[str, int, bool]]:
-    def script(request: Any, key: Any) -> Any:
+async def measured_by_the_tools_actor(opened):
+    def script(request, key):
         calls = tuple(ToolCall(*call) for call in CALLS)
         return kit.reply("so") if key.turn else kit.reply(None, finish="tool_calls", calls=calls)
 
@@ -122,12 +118,8 @@ async def measured_by_the_tools_actor(opened: Opener) -> list[tuple[str, int, bo
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", WAYS)
-async def test_tools_are_measured_as_those_of_the_tools_actor(
-    endpoint: Endpoint, opened: Opener, path: str, streamed: bool
-) -> None:
+async def test_tools_are_measured_as_those_of_the_tools_actor(endpoint, opened, session, agent, path, streamed):
     answers(endpoint, path)
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     for body in WAYS[path][0]:  # the third request repeats the results, which count once
         assert (await agent.post(path, json={**body, "stream": streamed})).status_code == 200
 
@@ -155,52 +147,32 @@ async def test_tools_are_measured_as_those_of_the_tools_actor(
         ("Wall time: 0.0033 seconds\nOutput:\nProcess exited with code 1\n", True),
     ],
 )
-async def test_a_result_is_an_error_where_a_framework_or_codex_begins_it_so(
-    endpoint: Endpoint, opened: Opener, text: str, succeeded: bool
-) -> None:
+async def test_a_result_is_an_error_where_a_framework_or_codex_begins_it_so(endpoint, session, agent, text, succeeded):
     endpoint.answer = lambda request, raw: response_body("", [("c1", "exec_command", "{}")])
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     output = {"type": "function_call_output", "call_id": "c1", "output": text}
     for items in ([], [output]):
         await agent.post("/responses", json={"model": "m", "input": items})
     assert [event.ok for event in session.attempt.tool_events] == [succeeded]
 
 
-async def test_a_result_that_says_that_it_is_an_error_is_one(endpoint: Endpoint, opened: Opener) -> None:
-    answers(endpoint, "/messages")
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
-    first, second, _ = message_turns()
-    second["messages"][2]["content"][0]["is_error"] = True
-    for body in (first, second):
-        await agent.post("/messages", json=body)
-    assert [event.ok for event in session.attempt.tool_events] == [False, False]
-
-
-async def test_results_of_calls_that_were_never_seen_are_not_counted(endpoint: Endpoint, opened: Opener) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    await (await opened.agent(session)).post("/chat/completions", json=chat_turns()[1])
+async def test_results_of_calls_that_were_never_seen_are_not_counted(session, agent):
+    await agent.post("/chat/completions", json=chat_turns()[1])
     assert session.attempt.tool_events == ()
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_calls_of_custom_tools_and_calls_that_share_an_index_are_seen(
-    endpoint: Endpoint, opened: Opener, streamed: bool
-) -> None:
+async def test_calls_of_custom_tools_and_calls_that_share_an_index_are_seen(endpoint, session, agent, streamed):
     calls: list[dict[str, Any]] = [
         {"index": 0, "id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}},
         {"index": 0, "id": "b", "type": "function", "function": {"name": "add", "arguments": "{}"}},
     ]
 
-    async def streamed_answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+    async def streamed_answer(request, raw):
         deltas = [{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls]
         last = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
         return await stream(request, [f"data: {json.dumps(each)}\n\n".encode() for each in (*deltas, last)])
 
     endpoint.answer = streamed_answer if streamed else lambda request, raw: chat_body("", tool_calls=calls)
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
     tools = [{"type": "custom", "custom": {"name": "shell"}}, {"type": "function", "function": {"name": "add"}}]
     body = {"model": "m", "tools": tools, "stream": streamed}
     await agent.post("/chat/completions", json={**body, "messages": [USER]})
@@ -209,7 +181,7 @@ async def test_calls_of_custom_tools_and_calls_that_share_an_index_are_seen(
     assert [event.tool for event in session.attempt.tool_events] == ["shell", "add"]
 
 
-async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoint: Endpoint, opened: Opener) -> None:
+async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoint, opened):
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     traces, metrics = TracerProvider(), MeterProvider([reader])
     traces.add_span_processor(SimpleSpanProcessor(spans))

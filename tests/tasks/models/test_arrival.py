@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
-from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from pathlib import Path
 
 import httpx
 import pytest
@@ -26,12 +24,12 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 class Server:
     """Answers every request with the parts, each when the one before has been seen."""
 
-    def __init__(self, head: bytes, parts: list[bytes], end: bytes = b"", *, closes: bool = False) -> None:
+    def __init__(self, head, parts, end=b"", *, closes=False):
         self.head, self.parts, self.end, self.closes = head, parts, end, closes
         self.connections = 0
         self.seen: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader, writer):
         self.connections += 1
         try:
             while await reader.readuntil(b"\r\n\r\n"):
@@ -48,20 +46,20 @@ class Server:
             writer.close()
 
     @asynccontextmanager
-    async def listening(self, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    async def listening(self, context=None):
         async with await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=context) as listener:
             yield f"http{'s' if context else ''}://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
 
 
-def chunked() -> Server:
+def chunked():
     parts = [b"%x\r\n%b\r\n" % (len(part), part) for part in PARTS]
     return Server(b"transfer-encoding: chunked\r\n", parts, b"0\r\n\r\n")
 
 
-async def received(client: httpx.AsyncClient, url: str, seen: Callable[[bytes], object], *, last: bytes = b"") -> bool:
+async def received(client, url, seen, *, last=b""):
     """Return whether the body was stopped, at the chunk ``last``."""
 
-    def take(chunk: bytes) -> bool:
+    def take(chunk):
         seen(chunk)
         return chunk != last
 
@@ -81,7 +79,7 @@ async def received(client: httpx.AsyncClient, url: str, seen: Callable[[bytes], 
     ],
     ids=["chunked", "with a length", "until the connection closes"],
 )
-async def test_a_chunk_is_handed_over_before_the_next_one_is_sent(server: Server) -> None:
+async def test_a_chunk_is_handed_over_before_the_next_one_is_sent(server):
     async with server.listening() as url, open_transport(trust_env=False) as client:
         for calls in (1, 2):
             chunks: list[bytes] = []
@@ -90,14 +88,14 @@ async def test_a_chunk_is_handed_over_before_the_next_one_is_sent(server: Server
             assert server.connections == (calls if server.closes else 1)
 
 
-async def test_no_task_is_woken_for_a_chunk() -> None:
+async def test_no_task_is_woken_for_a_chunk():
     server, tasks = chunked(), []
     async with server.listening() as url, open_transport(trust_env=False) as client:
         await received(client, url, lambda chunk: (tasks.append(asyncio.current_task()), server.seen.put_nowait(chunk)))
     assert tasks[1:] == [None, None]  # the first came with the headers
 
 
-async def test_an_encrypted_connection_is_no_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_encrypted_connection_is_no_different(tmp_path, monkeypatch):
     server, file = chunked(), tmp_path / "certificate.pem"
     file.write_bytes(certificate())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -111,7 +109,7 @@ async def test_an_encrypted_connection_is_no_different(tmp_path: Path, monkeypat
         assert server.connections == 1
 
 
-async def test_encoded_bodies_and_other_transports_are_handed_over_too() -> None:
+async def test_encoded_bodies_and_other_transports_are_handed_over_too():
     packed = gzip.compress(b"".join(PARTS))
     server = Server(b"content-encoding: gzip\r\ncontent-length: %d\r\n" % len(packed), [packed])
     chunks: list[bytes] = []
@@ -123,7 +121,7 @@ async def test_encoded_bodies_and_other_transports_are_handed_over_too() -> None
     assert b"".join(chunks) == b"one two three four"
 
 
-def certificate() -> bytes:
+def certificate():
     """Return a certificate for loopback that signs itself, with its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = datetime.now(UTC)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed
+from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.outcomes import GroupKey
@@ -17,11 +17,9 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.journaled import reply_of_json, reply_to_json
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.models.simulated.engine import SimulatedOptions
-from tfgrpo.tasks.models.wire import request_digest
 
 TEXTS = ("one text", "another")
 KEY = CallKey(GroupKey(1, "train", "group", 0, "q1"), 0, 0, "judge", 0)
@@ -94,22 +92,6 @@ async def test_a_reply_without_a_vector_for_each_text_is_asked_for_again_and_the
     with pytest.raises(ModelReplyMalformed, match="no vector of finite numbers for each of 2 texts"):
         await service.ask()
     assert len(service.seen) == 3
-
-
-async def test_a_passing_fault_is_retried_and_a_cap_is_kept():
-    reply = await Service(None, {"data": rows([1.0], [2.0]), "usage": USAGE}).ask()
-    assert reply.attempts == 2
-    service = Service({"data": rows([1.0], [2.0])})
-    with pytest.raises(BudgetRefused):
-        await service.ask(budget=Budget(max_tokens=10))
-    assert service.seen == []
-
-
-def test_what_is_journalled_comes_back_and_other_texts_are_another_call():
-    reply = ChatReply(Message("assistant", "[[1.0]]"), "stop", TokenUsage(4, 0), 0.1, None, "m")
-    assert reply_of_json(json.loads(json.dumps(reply_to_json(reply)))).message.content == "[[1.0]]"
-    digests = {request_digest(embedding(*texts)) for texts in (("a", "b"), ("b", "a"), ("ab",), ("a", "b"))}
-    assert len(digests) == 3
 
 
 async def test_the_simulated_service_embeds_words():

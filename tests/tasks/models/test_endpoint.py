@@ -23,7 +23,7 @@ from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, scrubbed, scrubber
 from tfgrpo.tasks.models.preflight import check_endpoint
-from tfgrpo.tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
+from tfgrpo.tasks.models.transport import never_sent, open_transport, refuse_socks
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 SECRET = "sk-very-secret-0123456789"
@@ -103,24 +103,6 @@ def test_the_key_and_lone_surrogates_are_removed_from_every_text_of_users_code()
 
 
 # Connections
-
-
-async def test_an_application_is_called_in_process_and_its_error_is_a_500():
-    async def app(scope, receive, send):
-        if scope["path"] == "/break":
-            raise RuntimeError("broken")
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"in process"})
-
-    async with open_transport(app=app) as client:
-        assert (await client.get("http://any/")).text == "in process"
-        assert (await client.get("http://any/break")).status_code == 500
-
-
-async def test_there_is_a_connection_for_every_call_in_flight():
-    async with open_transport(concurrency=200, trust_env=False) as client:
-        assert client._transport.limits.max_connections >= 200
-        assert client._transport.limits.keepalive_expiry == KEEPALIVE_S
 
 
 async def test_the_environments_proxy_is_used_unless_disabled(server, monkeypatch):

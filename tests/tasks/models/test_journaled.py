@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -21,7 +19,6 @@ from tfgrpo.stores.errors import (
     CorruptFile,
     ModelCallError,
     ModelTimeout,
-    TfgrpoError,
 )
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
@@ -53,11 +50,11 @@ REPLY = ChatReply(
 class Scripted:
     """Answers when told to; fails when that is what it holds."""
 
-    def __init__(self, *outcomes: ChatReply | BaseException) -> None:
+    def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
         self.calls = 0
 
-    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+    async def complete(self, request, key):
         self.calls += 1
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, BaseException):
@@ -66,12 +63,12 @@ class Scripted:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path):
     with Journal(tmp_path / "journal.jsonl") as opened:
         yield opened
 
 
-async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
+async def test_an_answered_call_is_never_made_again(journal):
     inner = Scripted(REPLY)
     assert await JournaledModel(inner, journal).complete(REQUEST, KEY) == REPLY
     with Journal(journal.path) as reopened:
@@ -101,18 +98,11 @@ async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
         st.just(True),
     )
 )
-def test_every_reply_survives_the_journal(reply: ChatReply) -> None:
+def test_every_reply_survives_the_journal(reply):
     assert reply_of_json(reply_to_json(reply)) == reply
 
 
-async def test_another_request_under_the_same_key_is_another_call(journal: Journal) -> None:
-    model = JournaledModel(Scripted(REPLY, REPLY), journal)
-    await model.complete(REQUEST, KEY)
-    other = ChatRequest("m", (Message("user", "2+3?"),), 0.7, 64, seed=1)
-    assert not (await model.complete(other, KEY)).replayed
-
-
-async def test_a_failure_carries_its_key_and_is_not_journalled(journal: Journal) -> None:
+async def test_a_failure_carries_its_key_and_is_not_journalled(journal):
     model = JournaledModel(Scripted(ModelTimeout("late"), REPLY), journal)
     with pytest.raises(ModelTimeout) as caught:
         await model.complete(REQUEST, KEY)
@@ -124,12 +114,12 @@ async def test_a_failure_carries_its_key_and_is_not_journalled(journal: Journal)
     assert await model.complete(REQUEST, KEY) == REPLY
 
 
-def every_call_error(kind: type[ModelCallError] = ModelCallError) -> list[type[ModelCallError]]:
+def every_call_error(kind=ModelCallError):
     return [kind, *(found for child in kind.__subclasses__() for found in every_call_error(child))]
 
 
 @pytest.mark.parametrize("kind", [*every_call_error(), ActorError])
-async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal: Journal, kind: type[TfgrpoError]) -> None:
+async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal, kind):
     inner = Scripted()
     journal.append_failure(KEY.text(request_digest(REQUEST)), kind.__name__, "as it was")
     with pytest.raises(errors.TfgrpoError, match="as it was") as caught:
@@ -139,14 +129,14 @@ async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal: Jour
     assert inner.calls == 0
 
 
-async def test_an_invalid_entry_is_a_corrupt_file(journal: Journal) -> None:
+async def test_an_invalid_entry_is_a_corrupt_file(journal):
     journal.append(KEY.text(request_digest(REQUEST)), {"content": "half"})
     with pytest.raises(CorruptFile, match="1/train/0/q1"):
         await JournaledModel(None, journal).complete(REQUEST, KEY)
 
 
 @pytest.mark.parametrize("kind", ["reply", "failure"])
-async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journal: Journal, kind: str) -> None:
+async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journal, kind):
     key_text = KEY.text(request_digest(REQUEST))
     journal._append(key_text, kind, {"content": "half"})  # type: ignore[arg-type]
     inner = Scripted(REPLY)
@@ -177,9 +167,7 @@ NO_USAGE = (
     ],
     ids=str,
 )
-async def test_usage_and_cost_in_an_entry_that_are_none_are_unknown(
-    journal: Journal, changed: dict[str, object]
-) -> None:
+async def test_usage_and_cost_in_an_entry_that_are_none_are_unknown(journal, changed):
     journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), **changed})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
     assert (reply.usage, reply.cost_usd) == (None if "usage" in changed else REPLY.usage, None)
@@ -189,17 +177,17 @@ async def test_usage_and_cost_in_an_entry_that_are_none_are_unknown(
 class Watched:
     """Telemetry whose spans and metrics can be read back."""
 
-    def __init__(self, *, content: bool = False) -> None:
+    def __init__(self, *, content=False):
         self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         traces = TracerProvider(shutdown_on_exit=False)
         traces.add_span_processor(SimpleSpanProcessor(self._spans))
         metrics = MeterProvider([self._reader], shutdown_on_exit=False)
         self.telemetry = Telemetry(TelemetryOptions(content=content), traces=traces, metrics=metrics)
 
-    def spans(self) -> tuple[ReadableSpan, ...]:
+    def spans(self):
         return self._spans.get_finished_spans()
 
-    def points(self, name: str) -> list[tuple[dict[str, object], float]]:
+    def points(self, name):
         data = self._reader.get_metrics_data()
         if data is None:
             return []
@@ -211,7 +199,7 @@ class Watched:
         ]
 
 
-async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journal: Journal) -> None:
+async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journal):
     watched = Watched()
     model = JournaledModel(Scripted(REPLY), journal, watched.telemetry)
     await model.complete(REQUEST, KEY)
@@ -229,7 +217,7 @@ async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journ
     assert tokens == {"input": 10, "output": 5}
 
 
-async def test_a_span_names_no_temperature_and_no_seed_that_were_not_sent(journal: Journal) -> None:
+async def test_a_span_names_no_temperature_and_no_seed_that_were_not_sent(journal):
     watched = Watched()
     model = JournaledModel(
         Scripted(REPLY), journal, watched.telemetry, wire=ModelSettings(send_temperature=False, send_seed=False)
@@ -240,7 +228,7 @@ async def test_a_span_names_no_temperature_and_no_seed_that_were_not_sent(journa
     assert "gen_ai.request.max_tokens" in (span.attributes or {})
 
 
-async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal: Journal) -> None:
+async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal):
     watched = Watched()
     model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
     with pytest.raises(ModelTimeout):
@@ -252,7 +240,7 @@ async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal
 
 
 @pytest.mark.parametrize("content", [False, True])
-async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal: Journal, content: bool) -> None:
+async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal, content):
     watched = Watched(content=content)
     reply = ChatReply(Message("assistant", "four!"), "stop", None, 0.1, None, "m")
     await JournaledModel(Scripted(reply), journal, watched.telemetry).complete(REQUEST, KEY)
@@ -261,10 +249,8 @@ async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal: Jou
     assert ("four!" in text) is content
 
 
-async def test_a_reply_that_could_not_be_journalled_is_not_returned(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
+async def test_a_reply_that_could_not_be_journalled_is_not_returned(journal, monkeypatch):
+    def full(*_):
         raise errors.StoreError("no space left")
 
     monkeypatch.setattr(journal, "append", full)

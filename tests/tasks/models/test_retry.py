@@ -28,7 +28,6 @@ from tfgrpo.tasks.models.retry import (
     read_refusal,
     reset_after,
     retry_after,
-    vendor_hint,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -134,7 +133,3 @@ def test_an_error_status_behind_a_success_is_recognised():
     assert hidden_status({"error": {"code": 429}, "choices": [{}]}) is None
     assert hidden_status({"error": {"code": "rate"}}) is None
     assert hidden_status({"error": {"code": "9" * 5000}}) is None
-
-
-def test_a_hint_comes_only_with_the_statuses_that_refuse_a_request():
-    assert vendor_hint(500, "temperature") == vendor_hint(400, "no idea") == ""

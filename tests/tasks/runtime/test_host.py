@@ -1,24 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import pickle
 import threading
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.generated_items import generate_items
 from tests.support.agents.steps import context, settings
-from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import PackError
-from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
     RuntimeHost,
@@ -28,7 +19,6 @@ from tfgrpo.tasks.runtime.host import (
     runtime_for,
 )
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import GroupSpec, PackText
 
 
 def read_fixed_key(_):
@@ -40,17 +30,6 @@ def run(tmp_path):
     made = context(tmp_path)
     yield made
     close_runtime(made)
-
-
-def specs(count, size=2):
-    pack = load_prompt_pack("arithmetic")
-    text = merge_experiences(pack, ()).text
-    rendered = PackText(text, sha256_hex(text), "arithmetic", pack.manifest.stamp, ())
-    for raw in generate_items("arithmetic", count):
-        item = Item(id=raw["id"], prompt=raw["prompt"], answer=raw["answer"], source="arithmetic.jsonl:1")
-        yield GroupSpec(
-            f"run/1/group/{item.id}", GroupKey(1, "train", "group", 0, item.id), item, size, 0.7, rendered, reflect=True
-        )
 
 
 def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
@@ -124,33 +103,6 @@ def test_every_caller_gets_the_error_of_a_failed_opening(tmp_path):
                 call_blocking(made, _identity)
     finally:
         close_runtime(made)
-
-
-def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path):
-    def learn(made):
-        async def batch(runtime):
-            groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(20)))
-            items = {spec.item.id: spec.item for spec in specs(20)}
-            return groups, await curate_batch(CurationInput(1, 0, tuple(groups), {}, items), runtime)
-
-        try:
-            return call_blocking(made, batch)
-        finally:
-            close_runtime(made)
-
-    groups, curated = learn(context(tmp_path))
-    replayed, again = learn(context(tmp_path, replay=True))
-    assert any(group.signal == "mixed" for group in groups)
-    assert curated.records
-    assert all(group.fatal is None for group in replayed)
-    clockless = [
-        [record.model_dump(exclude={"created_at", "stamp_signature"}) for record in result.records]
-        for result in (curated, again)
-    ]
-    assert clockless[0] == clockless[1]
-    assert [group.proposals for group in groups] == [group.proposals for group in replayed]
-    keys = [json.loads(line)["key"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    assert len(keys) == len(set(keys))
 
 
 def test_halting_ends_all_work_and_leaves_the_runtime_open(tmp_path):

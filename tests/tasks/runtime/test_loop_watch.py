@@ -5,7 +5,6 @@ import logging
 import re
 import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,8 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 
 
 def test_a_blockage_is_logged_once_with_its_location_and_closing_the_loop_ends_its_watch(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     caplog.set_level(logging.WARNING, "tfgrpo.runtime")
     loop = asyncio.new_event_loop()
     serving = threading.Thread(target=loop.run_forever, daemon=True)
@@ -43,7 +42,7 @@ def test_a_blockage_is_logged_once_with_its_location_and_closing_the_loop_ends_i
     assert re.search(r"blocked for 0.05 s at \S*threading\.py:\d+ in wait", caplog.text)
 
 
-async def test_a_stop_iteration_of_a_blocking_function_is_a_failure_not_a_hang(tmp_path: Any) -> None:
+async def test_a_stop_iteration_of_a_blocking_function_is_a_failure_not_a_hang(tmp_path):
     runtime: Runtime = kit.runtime(lambda request, key: "7", tmp_path)
     with pytest.raises(RuntimeError, match="StopIteration"):
         await asyncio.wait_for(runtime.in_thread(lambda: next(iter(()))), 5)

@@ -12,7 +12,7 @@ from tests.support.agents.steps import context, settings
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelSettings
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import EndpointError, SettingsError
@@ -21,7 +21,6 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatRequest, Message
-from tfgrpo.tasks.models.wire import encode_request
 from tfgrpo.tasks.runtime.assembly import endpoint_for, open_clients, open_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext
 
@@ -91,17 +90,6 @@ async def test_roles_that_differ_in_nothing_share_a_client_and_roles_of_one_addr
     assert clients["judge"] is not clients["actor"]
     assert (clients["judge"].http, clients["judge"].limiter) == (clients["actor"].http, clients["actor"].limiter)
     await clients["actor"].aclose()
-
-
-def test_requests_without_overrides_are_byte_for_byte_those_of_the_section(tmp_path):
-    request = ChatRequest("m", (Message("system", "s"), Message("user", "é")), 0.7, 1024, seed=5)
-    opened = made(tmp_path, name="m", base_url="http://127.0.0.1:9/v1")
-    bodies = {encode_request(request, opened.models.roles[role]) for role in MODEL_ROLES}
-    assert bodies == {
-        '{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"é"}],'
-        '"temperature":0.7,"max_tokens":1024,"seed":5}'.encode()
-    }
-    assert all(endpoint_for(opened, role).headers() == endpoint_for(opened).headers() for role in MODEL_ROLES)
 
 
 def test_what_a_role_lacks_is_that_of_the_section():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,11 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from tests.support.agents.upstream import needs
 from tests.support.records.tasks import CENTS, UNITS, Task
-from tests.support.runs.running import prefect_server
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError, ToolUnavailable
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
@@ -220,28 +217,6 @@ def tfgrpo(*words, env, code=0):
     )
     assert done.returncode == code, done.stderr + done.stdout
     return done.stderr + done.stdout
-
-
-@pytest.mark.xdist_group("prefect")
-def test_the_example_runs_and_its_replay_needs_no_server(tmp_path):
-    needs_mcp()
-    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": programs, "PREFECT_API_URL": prefect_server()}
-    file = yaml.safe_load((ROOT / "examples/agents/mcp-tools.yaml").read_text(encoding="utf-8"))
-    servers = tmp_path / "mcp.json"
-    servers.write_text((ROOT / file["actor"]["mcp"]).read_text(encoding="utf-8"), encoding="utf-8")
-    words = ("--out", str(tmp_path / "out"))
-    small = ("--dry-run", "--sample-size", "4", "--batch-size", "4", "--epochs", "2", "--set", f"actor.mcp={servers}")
-    tfgrpo("run", "--pipeline", "examples/agents/mcp-tools.yaml", *small, *words, "--run-id", "one", env=env)
-    manifest = json.loads((tmp_path / "out/mcp-tools/runs/one/manifest.json").read_text(encoding="utf-8"))
-    assert [tool["function"]["name"] for tool in manifest["tools"]][:2] == ["accounts_of", "ledger_entries"]
-    rollouts = (tmp_path / "out/mcp-tools/runs/one/rollouts.jsonl").read_text(encoding="utf-8")
-    used = [use for line in rollouts.splitlines() for use in json.loads(line)["tools"]]
-    assert {"accounts_of", "ledger_entries", "add"} <= {use["tool"] for use in used if use["ok"]}
-    servers.unlink()
-    refused = tfgrpo("doctor", "--pipeline", "examples/agents/mcp-tools.yaml", *small, *words, env=env, code=2)
-    assert "actor.mcp" in refused
-    tfgrpo("run", "--replay", "one", "--task-id", "mcp-tools", *words, env=env)
 
 
 @pytest.mark.parametrize("learned", [True, False])

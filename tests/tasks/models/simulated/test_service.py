@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import PuzzleCall, open_world
@@ -121,38 +122,6 @@ async def test_limit_and_stop_sequence_end_the_text_and_logprobs_are_those_of_it
     assert "".join(token["token"] for token in tokens) == content_of(whole)
     assert len(tokens) == whole["usage"]["completion_tokens"]
     assert all(token["logprob"] <= 0.0 for token in tokens)
-
-
-async def test_with_a_seed_the_answer_is_a_function_of_the_request_and_without_one_of_how_often_it_came():
-    seeds, again = [1, 1, 2, 3, 4, 5], []
-    for server_seed in (3, 3, 4):
-        async with in_process(seed=server_seed) as client:
-            said = [content_of(await ask(client, request(seed=seed))) for seed in seeds]
-            again.append(said + [content_of(await ask(client, request(seed=None))) for _ in range(8)])
-    assert again[0] == again[1] != again[2]
-    assert again[0][0] == again[0][1]
-    assert min(len(set(again[0][1:6])), len(set(again[0][6:]))) > 1
-    body = request(seed=7)
-    turned = json.dumps(dict(reversed(body.items())), indent=2)
-    async with in_process() as client:
-        assert await ask(client, body) == (await client.post("/chat/completions", content=turned)).json()
-
-
-@pytest.mark.parametrize("messages", [
-    [{"role": "system", "content": "hello"}], [USER], [{**USER, "content": "{not json"}],
-    [{**USER, "content": '{"attempts": 1, "max_lessons": 2}'}],
-])  # fmt: skip
-async def test_a_prompt_of_no_world_gets_the_same_answer_for_every_seed(messages):
-    async with in_process() as client:
-        (text,) = {content_of(await ask(client, request(messages=messages, seed=seed))) for seed in range(6)}
-    assert text.startswith("SIMULATED reply")
-
-
-async def test_the_item_is_found_in_parts_and_before_reminders():
-    parts = [{"type": "text", "text": ITEM["prompt"][:9]}, {"type": "text", "text": ITEM["prompt"][9:]}]
-    messages = [{"role": "user", "content": parts}, {"role": "user", "content": "Observation: nothing new. Go on."}]
-    answer = await posted(CHAT, request(messages=messages, top_p=0.9, unknown_option=1))
-    assert content_of(answer.json()).startswith("Step 1")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -275,39 +244,17 @@ async def test_a_ledger_question_is_worked_with_tools_alike_in_every_dialect(dia
         assert len(calls) >= 1
 
 
+RECORDED = {CHAT: "bb0a855e06bb3458", RESPONSES: "073af32071c59c63", MESSAGES: "85b1e4e8cebde863"}
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_stream_has_the_calls_and_the_usage_of_the_plain_answer(dialect):
-    options = {"stream_options": {"include_usage": True}} if dialect == CHAT else {}
+async def test_bodies_and_streams_are_byte_for_byte_those_that_were_recorded(dialect):
     body = body_of(dialect, prompt=QUESTIONS[0], tools=FUNCTIONS, temperature=0)
-    answer = (await posted(dialect, body, world="ledger-tools")).json()
-    events = events_of(await posted(dialect, {**body, "stream": True, **options}, world="ledger-tools"))
-    assert json.loads(streamed(dialect, events)[1]) == read(dialect, answer)[1][0][2]
-    names, data = zip(*events, strict=True)
-    if dialect == RESPONSES:
-        assert [each["sequence_number"] for each in data] == list(range(len(events)))
-        assert (names[0], names[-1], data[-1]["response"]) == ("response.created", "response.completed", answer)
-    elif dialect == MESSAGES:
-        assert (names[0], names[-1]) == ("message_start", "message_stop")
-        assert data[-2]["delta"]["stop_reason"] == answer["stop_reason"] == "tool_use"
-        assert data[-2]["usage"]["output_tokens"] == answer["usage"]["output_tokens"]
-    else:
-        assert (data[-1], data[-2]["usage"], data[-2]["choices"]) == ("[DONE]", answer["usage"], [])
-        assert data[-3]["choices"][0]["finish_reason"] == "tool_calls"
-
-
-@pytest.mark.parametrize(("dialect", "changes"), [
-    (RESPONSES, {"instructions": LESSONS}),
-    (RESPONSES, {"input": [{"role": "developer", "content": LESSONS}, {"role": "user", "content": ITEM["prompt"]}]}),
-    (MESSAGES, {"system": [{"type": "text", "text": "Mine."}, {"type": "text", "text": LESSONS}]}),
-    (MESSAGES, {"messages": [{"role": "user", "content": ITEM["prompt"]}, {"role": "system", "content": LESSONS}]}),
-])  # fmt: skip
-async def test_lessons_help_wherever_a_dialect_has_them(dialect, changes):
-    shares = []
-    for body in (body_of(dialect), {**body_of(dialect), **changes}):
-        async with in_process() as client:
-            replies = [await client.post(f"/{dialect}", json=body) for _ in range(60)]
-        shares.append(sum(ITEM["answer"] in read(dialect, reply.json())[0] for reply in replies) / 60)
-    assert shares[1] > shares[0] + 0.3
+    cut = {RESPONSES: "max_output_tokens"}.get(dialect, "max_tokens")
+    asked = [{**body, **more, "stream": stream} for more in ({}, {cut: 3}) for stream in (False, True)]
+    asked += [{**body_of(dialect), "stream": stream} for stream in (False, True)]
+    said = "".join([(await posted(dialect, each, world="ledger-tools")).text for each in asked])
+    assert sha256_hex(said)[:16] == RECORDED[dialect]
 
 
 async def test_anthropic_counts_the_tokens_that_a_call_then_uses():
@@ -386,12 +333,6 @@ async def test_results_of_tools_are_read_as_frameworks_spell_them(spelt):
         body = body_of(CHAT, prompt=prompt, tools=FUNCTIONS, temperature=0)
         _, text = await worked(CHAT, body, lambda result: spelt(json.loads(result)))
         assert "no usable result" not in text
-
-
-@pytest.mark.parametrize("changes", [{}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS, "max_tokens": 3}])
-async def test_no_calls_are_made_without_tools_or_room(changes):
-    answer = (await posted(CHAT, request(QUESTIONS[0], **changes), world="ledger-tools")).json()
-    assert "tool_calls" not in answer["choices"][0]["message"]
 
 
 async def test_structured_output_is_a_minimal_instance_of_the_schema():

@@ -13,15 +13,14 @@ import pytest
 from benchmarks.generated_items import SHIPPED, data_file, differ, generate_items, hit_sets
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
-from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, world_data
-from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
+from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text
+from tfgrpo.tasks.models.simulated.worlds.data import world_data
+from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, PuzzleResult, Solver, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
 BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
-NEUTRAL = "The office on the second floor keeps its plants near the large window of the hall"
 
 
 def read(path):
@@ -131,25 +130,6 @@ def test_each_mistake_rewrites_the_tree_where_there_is_an_occasion(name, model, 
     assert bool(BY_NAME[name].occasions(right)) is (made is not None)
 
 
-def test_another_spelling_of_the_right_process_model_is_right():
-    item = next(item for item in items_of("powl") if item["id"] == "po-0001")
-    turned = item["answer"].replace("check credit history", "?").replace("verify income", "check credit history")
-    turned = turned.replace("?", "verify income")
-    puzzle = open_world("powl").puzzle.recognise(item["prompt"])
-    assert parse_text(turned) != parse_text(item["answer"])
-    assert puzzle.agrees(to_text(parse_text(turned)))
-    assert not puzzle.agrees(scripted("powl", item["prompt"], {"any_order"}))
-    assert not puzzle.agrees("none at all")
-
-
-def test_ledger_questions_take_two_to_four_turns_with_calls_together_where_that_makes_sense():
-    questions = [LedgerQuestion.recognise(item["prompt"]) for item in items_of("ledger-tools")[:60]]
-    assert {len(play(question, Solver())) for question in questions} == {2, 3, 4}
-    first = {tuple(call.tool for call in play(question, Solver())[0].calls) for question in questions}
-    assert ("accounts_of", "exchange_rate") in first
-    assert "not on offer" in questions[0].attempt(Solver(), Dialogue()).text
-
-
 @pytest.mark.parametrize("result", ["error: no such account", "[]", "[1]", '{"a": 1}', '[{"kind": "fee"}]', "null"])
 def test_a_failed_tool_gives_a_reply_not_an_error(result):
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
@@ -179,30 +159,6 @@ def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(n
     assert success(world, items, with_lessons(advice(name, 3, good=False))) < plain - 0.2
     rates = [success(world, items, temperature=heat, tries=4) for heat in (0.0, 2.0)]
     assert rates[0] > rates[1]
-
-
-@pytest.mark.parametrize("name", ["arithmetic", "ledger-tools"])
-def test_one_right_lesson_helps_only_where_its_pitfall_is_and_neutral_text_nowhere(name):
-    world, items = open_world(name), some_items(name)
-    pitfall = next(iter(world.pitfalls.values()))
-    system = with_lessons(pitfall.good_advice[:1])
-    sides = [[item for item in items if (pitfall.name in item["metadata"]["pitfalls"]) is met] for met in (True, False)]
-    gains = [success(world, side, system, tries=10) - success(world, side, tries=10) for side in sides]
-    assert gains[0] > 0.15
-    assert abs(gains[1]) < 0.05
-    lengths = [(lesson.polarity, len(lesson.text.split())) for lesson in advice(name, 1)]
-    placebo = [Advice(polarity, " ".join((NEUTRAL.split() * 3)[:count])) for polarity, count in lengths]
-    assert abs(success(world, items, with_lessons(placebo), tries=8) - success(world, items, tries=8)) < 0.05
-
-
-@pytest.mark.parametrize("name", ["arithmetic", "unlearnable"])
-def test_attempts_are_a_function_of_seed_and_request_and_alike_at_temperature_0(name):
-    world, items = open_world(name), items_of(name)[:40]
-    once, again, other = ([attempt(world, i["prompt"], "", 0.7, seed, 0) for i in items] for seed in (4, 4, 5))
-    assert once == again != other
-    if name == "arithmetic":
-        for item in items:
-            assert len({answer_of(attempt(world, item["prompt"], "", 0.0, 0, n)) for n in range(4)}) == 1
 
 
 def test_in_the_unlearnable_world_no_text_changes_anything_and_habits_show_without_effect():

@@ -1,0 +1,102 @@
+"""What the simulated model answers is a function of seed and request: the same on every machine and after every change.
+
+Seeded figures of whole runs rest on it. Where an answer is meant to change, the digests here are written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import product
+
+import pytest
+
+from benchmarks.generated_items import generate_items
+from tests.support.models.players import with_lessons
+from tests.support.models.simulated_calls import TOOLS, in_process, request
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.roles import learned_answer
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+
+TURNS = {
+    "arithmetic": "841a9fd1e861ad1e",
+    "ledger-tools": "f74875787aed853c",
+    "powl": "bcd5f0baf1a129ee",
+    "unlearnable": "e52b671610be1c24",
+}
+ROLES = {
+    "reflection": "d904dabd221c1273",
+    "digest": "f7635daf59bd7dae",
+    "recurring": "87b8eeb8f56f955a",
+    "curation": "b22e24370fddec4f",
+    "judgement": "9a3140a8560221c9",
+    "comparison": "268129e6da870c4b",
+}
+
+
+def digest(value):
+    return sha256_hex(canonical_json(value).encode("utf-8", "surrogatepass"))[:16]
+
+
+def prompts(world):
+    if world == "powl":
+        return [item.prompt for item in load_dataset(shipped_dataset(world))][:20]
+    return [item["prompt"] for item in generate_items(world, 20)]
+
+
+def advice(world, side):
+    return with_lessons(getattr(pitfall, side)[0] for pitfall in open_world(world).pitfalls.values())
+
+
+@pytest.mark.parametrize("world", TURNS)
+async def test_the_answers_of_a_world_are_those_of_its_seed(world):
+    systems = ("Solve it.", advice(world, "good_advice"), advice(world, "bad_advice"))
+    options = ({"temperature": 0}, {"tools": TOOLS}, {"seed": None, "max_tokens": 9, "logprobs": True})
+    async with in_process(world=world, seed=3) as client:
+        asked = (request(prompt, system, **more) for system, prompt, more in product(systems, prompts(world), options))
+        said = [(await client.post("/chat/completions", json=body)).json() for body in asked]
+    assert digest(said) == TURNS[world]
+
+
+def questions(world):
+    """A question of each role, out of attempts with and without each mistake."""
+    pitfalls = list(open_world(world).pitfalls.values())
+    good, bad = ("; ".join(getattr(each, side)[0] for each in pitfalls) for side in ("shown_avoided", "shown_hit"))
+    causes = [f"SIMULATED: what decided was {'no ' * (n % 2)}{pitfalls[0].name.replace('_', ' ')}." for n in range(5)]
+    lessons = [
+        {"id": f"L{n}", "polarity": each.polarity, "text": each.text, "for": n, "support": n}
+        for n, each in enumerate([*pitfalls[0].good_advice, *pitfalls[0].bad_advice, *pitfalls[1].good_advice][:6])
+    ]
+    item = generate_items(world, 1)[0]
+    shown = [{"reward": reward, "transcript": text} for reward, text in ((1.0, good), (0.0, bad), (0.5, "nothing"))]
+    return {
+        "reflection": [{"attempts": shown[:most], "max_lessons": 2} for most in (1, 2, 3)],
+        "digest": [{"task": "t", "transcript": f"{'hm ' * 200}{good}"}],
+        "recurring": [
+            {"causes": [{"group": f"G{n}", "cause": each} for n, each in enumerate(causes)], "max_lessons": 2}
+        ],
+        "curation": [
+            {"known": lessons[:cut], "proposals": [*lessons[cut:], {**lessons[0], "id": "P", "text": "Be nice."}]}
+            for cut in (0, 2, 5)
+        ],
+        "judgement": [{"task": item["prompt"], "output": f"Answer: {answer}"} for answer in (item["answer"], "none")],
+        "comparison": [{"task": item["prompt"], "first": f"Answer: {item['answer']}", "second": "Answer: -1"}],
+    }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_answers_of_a_role_are_those_of_its_seed(role):
+    world, said = open_world("arithmetic"), []
+    in_force = [
+        {"lesson": f"L{n}", "polarity": each.polarity, "text": each.text}
+        for n, each in enumerate(pitfall.good_advice[0] for pitfall in world.pitfalls.values())
+    ]
+    instructions = f"Compare.\n\n{canonical_json({'lessons_in_force': in_force})}\n\nRepair."
+    forms = (instructions, 'Give "verdict": one.', 'Give "points": all.\n1. a\n2. b')
+    for question in questions("arithmetic")[role]:
+        for system in forms if role == "judgement" else forms[:1]:
+            body = ChatBody.model_validate(request(json.dumps(question), system))
+            said += [learned_answer(world, body, random.Random(seed)) for seed in range(100)]
+    assert digest(said) == ROLES[role]
