@@ -26,9 +26,16 @@ from tfgrpo.tasks.models.simulated.engine import (
 )
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
-from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solver, Turn, WorldName, answer_of, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Pitfall,
+    Puzzle,
+    Solver,
+    Turn,
+    WorldName,
+    advice_in,
+    answer_of,
+    open_world,
+)
 
 _NORMAL: Final = NormalDist()
 

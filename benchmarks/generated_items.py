@@ -13,13 +13,15 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, world_data
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
+    Slots,
     Solver,
+    Template,
     World,
     answer_of,
     open_world,
+    world_data,
 )
 
 SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}

@@ -25,7 +25,7 @@ from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
-from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
+from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_in
 
 SEEDS: Final = 5
 NIGHTS: Final = 6

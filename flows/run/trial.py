@@ -27,7 +27,7 @@ from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
 from tfgrpo.tasks.actors.registry import own_agent
-from tfgrpo.tasks.gateway.dialect import tool_names
+from tfgrpo.tasks.gateway.dialects import tool_names
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import PingFinding, ping

@@ -23,9 +23,8 @@ from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.stores.runs.journal import attempt_name
-from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.actors.folder import changes
-from tfgrpo.tasks.actors.own import OwnAgent
+from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime

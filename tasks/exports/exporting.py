@@ -1,23 +1,354 @@
 """Export groups: choose them, turn them into rows, write the file and a report of what was omitted and why.
 
-Groups and rows stream through memory. No file is written when no group can be trained on.
+An attempt needs a reward and its whole answer; a group needs two such attempts with different rewards, or it is flagged.
+Columns are those of each trainer's documentation. Recorded attempts are in further columns, which a trainer ignores or hands
+to the user's reward functions; verl and OpenRLHF draw their own rollouts. Groups and rows stream through memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.batch.arrow import write_rows
-from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups
+from tfgrpo.stores.batch.lines import lines_of_group
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups, is_messages, spread_of_rewards
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.stores.files.lines import disk
-from tfgrpo.tasks.exports.choosing import ExportReport, chosen_group
-from tfgrpo.tasks.exports.rows import ROWS
+from tfgrpo.stores.frozen_json import Json, json_of, to_builtins
+from tfgrpo.stores.outcomes import Signal, classify
+
+ExportTarget: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
+TARGETS: Final[tuple[ExportTarget, ...]] = get_args(ExportTarget)
+PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
+LeftOut: TypeAlias = Literal["groups", "rollouts", "logprobs"]
+Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
+
+_DEGENERATE: Final[Mapping[Signal, str]] = {
+    "all_pass": "flat: every attempt has the full reward",
+    "all_fail": "flat: no attempt has any reward",
+    "flat": "flat: all attempts have the same reward",
+    "lost": "fewer than two attempts with a reward and their whole answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What to export."""
+
+    target: ExportTarget
+    prompt: Literal["as-sent", "bare"] = "as-sent"
+    """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
+    degenerate: Literal["drop", "flag"] = "drop"
+    """Groups without two different rewards: dropped, or kept and flagged."""
+    phase: PhaseChoice = "train"
+    """Training on the held-out groups of the sweep would spoil the evidence of the next night."""
+    min_gap: float = 0.0
+    """Least difference of rewards between chosen and rejected; they always differ."""
+    pairs: int = 1
+    """Most pairs out of one group."""
+    min_reward: float | None = None
+    """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
+    min_spread: float = 1e-6
+    """Rewards closer together than this (population standard deviation) are the same."""
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """Options and result of an export. ``as_json`` is the report file."""
+
+    source: str
+    options: ExportOptions
+    file: str | None = None
+    """None when no row was written."""
+    simulated: bool = False
+    """Whether the SIMULATED model answered any group that was written."""
+    rows: int = 0
+    groups: dict[str, int] = field(default_factory=lambda: {"read": 0, "written": 0, "flagged": 0})
+    rollouts: dict[str, int] = field(default_factory=lambda: {"read": 0})
+    left_out: Mapping[LeftOut, Counter[str]] = field(
+        default_factory=lambda: {"groups": Counter(), "rollouts": Counter(), "logprobs": Counter()}
+    )
+    """Counts by reason of groups, of rollouts of exported groups, and of groups without their log-probabilities."""
+    policy_versions: Counter[str] = field(default_factory=Counter)
+    experience_versions: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON values, with a schema version."""
+        options = asdict(self.options)
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        left = {what: dict((+counts).most_common()) for what, counts in self.left_out.items()}
+        return {**content, "schema_version": 1, "target": options.pop("target"), "options": options, "left_out": left}
+
+    def add(self, chosen: ChosenGroup, rows: int) -> None:
+        """Count a written group."""
+        group = chosen.group
+        self.rows += rows
+        self.groups["written"] += 1
+        self.groups["flagged"] += bool(chosen.degenerate)
+        self.simulated = self.simulated or bool(group.metadata.get("simulated"))
+        self.policy_versions[group.policy_version or "unknown"] += 1
+        self.experience_versions[group.experience_version or "unknown"] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenGroup:
+    """A group as it is exported."""
+
+    group: RolloutGroup
+    """With only the attempts that can be trained on; in the canonical form with all."""
+    prompt: Prompt
+    """As chat messages; unused in the canonical form."""
+    degenerate: str
+    """Why a comparison of its attempts is useless; empty when it is useful."""
+
+    @property
+    def ranked(self) -> list[Rollout]:
+        """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
+        rollouts = self.group.rollouts
+        rewards = [rollout.reward or 0.0 for rollout in rollouts]
+        return [rollouts[at] for at in best_first(rewards, [rollout.completion_tokens for rollout in rollouts])]
+
+
+def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
+    """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
+    options, omitted = report.options, report.left_out
+    unusable = [unusable_reason(rollout) for rollout in group.rollouts]
+    usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
+    rewards = [rollout.reward for rollout in usable if rollout.reward is not None]
+    signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
+    degenerate, whole = "" if signal == "mixed" else signal, options.target == "jsonl"
+    state = group.state if options.prompt == "as-sent" else group.bare_state
+    prompt = None if state is None else _chat_prompt(state)
+    reason = ""
+    if options.phase not in ("all", phase := group.metadata.get("phase", "train")):
+        reason = "of training, not held out" if options.phase == "eval" else "held out for the sweep"
+        reason = "measured on demand, for no learning" if phase == "measure" else reason
+    elif state is None and (options.prompt == "bare" or not whole):
+        reason = "its bare prompt is not known"
+    elif prompt is None and not whole:
+        reason = "its prompt is neither a text nor chat messages that end with the user or a tool"
+    elif degenerate and (options.degenerate == "drop" or not (whole or usable)):
+        reason = f"degenerate: {signal}" if whole else _DEGENERATE[signal]
+    if reason:
+        omitted["groups"][reason] += 1
+        return None
+    if whole:  # failed attempts have a status and no reward
+        metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
+        return ChosenGroup(replace(group, state=state, metadata=metadata), (), degenerate)
+    omitted["rollouts"].update(why for why in unusable if why is not None)
+    return ChosenGroup(replace(group, rollouts=usable), prompt or (), degenerate)
+
+
+def unusable_reason(rollout: Rollout) -> str | None:
+    """Return why an attempt cannot be trained on, or None when it can."""
+    if rollout.reward is None:
+        return f"{rollout.metadata.get('outcome', rollout.status)}: no reward"
+    if rollout.completion is None:
+        return "its whole answer is not on record"
+    turns = rollout.messages
+    if turns is None or turns[0]["role"] != "assistant":
+        return "its answer is neither a text nor messages that begin with the assistant"
+    return None
+
+
+def _chat_prompt(state: Json) -> Prompt | None:
+    """Return a prompt as chat messages that a model can answer; None when it is none."""
+    if isinstance(state, str):
+        return ({"role": "user", "content": state},)
+    if not is_messages(state) or state[-1]["role"] not in ("user", "tool"):
+        return None
+    return tuple(to_builtins(state))
+
+
+TrainerRow: TypeAlias = dict[str, Any]
+_SAME: Final = 1e-12
+_GENERAL: Final = "general"
+
+
+def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
+    columns = {"answer": _answer(chosen), **_recorded(chosen, report)}
+    yield {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
+
+
+def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``prompt``, ``chosen``, ``rejected``: the best against the worst, then the next best against the next worst."""
+    options, ranked, pairs = report.options, chosen.ranked, 0
+    for index in range(min(options.pairs, len(ranked) // 2)):
+        best, worst = ranked[index], ranked[-1 - index]
+        gap = _reward(best) - _reward(worst)
+        if gap <= 0.0 or gap < options.min_gap or best.completion == worst.completion:
+            break
+        pairs += 1
+        sides = {"chosen": _messages(best), "rejected": _messages(worst)}
+        rewards = {"chosen_reward": _reward(best), "rejected_reward": _reward(worst)}
+        yield _conversation(chosen, report, {**sides, **rewards})
+    if not pairs:
+        report.left_out["groups"]["no two different answers whose rewards are far enough apart"] += 1
+    else:
+        report.left_out["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
+
+
+def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``prompt``, ``completion``, ``label``: desirable is what beats its group's mean, or reaches ``min_reward``."""
+    rollouts, least = chosen.group.rollouts, report.options.min_reward
+    mean = sum(map(_reward, rollouts)) / len(rollouts)
+    for rollout in rollouts:
+        difference = _reward(rollout) - (mean if least is None else least)
+        if least is None and abs(difference) <= _SAME:
+            report.left_out["rollouts"]["as good as its group's mean: neither desirable nor undesirable"] += 1
+            continue
+        columns = {"completion": _messages(rollout), "label": difference >= 0.0, "reward": _reward(rollout)}
+        yield _conversation(chosen, report, columns)
+
+
+def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
+    best, least = chosen.ranked[0], report.options.min_reward
+    if least is not None and _reward(best) < least:
+        report.left_out["groups"]["no answer reaches the least reward"] += 1
+        return
+    report.left_out["rollouts"]["not the best of its group"] += len(chosen.group.rollouts) - 1
+    yield _conversation(chosen, report, {"completion": _messages(best), "reward": _reward(best)})
+
+
+def _conversation(chosen: ChosenGroup, report: ExportReport, columns: TrainerRow) -> TrainerRow:
+    """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
+    if tools := chosen.group.metadata.get("tools"):
+        columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
+    return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
+
+
+def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``.
+
+    A group of one attempt is omitted: verl would use its reward as its advantage.
+    """
+    if len(chosen.group.rollouts) < 2:
+        report.left_out["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
+        return
+    answer, provenance = _answer(chosen), _provenance(chosen, report)
+    split = {"index": report.rows, "split": "train" if provenance["phase"] == "train" else "test"}
+    yield {
+        "data_source": _source(chosen),
+        "prompt": list(chosen.prompt),
+        "ability": str(chosen.group.metadata.get("domain") or _GENERAL),
+        "reward_model": {"style": "rule" if answer else "model", "ground_truth": answer},
+        "extra_info": {**split, **provenance, **_recorded(chosen, report)},
+    }
+
+
+def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
+    """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
+    if len(chosen.group.rollouts) != chosen.group.target_size:
+        report.left_out["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
+        return
+    columns = {"label": _answer(chosen), "datasource": _source(chosen), **_recorded(chosen, report)}
+    yield {"input": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
+
+
+ROWS: Final[Mapping[ExportTarget, Callable[[ChosenGroup, ExportReport], Iterable[TrainerRow | str]]]] = {
+    "trl-grpo": _grpo_rows,
+    "trl-dpo": _dpo_rows,
+    "trl-kto": _kto_rows,
+    "trl-sft": _sft_rows,
+    "verl": _verl_rows,
+    "openrlhf": _openrlhf_rows,
+    "jsonl": lambda chosen, _: lines_of_group(chosen.group),
+}
+"""The rows of a group by target; those of the canonical form are lines."""
+
+
+def _source(chosen: ChosenGroup) -> str:
+    known = chosen.group.metadata
+    return str(known.get("task_id") or known.get("domain") or _GENERAL)
+
+
+def _messages(rollout: Rollout) -> list[TrainerRow]:
+    """Return the answer as chat messages, with tool arguments as the objects that chat templates expect."""
+    messages = [to_builtins(turn) for turn in rollout.messages or ()]
+    for call in (call for message in messages for call in message.get("tool_calls") or ()):
+        text = call["function"].get("arguments")
+        arguments = json_of(text) if isinstance(text, str) else None
+        # Python reads NaN and infinity, which no row can hold; what is no JSON object stays the text of the model.
+        with contextlib.suppress(ValueError, RecursionError):
+            canonical_json(arguments)
+            call["function"].update({"arguments": arguments} if isinstance(arguments, dict) else {})
+    return messages
+
+
+def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
+    """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
+
+    Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
+    """
+    rollouts = chosen.group.rollouts
+    known = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
+    reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(known) == len(rollouts) else {""}
+    report.left_out["logprobs"].update(filter(None, reasons))
+    ids = [logprob.token_ids for logprob in known if logprob.token_ids is not None]
+    return {
+        "recorded_completions": [_messages(rollout) for rollout in rollouts],
+        "recorded_rewards": [_reward(rollout) for rollout in rollouts],
+        "recorded_logprobs": [] if reasons else [list(logprob.tokens or ()) for logprob in known],
+        "recorded_token_ids": list(map(list, ids)) if len(ids) == len(rollouts) else [],
+    }
+
+
+def _unusable_logprob(rollout: Rollout) -> str:
+    """Return why log-probabilities cannot be used in a ratio, which needs those of the distribution sampled from."""
+    logprob, sampling = rollout.logprob, rollout.sampling
+    if logprob is None or not logprob.complete or logprob.tokens is None:
+        return "not one for every token"
+    untouched = sampling.temperature == 1.0 and sampling.top_p in (None, 1.0)
+    if logprob.kind != "processed" and not untouched:
+        return f"{logprob.kind}: perhaps not of the distribution that was sampled from, at a temperature that is not 1"
+    return ""
+
+
+def _provenance(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
+    """Return the origin of a row, which identifies off-policy and simulated data."""
+    group = chosen.group
+    known = group.metadata
+    return {
+        "run_id": known.get("run_id"),
+        "group_id": group.id,
+        "item_id": known.get("item_id"),
+        "epoch": known.get("epoch"),
+        "phase": known["phase"] if known.get("phase") in ("eval", "measure") else "train",
+        "policy_version": group.policy_version,
+        "experience_version": group.experience_version,
+        "library_id": known.get("library_id"),
+        "pack_stamp": known.get("pack_stamp"),
+        "prompt": report.options.prompt,
+        "degenerate": chosen.degenerate,
+        "simulated": bool(known.get("simulated", False)),
+    }
+
+
+def _answer(chosen: ChosenGroup) -> str:
+    """Return the reference answer of the item; empty when it has none."""
+    answer = chosen.group.metadata.get("answer")
+    return answer if isinstance(answer, str) else ""
+
+
+def _reward(rollout: Rollout) -> float:
+    """Return the reward of a chosen attempt. Raise ``ValueError`` when it has none."""
+    if rollout.reward is None:
+        raise ValueError(f"rollout {rollout.id} has no reward")
+    return float(rollout.reward)
+
 
 _BUFFER: Final = 1 << 20
 _NAMES: Final = (

@@ -28,11 +28,10 @@ from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.telemetry.setup import SpanHandle
-from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.dialects import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
+from tfgrpo.tasks.gateway.relay import EventRelay, Finished, data_of, events_in, is_events, noticing_the_client
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
-from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient

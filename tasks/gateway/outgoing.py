@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
-from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, texts_within, tool_names
+from tfgrpo.tasks.gateway.dialects import Dialect, ToolResultText, texts_within, tool_names
 from tfgrpo.tasks.gateway.splice import Document
 
 IMAGE_TOKENS = 1 << 16

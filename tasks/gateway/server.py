@@ -19,12 +19,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
 from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
-from tfgrpo.tasks.gateway.chat import ChatDialect, EmbeddingsDialect
-from tfgrpo.tasks.gateway.dialect import Dialect
-from tfgrpo.tasks.gateway.messages import MessagesDialect
+from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, EmbeddingsDialect, MessagesDialect, ResponsesDialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
-from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable

@@ -18,7 +18,7 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import GATEWAY, idempotency_key
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.tasks.gateway.dialect import Dialect, offers_tools
+from tfgrpo.tasks.gateway.dialects import Dialect, offers_tools
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.dialect import rows, texts_of, texts_within
+from tfgrpo.tasks.gateway.dialects import rows, texts_of, texts_within
 
 _SYSTEM: Final = ("system", "developer")
 _REMEMBERED: Final = 100_000

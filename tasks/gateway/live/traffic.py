@@ -26,11 +26,9 @@ from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.chat import EmbeddingsDialect
-from tfgrpo.tasks.gateway.dialect import Dialect, offers_tools
+from tfgrpo.tasks.gateway.dialects import Dialect, EmbeddingsDialect, ResponsesDialect, offers_tools
 from tfgrpo.tasks.gateway.live.conversations import Conversation, Conversations, name_by_agent, opening_of
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
-from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller
 from tfgrpo.tasks.gateway.upstream import keys_in
 from tfgrpo.tasks.models.base import ChatReply

@@ -20,8 +20,15 @@ from tfgrpo.pipelines.settings.model import SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance, structured_answer
-from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, PuzzleCall, PuzzleResult, Solver, Turn, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Dialogue,
+    Pitfall,
+    PuzzleCall,
+    PuzzleResult,
+    Solver,
+    Turn,
+    open_world,
+)
 from tfgrpo.tasks.models.wire import called
 
 LABEL: Final = "SIMULATED"

@@ -22,9 +22,7 @@ from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, world_data
-from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
-from tfgrpo.tasks.models.simulated.worlds.puzzle import World
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, Lexicon, Pitfall, Stance, World, advice_of, world_data
 
 RIGHT_SHARE: Final = 0.85
 """Lessons that draw the conclusion that the transcripts suggest."""

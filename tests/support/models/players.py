@@ -8,8 +8,7 @@ from typing import Any
 
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
-from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.puzzle import World, answer_of
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, World, answer_of
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:

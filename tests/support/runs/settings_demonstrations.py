@@ -41,7 +41,7 @@ from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import share_of_range
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
-from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.dialects import ChatDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.gateway.splice import Document

@@ -17,8 +17,7 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
-from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport
-from tfgrpo.tasks.exports.exporting import export_groups
+from tfgrpo.tasks.exports.exporting import TARGETS, ExportOptions, ExportReport, export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import encode_tool

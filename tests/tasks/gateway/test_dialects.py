@@ -18,13 +18,10 @@ from tests.support.agents.endpoint import (
     response_events,
 )
 from tfgrpo.tasks.gateway.call import read_reply
-from tfgrpo.tasks.gateway.chat import ChatDialect
-from tfgrpo.tasks.gateway.dialect import tool_names
-from tfgrpo.tasks.gateway.messages import MessagesDialect
+from tfgrpo.tasks.gateway.dialects import ChatDialect, MessagesDialect, ResponsesDialect, tool_names
 from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
-from tfgrpo.tasks.gateway.responses import ResponsesDialect
+from tfgrpo.tasks.gateway.relay import data_of, events_in
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.gateway.sse import data_of, events_in
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 
 CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
+from tfgrpo.tasks.gateway.relay import EventReader, data_of, events_in
 
 BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
 PIECES = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"data: x", b"event: y", b":", b"\xc3\xa9"]), max_size=24)

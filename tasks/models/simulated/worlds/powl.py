@@ -15,8 +15,7 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, sh
 from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, model_in, parse_text, structural_key, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind, fold, walk
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.tasks.models.simulated.worlds.data import Template
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Turn
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Template, Turn
 
 _Rewrite: TypeAlias = Callable[[Operator], Model]
 

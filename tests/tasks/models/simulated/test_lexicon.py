@@ -17,9 +17,7 @@ from tests.support.models.paraphrases import (
 )
 from tests.support.models.players import with_lessons
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, world_data
-from tfgrpo.tasks.models.simulated.worlds.lexicon import advice_in
-from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, WorldName, advice_in, open_world, world_data
 
 WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
 ARITHMETIC, LEDGER, POWL = (WORLDS[name].lexicon for name in ("arithmetic", "ledger-tools", "powl"))

@@ -17,8 +17,7 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.tasks.learning.ask import CURATION, DIGEST, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.roles import ShortenAsk, learned_answer, shorten
-from tfgrpo.tasks.models.simulated.worlds.data import advice_of, world_data
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_of, open_world, world_data
 
 WORLD = open_world("arithmetic")
 REFUND, DAYS = WORLD.pitfalls["refund_sign"], WORLD.pitfalls["inclusive_days"]

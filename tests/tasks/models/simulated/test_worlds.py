@@ -14,10 +14,16 @@ from benchmarks.generated_items import SHIPPED, data_file, differ, generate_item
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text
-from tfgrpo.tasks.models.simulated.worlds.data import world_data
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, PuzzleResult, Solver, answer_of, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Dialogue,
+    PuzzleResult,
+    Solver,
+    answer_of,
+    open_world,
+    world_data,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
