@@ -60,8 +60,6 @@ class GroupComparison:
 
 
 class _Member(NamedTuple):
-    """An attempt with its scores."""
-
     spec: GroupSpec
     """Of its side."""
     half: int
@@ -180,7 +178,6 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
 def _compared(
     spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime
 ) -> tuple[GroupComparison, tuple[GroupComparison, ...]]:
-    """Compare all attempts, and those of each side of a group with two."""
     least, score_range = runtime.context.settings.tfgrpo.min_spread, total_range(runtime.rewarders)
     halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.first_half)
     each = ({name: rewards[name] for name in names if name in rewards} for names in halves)

@@ -185,7 +185,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _fault_of(program: str, settings: ActorSettings) -> str | None:
-    """Return why a program cannot be started; None for one that can."""
     program = program.replace("{here}", str(Path.cwd()))
     path = Path(settings.workdir or os.devnull, program) if "/" in program else Path(program)
     if shutil.which(path) is not None:

@@ -21,8 +21,6 @@ _QUICK: Final = 25_000_000
 
 
 class _Entry(NamedTuple):
-    """A file or link."""
-
     mode: str
     """As git writes it."""
     content: bytes

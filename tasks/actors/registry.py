@@ -148,9 +148,12 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
     problems: list[Problem] = []
     for reference in settings.tools:
         try:
-            tools.append(
-                _python_tool(settings) if reference == PYTHON else tool_from_function(load_callable(reference))
-            )
+            if reference == PYTHON:
+                from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - few runs have it
+
+                tools.append(python_tool(settings.python_container))
+            else:
+                tools.append(tool_from_function(load_callable(reference)))
         except ValueError as error:
             problems.append(Problem("actor.tools", f"{reference!r} ({error})", _ACCEPTED_TOOLS))
     problems += _twice("actor.tools", tools)
@@ -168,12 +171,6 @@ def _twice(source: str, tools: Iterable[Tool]) -> Iterator[Problem]:
     names = Counter(tool.spec.name for tool in tools)
     for name in sorted(name for name, count in names.items() if count > 1):
         yield Problem(source, f"two tools named {name!r}", "tools with different names")
-
-
-def _python_tool(settings: ActorSettings) -> Tool:
-    from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - few runs have it
-
-    return python_tool(settings.python_container)
 
 
 def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:

@@ -338,7 +338,6 @@ class _Collection:
         return replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
-        """Return a reward for each completion, or the text of its error."""
         if isinstance(self.reward, RewardModel):
             returned = await self._call(self.reward.score_batch, states, completions)
             failed = isinstance(returned, _Failed)

@@ -64,7 +64,6 @@ def _numbers(name: str, tensor: Any, count: int) -> list[float]:
 
 
 def _torch_for(name: str, model: object, *methods: str) -> Any:
-    """Return the module torch, for a model that has these methods."""
     missing = [method for method in methods if not callable(getattr(model, method, None))]
     if missing:
         raise ShapeError.one(name, " and ".join(methods), f"a {type(model).__name__} without {', '.join(missing)}")

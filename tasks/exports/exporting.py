@@ -338,7 +338,6 @@ def _provenance(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
 
 
 def _answer(chosen: ChosenGroup) -> str:
-    """Return the reference answer of the item; empty when it has none."""
     answer = chosen.group.metadata.get("answer")
     return answer if isinstance(answer, str) else ""
 
@@ -392,7 +391,6 @@ def report_path(path: Path) -> Path:
 
 
 def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]:
-    """Yield rows as objects; for the canonical form, lines."""
     for group in groups:
         check_groups([group])
         report.groups["read"] += 1

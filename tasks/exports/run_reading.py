@@ -113,7 +113,6 @@ def groups_of_run(
 
 
 def _by(path: Path, name: str) -> dict[str, RunLine]:
-    """Return the lines of a file by a field."""
     rows: dict[str, RunLine] = {}
     for number, row in enumerate(read_objects(path), start=1):
         if not isinstance(key := row.get(name), str):
@@ -222,8 +221,6 @@ def _rollout(row: RunLine, group_id: str, answered: _Answer, facts: RunFacts) ->
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer of one attempt."""
-
     completion: Json
     """A text; chat messages for an attempt with tools; None when the whole answer is unknown."""
     logprob: LogProbs | None = None

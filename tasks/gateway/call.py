@@ -115,7 +115,6 @@ class Call:
                 self._charge(Reservation.lose)  # a call without a known end
 
     async def _exchange(self, upstream: Upstream, started: int) -> web.StreamResponse:
-        """Forward the request, and pass the reply on."""
         client, endpoint = upstream.client, upstream.client.endpoint
         self._began = perf_counter()
         try:

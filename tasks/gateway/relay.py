@@ -61,7 +61,6 @@ def events_in(body: bytes) -> list[bytes]:
 
 
 def _ends(text: bytes) -> Iterator[int]:
-    """Yield the places after blank lines."""
     if b"\r" in text:
         yield from (match.end() for match in _BLANK_LINE.finditer(text))
         return
@@ -175,7 +174,6 @@ class EventRelay:
         return not shown or self._write(shown)
 
     def _write(self, shown: bytes) -> bool:
-        """Write to the agent. Return whether it keeps up."""
         transport = self._request.transport
         if transport is None or transport.is_closing():
             raise ClientGone

@@ -261,7 +261,6 @@ class RolloutServer(Server):
         return await self.start(listening)
 
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
-        """Return the session that path and key belong to, and the method's path."""
         match = _ROLLOUT.match(request.path)
         session = self._sessions.get(match[1]) if match is not None else None
         if match is None or session is None or request.host not in self._hosts:

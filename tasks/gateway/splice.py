@@ -32,7 +32,8 @@ class Document:
         try:
             start = self._skip(0)
             members = dict(self._members(start))
-            end = self._end_of(start, members)
+            # Not the end of the last one: of two members with one name the second is in the place of the first.
+            end = self._skip(max((span.end for span in members.values()), default=start + 1)) + 1
             if self._text[end:].strip(" \t\n\r"):
                 raise ValueError("text after the JSON object")
         except (IndexError, RecursionError) as error:
@@ -123,11 +124,6 @@ class Document:
             value, end = _DECODE(text, at)
             yield key, Value(at, end, value)
             at = self._after(end)
-
-    def _end_of(self, start: int, members: dict[str, Value]) -> int:
-        # Not the last of them: of two members with one name the second is in the place of the first.
-        last = max((span.end for span in members.values()), default=start + 1)
-        return self._skip(last) + 1
 
     def _skip(self, at: int) -> int:
         space = _SPACE.match(self._text, at)

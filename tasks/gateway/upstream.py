@@ -106,7 +106,6 @@ def _is_forwarded(name: str) -> bool:
 
 
 def _named_in_connection(headers: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of headers that are for the next hop only."""
     return frozenset(name.strip().lower() for name in headers.get("connection", "").split(","))
 
 

@@ -215,7 +215,6 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
 async def _answer(
     endpoint: Endpoint, body: bytes, http: httpx.AsyncClient
 ) -> tuple[tuple[int, str] | None, dict[str, Any]]:
-    """Return status and words of a refusal, or None and the answer."""
     request = httpx.Request("POST", endpoint.url("/chat/completions"), content=body, headers=endpoint.headers())
     try:
         received = await exchange(http, request, endpoint.timeout_s)
@@ -232,7 +231,6 @@ async def _answer(
 
 
 def _finding(status: int, words: str, wire: ModelSettings, endpoint: Endpoint) -> PingFinding:
-    """Return what a refusal means for these settings."""
     advice = _ADVICE.get(status) or vendor_hint(status, words).removeprefix("; ")
     said = f"{status or 'no connection'}: {endpoint.excerpt(words)}"
     named = re.match(r"set model\.(\w+): (\w+)", advice)

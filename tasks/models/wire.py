@@ -249,7 +249,6 @@ def repeats_empty(body: Mapping[str, Any]) -> bool:
 
 
 def _error_text(error: object) -> str:
-    """Message or code of an error inside a reply."""
     if isinstance(error, str):
         return error
     text = mapping_of(error).get("message") or mapping_of(error).get("code")

@@ -119,12 +119,10 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
 
 
 def _wire(settings: ModelSettings) -> ModelSettings:
-    """Return what a client depends on."""
     return settings.model_copy(update={"name": None, "max_tokens": 1})
 
 
 def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: ModelRole, retry: RetryPolicy) -> ChatClient:
-    """Return a client to the endpoint of a role, or to the simulated model in process."""
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None

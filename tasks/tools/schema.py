@@ -102,7 +102,6 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
 
 
 def _fields(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the fields of the arguments model, by name."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -145,7 +144,6 @@ class _ErrorText(str):
 
 
 def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> tuple[str | Awaitable[object], float]:
-    """Call a function; return its text or what is to be awaited, and the seconds."""
     start = perf_counter()
     try:
         value = function(**values)

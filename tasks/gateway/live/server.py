@@ -84,7 +84,6 @@ class LiveServer(Server):
         return await super()._answer(request)
 
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
-        """Return the client and the method's path."""
         self._check(request)
         if (today := self._now().date()) != self._day:  # caps are of a day
             self._day, self._client.ledger = today, Ledger(self._client.ledger.budget)
@@ -129,13 +128,11 @@ class LiveServer(Server):
 
 
 def _placed(path: str) -> tuple[str, str]:
-    """Return the task that a path names, empty for none, and the rest of it."""
     match = _TASK.match(path)
     return ("", path) if match is None else (match[1], path[match.end() :])
 
 
 def _outcome(traffic: Traffic, raw: bytes) -> web.Response:
-    """Keep what a conversation was worth."""
     given = mapping_of(json_of(raw))
     conversation, score = given.get("conversation"), given.get("score")
     worth = float(score) if score is not None and is_number(score, allow_nan=False) else -1.0

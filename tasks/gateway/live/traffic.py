@@ -108,7 +108,6 @@ class KeptItems:
         return {"file": str(self._path), "items": len(self._ids), "added": self._added, "problem": self._problem}
 
     def _write(self, name: str, item: Mapping[str, Any]) -> str | None:
-        """Append an item; return why it cannot be kept, None if it is."""
         data = f"{json.dumps(item, ensure_ascii=False)}\n".encode()
         with LineFile(self._path) as file:
             if file.size() + len(data) > self._max_bytes:

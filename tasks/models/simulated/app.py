@@ -115,8 +115,6 @@ def _answer(value: object, status: int = 200) -> Response:
 
 
 class _Service:
-    """The endpoints, with the engine that they share."""
-
     def __init__(self, options: SimulatedOptions, engine: Engine) -> None:
         self._options, self._engine = options, engine
 
@@ -281,7 +279,6 @@ def _functions(tools: Iterable[Object], within: str = "") -> Iterator[dict[str, 
 
 
 def _chat(asked: Object, messages: Sequence[Object], tools: Iterable[Object], **more: Any) -> dict[str, Any]:
-    """Return the chat request. What is None in ``more`` is omitted."""
     more |= {
         "temperature": asked.get("temperature"),
         "tools": [*_functions(tools)] or None,

@@ -274,7 +274,6 @@ def _recurring(world: World, ask: RecurringAsk, rng: random.Random) -> dict[str,
 
 
 def _digest(world: World, transcript: str) -> dict[str, Any]:
-    """Return what an attempt shows of every pitfall, and its end."""
     text = " ".join(transcript.split())
     phrases = (phrase for each in world.pitfalls.values() for phrase in (*each.shown_avoided, *each.shown_hit))
     shown = "; ".join(phrase for phrase in phrases if phrase in text)
@@ -306,7 +305,6 @@ class _Side:
 def _classed(
     name: str, text: Entry | None = None, proposals: Sequence[Entry] = (), targets: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return one entry of a curation, with all its keys."""
     worded = {"polarity": "", "text": ""} if text is None else {"polarity": text.polarity, "text": text.text}
     return {"class": name, "proposals": [entry.id for entry in proposals], "targets": [*targets], **worded}
 

@@ -23,7 +23,6 @@ from tfgrpo.stores.errors import (
     ToolUnavailable,
 )
 from tfgrpo.stores.outcomes import Refused, Ungraded
-from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor, build_actor, check_actor
 from tfgrpo.tasks.rollout import run_rollout
@@ -185,13 +184,6 @@ async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
 # Callables
 
 
-async def test_anybodys_agent_fits_in_five_lines(tmp_path):
-    model = ScriptedModel(lambda request, _: f"<{request.messages[-1].content}>")
-    rollout = await attempt(CallableActor(agents.drafts_and_corrects), model, tmp_path)
-    assert rollout.output == "<Correct: <3 + 4?> under Be careful.>"
-    assert ([key.turn for _, key in model.requests], rollout.usage.calls) == ([0, 1], 2)
-
-
 @pytest.mark.parametrize(("name", "output"), [
     ("takes_everything", "chat item prompt seed system temperature"), ("instance", "answer to 3 + 4?"),
     ("sends_a_system_message", "mine"), ("returns_a_trajectory", "7"),
@@ -219,24 +211,6 @@ async def test_a_finished_agent_is_not_started_again_and_a_blocking_one_has_a_th
     assert never.fatal.startswith("ReplayMiss: the journal holds no agent call")
     unrecorded = replace(runtime(model, tmp_path), journal=None, actor=actor)
     assert (await run_rollout(spec(), 0, unrecorded)).output == "7"
-
-
-async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_again(tmp_path):
-    actor = CallableActor(agents.blocking)
-    first = await attempt(actor, lambda *_: "7", tmp_path)
-    key = json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[-1])["key"]
-
-    def forge():
-        with Journal(tmp_path / "journal.jsonl") as journal:
-            journal.append(key, {"trajectory": {"output": "42"}, "tally": []})
-
-    forge()
-    again = await attempt(actor, lambda *_: "7", tmp_path)
-    assert (again.output, again.loss, again.usage) == (first.output, None, first.usage)
-    assert len(agents.CALLS) == 2
-    forge()
-    replayed = await run_rollout(spec(), 0, runtime(lambda *_: "7", tmp_path, actor=actor, replay=True))
-    assert replayed.fatal.startswith("CorruptFile")
 
 
 @pytest.mark.parametrize("name", ["swallows_errors", "wraps_errors", "sends_a_system_message"])

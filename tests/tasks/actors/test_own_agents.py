@@ -233,18 +233,6 @@ async def test_what_went_wrong_with_an_agent_itself_is_not_called_a_bypass(endpo
     assert "no model" in (await attempt(opener, endpoint.url, actor)).loss.reason
 
 
-async def test_an_agent_that_takes_base_url_and_asks_by_chat_is_counted_too(endpoint, opener, tmp_path):
-    async def agent(prompt, chat, base_url):
-        return await chat(prompt)
-
-    model = kit.ScriptedModel(lambda *_: "Answer: 7")
-    made = opener.runtime(endpoint.url)
-    rollout = await run_rollout(
-        kit.spec(), 0, replace(made, actor=CallableActor(agent), model=kit.JournaledModel(model, made.journal))
-    )
-    assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, 1)
-
-
 async def test_address_and_lessons_can_be_in_arguments_and_variables_of_any_name_and_are_not_added_twice(
     endpoint, opener
 ):

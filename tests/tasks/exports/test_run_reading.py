@@ -17,7 +17,6 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
-from tfgrpo.tasks.exports.exporting import TARGETS, ExportOptions, ExportReport, export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
@@ -230,21 +229,6 @@ async def test_sides_of_a_single_attempt_stay_together_where_the_prompt_is_the_s
     groups = list(stream(run, bare=bare))
     assert [len(group.rollouts) for group in groups] == sizes
     assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-async def test_no_target_compares_attempts_across_the_sides(tmp_path, target):
-    def script(request, key):
-        return "Answer: 7" if key.rollout in (0, 2, 3) else "Answer: 8"
-
-    run = await recorded_run(tmp_path, script, [spec(4, first_half=FIRST, split=2)])
-    report = ExportReport("run", ExportOptions(target))
-    export_groups(stream(run), tmp_path / "rows.jsonl", report)
-    assert (report.groups["read"], report.groups["written"]) == (2, 1)
-    assert report.left_out["groups"].total() == 1  # the other side has no contrast
-    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()[:1])
-    assert FIRST.system in json.dumps(row)
-    assert 'Be careful."' not in json.dumps(row)
 
 
 async def test_a_group_in_several_places_is_refused_and_a_lost_line_may_be_of_either_side(tmp_path):

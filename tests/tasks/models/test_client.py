@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gzip
+import json
 import ssl
 import traceback
 
@@ -27,7 +28,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.tasks.models.base import ChatReply, Message, TokenUsage, ToolCall
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.preflight import check_endpoint
@@ -140,6 +141,42 @@ async def test_an_unknown_price_is_unknown_and_not_zero(bench):
     use = bench(priced=False)
     assert (await use.ask()).cost_usd is None
     assert use.ledger.totals().unknown_price_calls == 1
+
+
+# Embeddings
+
+
+def vectors(*rows):
+    return [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)]
+
+
+EMBEDDED = ChatRequest("m", (Message("user", "one text"), Message("user", "another")), 0.3, 0, embeds=True)
+COUNTED = {"prompt_tokens": 4, "total_tokens": 4}
+
+
+async def test_texts_are_sent_and_their_vectors_are_read_in_order_priced_and_settled(server, bench):
+    data = vectors([1.0, 0.0], [0.0, 1.0])[::-1]
+    server.acts = [Act(body={"data": data, "model": "m-1", "usage": COUNTED})]
+    use = bench()
+    reply = await use.ask(EMBEDDED)
+    assert json.loads(reply.message.content) == [[1.0, 0.0], [0.0, 1.0]]
+    assert (reply.usage, reply.cost_usd, reply.model) == (TokenUsage(4, 0), 4_000 / 1e9, "m-1")
+    (seen,) = server.seen
+    assert seen.path == "/v1/embeddings"
+    assert seen.json == {"model": "m", "input": ["one text", "another"], "encoding_format": "float"}
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.nano_usd, totals.at_risk_tokens) == (1, 4, 4_000, 0)
+
+
+@pytest.mark.parametrize("data", [
+    vectors([1.0, 0.0]), vectors([1.0], [1.0, 0.0]), vectors([], []), vectors([1.0], ["x"]), vectors([1.0], [None]),
+    [*vectors([1.0]), *vectors([2.0])], [1, 2], None,
+])  # fmt: skip
+async def test_a_reply_without_a_vector_for_each_text_is_asked_for_again_and_then_lost(server, bench, data):
+    server.otherwise = lambda seen: Act(body={"data": data, "usage": COUNTED})
+    with pytest.raises(ModelReplyMalformed, match="no vector of finite numbers for each of 2 texts"):
+        await bench().ask(EMBEDDED)
+    assert len(server.seen) == 4
 
 
 # Failures: what the server always answers, the error, words in its message, requests of four, and calls at risk

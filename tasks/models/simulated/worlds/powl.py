@@ -142,7 +142,6 @@ _parsed = cache(parse_text)  # each is asked for by every attempt at its item
 
 @cache
 def _shipped() -> Mapping[str, str]:
-    """Return the answers of the shipped descriptions by prompt."""
     paths = [shipped_dataset("powl"), shipped_held_out("powl")]
     return {item.prompt: item.answer for path in paths if path is not None for item in load_dataset(path)}
 

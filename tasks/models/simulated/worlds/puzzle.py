@@ -108,7 +108,6 @@ _CACHED_TEXTS = 256
 
 
 def _word(alternatives: str) -> str:
-    """Return the pattern of one word of a phrase."""
     words = (f"{word[1:]}\\b" if word.startswith("=") else f"{word}\\w*" for word in alternatives.split("|"))
     return f"(?:{'|'.join(words)})"
 
@@ -127,7 +126,6 @@ def normalised(text: str) -> str:
 
 
 def _reversed(words: str, start: int, *, avoided: bool) -> bool:
-    """Whether the phrase at ``start`` means the opposite."""
     clause = words[:start].rsplit("/", 1)[-1].rsplit(",", 1)[-1].split()
     turns = sum(1 for word in clause[-_REACH:] if _TURNS.fullmatch(word))
     first_sentence = "/" not in words[:start]

@@ -124,6 +124,14 @@ async def test_limit_and_stop_sequence_end_the_text_and_logprobs_are_those_of_it
     assert all(token["logprob"] <= 0.0 for token in tokens)
 
 
+async def test_words_are_embedded():
+    answer = await posted("embeddings", {"model": "simulated", "input": ["the cat", "The  cat", "a dog"]})
+    one, same, other = (row["embedding"] for row in answer.json()["data"])
+    assert one == same != other
+    assert sum(each * each for each in one) == pytest.approx(1.0)
+    assert (await posted("embeddings", {})).status_code == 400
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_latency_is_added(stream):
     start = time.monotonic()
