@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tfgrpo.stores.canonical import key_digest
@@ -61,7 +61,7 @@ def pieces(text: str) -> list[str]:
 
 
 class SimulatedChat:
-    """``/chat/completions``; the other dialects (``translations``) are what differs from it."""
+    """``/chat/completions``; the other dialects are what differs from it."""
 
     def translated(self, value: Any) -> Any:
         """Return the chat request that asks the same. Raises ``LookupError`` or ``TypeError`` for what is no request."""
@@ -152,6 +152,18 @@ class _Service:
             tokens = prompt_tokens(body)
         return _answer({"input_tokens": tokens})
 
+    async def embedded(self, request: Request) -> Response:
+        """Return the vectors of texts."""
+        self._authorise(request)
+        asked = _json(await request.body()).get("input")
+        if not isinstance(asked, str | list):
+            raise _Refused(400, error_body("The request has no input.", param="input"))
+        texts = [asked] if isinstance(asked, str) else list(map(str, asked))
+        data = [{"object": "embedding", "index": at, "embedding": embedding(text)} for at, text in enumerate(texts)]
+        tokens = sum(1 + len(text) // 4 for text in texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return _answer({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
+
     def _authorise(self, request: Request) -> None:
         key = self._options.api_key
         accepted = {"authorization": f"Bearer {key}", "x-api-key": key, "api-key": key}
@@ -218,19 +230,6 @@ def embedding(text: str) -> list[float]:
     return [counts[at] / length for at in range(_DIRECTIONS)]
 
 
-async def embedded(request: Request) -> JSONResponse:
-    """Answer ``POST /embeddings``."""
-    try:
-        asked: Any = json.loads(await request.body())
-        texts = [asked["input"]] if isinstance(asked["input"], str) else [str(text) for text in asked["input"]]
-    except (ValueError, LookupError, TypeError):
-        return JSONResponse(error_body("The request has no input.", param="input"), 400)
-    data = [{"object": "embedding", "index": at, "embedding": embedding(text)} for at, text in enumerate(texts)]
-    tokens = sum(1 + len(text) // 4 for text in texts)
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return JSONResponse({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
-
-
 def simulated_app(options: SimulatedOptions, engine: Engine | None = None) -> Starlette:
     """Return the service, with its own state: two apps with the same options give the same answers.
 
@@ -247,7 +246,7 @@ def simulated_app(options: SimulatedOptions, engine: Engine | None = None) -> St
             ("/messages/count_tokens", service.counted, "POST"),
             ("/models", service.models, "GET"),
             ("/models/{name:path}", service.models, "GET"),
-            ("/embeddings", embedded, "POST"),
+            ("/embeddings", service.embedded, "POST"),
         )
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _on_refused, _Refused: _on_refused})

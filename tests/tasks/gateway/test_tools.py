@@ -8,11 +8,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.support.agents import agents
 from tests.support.agents import steps as kit
@@ -25,7 +20,7 @@ from tests.support.agents.endpoint import (
     response_events,
     stream,
 )
-from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
+from tests.support.records.watched import Watched
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -177,13 +172,10 @@ async def test_calls_of_custom_tools_and_calls_that_share_an_index_are_seen(endp
 
 
 async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoint, opened):
-    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
-    traces, metrics = TracerProvider(), MeterProvider([reader])
-    traces.add_span_processor(SimpleSpanProcessor(spans))
-    telemetry = Telemetry(TelemetryOptions(content=True), traces=traces, metrics=metrics)
-    runtime = replace(opened.runtime(endpoint.url), telemetry=telemetry)
+    watched = Watched(content=True)
+    runtime = replace(opened.runtime(endpoint.url), telemetry=watched.telemetry)
     body = {"model": "m", "messages": [USER], "temperature": 0.5, "max_tokens": 64}
-    with telemetry.span("the rollout"):
+    with watched.telemetry.span("the rollout"):
         session = await opened.session(runtime)
         agent = await opened.agent(session)
     await agent.post("/chat/completions", json=body)
@@ -192,7 +184,7 @@ async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoin
     endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "no"}}, status=500)
     await agent.post("/chat/completions", json=body)
 
-    rollout, whole, streamed, failed = spans.get_finished_spans()
+    rollout, whole, streamed, failed = watched.spans()
     assert {span.parent and span.parent.span_id for span in (whole, streamed, failed)} == {rollout.context.span_id}
     attributes = dict(whole.attributes or {})
     assert attributes["tfgrpo.role"] == "gateway"
@@ -203,14 +195,5 @@ async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoin
     assert "gen_ai.response.time_to_first_chunk" not in attributes
     assert 0 < float(str((streamed.attributes or {})["gen_ai.response.time_to_first_chunk"])) < 10
     assert (failed.attributes or {})["error.type"] == "ModelServerFault"
-    data = reader.get_metrics_data()
-    assert data is not None
-    points = [
-        point
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.data.data_points
-        if dict(point.attributes or {}).get("tfgrpo.role") == "gateway"
-    ]
-    assert points
+    points = watched.points("tfgrpo.llm.duration")
+    assert {point.attributes["tfgrpo.role"] for point in points} == {"gateway"}

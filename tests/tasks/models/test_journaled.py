@@ -6,12 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.support.records.watched import Watched
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores import errors
 from tfgrpo.stores.errors import (
@@ -22,7 +18,6 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
-from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel, reply_of_json, reply_to_json
 from tfgrpo.tasks.models.wire import request_digest
@@ -174,31 +169,6 @@ async def test_usage_and_cost_in_an_entry_that_are_none_are_unknown(journal, cha
     assert reply.message == REPLY.message
 
 
-class Watched:
-    """Telemetry whose spans and metrics can be read back."""
-
-    def __init__(self, *, content=False):
-        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
-        traces = TracerProvider(shutdown_on_exit=False)
-        traces.add_span_processor(SimpleSpanProcessor(self._spans))
-        metrics = MeterProvider([self._reader], shutdown_on_exit=False)
-        self.telemetry = Telemetry(TelemetryOptions(content=content), traces=traces, metrics=metrics)
-
-    def spans(self):
-        return self._spans.get_finished_spans()
-
-    def points(self, name):
-        data = self._reader.get_metrics_data()
-        if data is None:
-            return []
-        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics if m.name == name]
-        return [
-            (dict(point.attributes or {}), getattr(point, "value", None) or getattr(point, "count", 0))
-            for metric in metrics
-            for point in metric.data.data_points
-        ]
-
-
 async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journal):
     watched = Watched()
     model = JournaledModel(Scripted(REPLY), journal, watched.telemetry)
@@ -210,10 +180,10 @@ async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journ
     assert made["gen_ai.response.model"] == "m-served"
     assert made["gen_ai.request.seed"] == 1
     assert set(replayed) - set(made) == {"tfgrpo.replayed"}
-    ((attributes, count),) = watched.points("tfgrpo.llm.duration")
-    assert count == 1
-    assert (attributes["tfgrpo.phase"], attributes["tfgrpo.role"]) == ("train", "rollout")
-    tokens = {str(where["gen_ai.token.type"]): value for where, value in watched.points("tfgrpo.llm.tokens")}
+    (point,) = watched.points("tfgrpo.llm.duration")
+    assert point.count == 1
+    assert (point.attributes["tfgrpo.phase"], point.attributes["tfgrpo.role"]) == ("train", "rollout")
+    tokens = {each.attributes["gen_ai.token.type"]: each.value for each in watched.points("tfgrpo.llm.tokens")}
     assert tokens == {"input": 10, "output": 5}
 
 
@@ -233,8 +203,8 @@ async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal
     model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
     with pytest.raises(ModelTimeout):
         await model.complete(REQUEST, CallKey(GroupKey(3, "eval", "library", 0, "q1"), 0, 0, "rollout"))
-    ((attributes, _),) = watched.points("tfgrpo.llm.duration")
-    assert (attributes["error.type"], attributes["tfgrpo.phase"]) == ("ModelTimeout", "eval")
+    (point,) = watched.points("tfgrpo.llm.duration")
+    assert (point.attributes["error.type"], point.attributes["tfgrpo.phase"]) == ("ModelTimeout", "eval")
     (span,) = watched.spans()
     assert "secret" not in span.to_json()
 

@@ -6,17 +6,12 @@ import time
 from dataclasses import dataclass, replace
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.support.agents import agents
 from tests.support.agents.steps import lessons, reply, runtime, spec, weighted
+from tests.support.records.watched import Watched
 from tfgrpo.stores.errors import ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ToolCall
@@ -34,18 +29,10 @@ def script(_, key):
     return f"Answer: {7 + key.rollout}"
 
 
-class Observed:
-    """A runtime whose spans and metrics stay in memory."""
-
-    def __init__(self, script, tmp_path, **more):
-        self.spans, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
-        traces, metrics = TracerProvider(), MeterProvider([self.reader])
-        traces.add_span_processor(SimpleSpanProcessor(self.spans))
-        telemetry = Telemetry(TelemetryOptions(), traces=traces, metrics=metrics)
-        self.runtime = replace(runtime(script, tmp_path, **more), telemetry=telemetry)
-
-    def named(self, name):
-        return [span for span in self.spans.get_finished_spans() if span.name == name]
+def observed(script, tmp_path, **more):
+    """A runtime whose spans and metrics stay in memory, and these."""
+    watched = Watched()
+    return watched, replace(runtime(script, tmp_path, **more), telemetry=watched.telemetry)
 
 
 @dataclass
@@ -59,11 +46,10 @@ class Slow:
 
 async def test_the_span_of_an_attempt_has_its_outcome_and_ends_with_the_attempt(tmp_path):
     rewarders = (weighted("gt"), weighted(Slow()))
-    observed = Observed(
-        script, tmp_path, actor=ToolActor([tool_from_function(agents.add)], max_turns=3), rewarders=rewarders
-    )
-    await run_group(spec(3), observed.runtime)
-    told = {span.attributes["tfgrpo.rollout.index"]: span for span in observed.named("invoke_agent chat")}
+    actor = ToolActor([tool_from_function(agents.add)], max_turns=3)
+    watched, made = observed(script, tmp_path, actor=actor, rewarders=rewarders)
+    await run_group(spec(3), made)
+    told = {span.attributes["tfgrpo.rollout.index"]: span for span in watched.spans("invoke_agent chat")}
     assert [told[index].attributes["tfgrpo.outcome"] for index in range(3)] == ["scored", "scored", "failed"]
     assert (told[0].attributes["tfgrpo.reward"], told[0].attributes["tfgrpo.relative_rank"]) == (0.75, 1.0)
     assert told[2].attributes["error.type"] == "ModelServerFault"
@@ -86,9 +72,9 @@ class OutOfTen:
 
 
 async def test_labels_are_the_ends_of_the_declared_range(tmp_path):
-    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(OutOfTen()),))
-    await run_group(spec(3), observed.runtime)
-    spans = sorted(observed.named("invoke_agent chat"), key=lambda span: span.attributes["tfgrpo.rollout.index"])
+    watched, made = observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(OutOfTen()),))
+    await run_group(spec(3), made)
+    spans = sorted(watched.spans("invoke_agent chat"), key=lambda span: span.attributes["tfgrpo.rollout.index"])
     labels = [event.attributes.get("gen_ai.evaluation.score.label") for span in spans for event in span.events]
     assert labels == ["pass", "fail", None]
 
@@ -101,40 +87,30 @@ async def test_cancelling_a_group_during_grading_ends_the_spans_of_its_attempts(
             grading.set()
             return super().score(context)
 
-    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(Begun()),))
-    work = asyncio.ensure_future(run_group(spec(2), observed.runtime))
+    watched, made = observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(Begun()),))
+    work = asyncio.ensure_future(run_group(spec(2), made))
     assert await asyncio.to_thread(grading.wait, 30)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    attempts = observed.named("invoke_agent chat")
+    attempts = watched.spans("invoke_agent chat")
     assert len(attempts) == 2
     assert all("tfgrpo.outcome" not in span.attributes for span in attempts)
 
 
-def recorded(reader):
-    return {
-        metric.name: metric.data.data_points
-        for resource in reader.get_metrics_data().resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
-
-
 async def test_a_group_is_reported_as_spans_and_metrics(tmp_path):
-    observed = Observed(script, tmp_path, actor=ToolActor([tool_from_function(agents.add)], max_turns=3))
-    result = await run_group(spec(3), observed.runtime)
+    watched, made = observed(script, tmp_path, actor=ToolActor([tool_from_function(agents.add)], max_turns=3))
+    result = await run_group(spec(3), made)
     assert result.signal == "mixed"
 
-    finished = {span.context.span_id: span for span in observed.spans.get_finished_spans()}
+    finished = {span.context.span_id: span for span in watched.spans()}
     parents = {(span.name, finished[span.parent.span_id].name if span.parent else None) for span in finished.values()}
     assert ("tfgrpo.group", None) in parents
     assert ("invoke_agent chat", "tfgrpo.group") in parents
     assert ("execute_tool add", "invoke_agent chat") in parents
     assert sum(name == "execute_tool add" for name in (span.name for span in finished.values())) == 2
 
-    points = recorded(observed.reader)
-    assert sum(point.value for point in points["tfgrpo.tool.calls"]) == 2
-    assert sum(point.value for point in points["tfgrpo.rollouts"]) == 3
-    assert sum(point.count for point in points["tfgrpo.reward"]) == 2
-    assert sum(point.value for point in points["tfgrpo.groups"]) == 1
+    assert sum(point.value for point in watched.points("tfgrpo.tool.calls")) == 2
+    assert sum(point.value for point in watched.points("tfgrpo.rollouts")) == 3
+    assert sum(point.count for point in watched.points("tfgrpo.reward")) == 2
+    assert sum(point.value for point in watched.points("tfgrpo.groups")) == 1

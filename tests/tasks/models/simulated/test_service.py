@@ -129,7 +129,11 @@ async def test_words_are_embedded():
     one, same, other = (row["embedding"] for row in answer.json()["data"])
     assert one == same != other
     assert sum(each * each for each in one) == pytest.approx(1.0)
-    assert (await posted("embeddings", {})).status_code == 400
+    assert answer.headers["x-simulated"] == "SIMULATED"
+    statuses = [
+        (await posted("embeddings", body, api_key=key)).status_code for body, key in (({}, None), ({"input": "x"}, "k"))
+    ]
+    assert statuses == [400, 401]
 
 
 @pytest.mark.parametrize("stream", [False, True])
