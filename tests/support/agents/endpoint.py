@@ -72,7 +72,7 @@ class Endpoint:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        self.asked.append(Asked(request.path, request.query_string, dict(request.headers), raw))
+        self.asked.append(Asked(request.path, request.query_string, request.headers, raw))
         try:
             value = self.answer(request, raw)
             value = await value if asyncio.iscoroutine(value) else value

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import re
 import socket
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from aiohttp import web
 
 from tests.support.agents import steps as kit
+from tests.support.agents.endpoint import Endpoint
 from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
 from tfgrpo.tasks.rollout import run_rollout
@@ -22,18 +21,11 @@ OFF = GatewaySettings(enabled=False)
 URL = "http://localhost:1/a"
 
 
-@asynccontextmanager
-async def serving(*routes):
-    app = web.Application()
-    app.add_routes(routes)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+@pytest.fixture
+async def agent():
+    """A service on a port, whose answers are scripted."""
+    async with Endpoint() as running:
+        yield running
 
 
 async def attempt(tmp_path, url, *, timeout_s=10.0, **more):
@@ -46,66 +38,43 @@ async def attempt(tmp_path, url, *, timeout_s=10.0, **more):
 
 
 def answering(body, content_type="application/json", status=200, **headers):
-    async def answer(request):
-        return web.Response(body=io.BytesIO(body.encode()), content_type=content_type, status=status, headers=headers)
-
-    return web.post("/attempt", answer)
+    return lambda *_: web.Response(body=body.encode(), content_type=content_type, status=status, headers=headers)
 
 
-async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_pointer(tmp_path):
-    seen = []
-
-    async def answer(request):
-        seen.append(await request.json())
-        return web.json_response({"answer": "Answer: 7", "id": 1})
-
-    async with serving(web.post("/attempt", answer)) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt")
+async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_pointer(tmp_path, agent):
+    agent.answer = lambda *_: {"answer": "Answer: 7", "id": 1}
+    rollout = await attempt(tmp_path, agent.url)
     item = {"id": "q1", "prompt": "3 + 4?", "system_prompt": "", "metadata": {"tier": [1]}, "domain": "sums"}
     told = {"prompt": "3 + 4?", "system": "Be careful.", "item": item, "temperature": 0.7, "seed": rollout.seed}
-    assert seen == [{**told, "base_url": None, "api_key": None}]
+    assert [asked.body for asked in agent.asked] == [{**told, "base_url": None, "api_key": None}]
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
 
 
-async def test_an_attempt_has_one_idempotency_key_also_when_its_run_lost_the_answer(tmp_path):
-    keys = []
-
-    async def answer(request):
-        keys.append(request.headers.get("Idempotency-Key"))
-        return web.json_response({"answer": "7"})
-
-    async with serving(web.post("/attempt", answer)) as url:
-        for folder in (tmp_path / "killed", tmp_path / "resumed"):
-            folder.mkdir()
-            assert (await attempt(folder, f"{url}/attempt")).output == "7"
-    assert keys[0] == keys[1]
-    assert len(keys[0]) == 32
+async def test_an_attempt_has_one_idempotency_key_also_when_its_run_lost_the_answer(tmp_path, agent):
+    agent.answer = lambda *_: {"answer": "7"}
+    for folder in (tmp_path / "killed", tmp_path / "resumed"):
+        folder.mkdir()
+        assert (await attempt(folder, agent.url)).output == "7"
+    first, second = (asked.headers["Idempotency-Key"] for asked in agent.asked)
+    assert first == second
+    assert len(first) == 32
 
 
 async def test_a_private_service_gets_its_header_alone_and_what_repeats_it_is_recorded_without_it(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, agent
 ):
     monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
-    seen, elsewhere = [], []
     told = [
-        (200, {}, '{"answer": "7, said agent-s3cret"}'), (303, {"Location": "/done"}, ""),
-        (401, {}, '{"error": "bad token agent-s3cret"}'),
+        answering('{"answer": "7, said agent-s3cret"}'), answering("", status=303, Location="/done"),
+        answering('{"error": "bad token agent-s3cret"}', status=401),
     ]  # fmt: skip
-
-    async def answer(request):
-        seen.append((request.headers.get("authorization"), request.headers.get("x-team")))
-        status, headers, text = told[len(seen) - 1]
-        return web.Response(status=status, headers=headers, text=text, content_type="application/json")
-
-    async def done(request):
-        elsewhere.append(request.path)
-
+    agent.answer = lambda *_: told[len(agent.asked) - 1]()
     headers = {"Authorization": "env:AGENT_AUTH", "X-Team": "blue"}
-    async with serving(web.post("/attempt", answer), web.route("*", "/done", done)) as url:
-        first, moved, refused = [await attempt(tmp_path / n, f"{url}/attempt", headers=headers) for n in "abc"]
-    assert (seen, elsewhere) == ([("Bearer agent-s3cret", "blue")] * 3, [])
+    first, moved, refused = [await attempt(tmp_path / n, agent.url, headers=headers) for n in "abc"]
+    seen = [(asked.path, asked.headers["Authorization"], asked.headers["X-Team"]) for asked in agent.asked]
+    assert seen == [("/v1", "Bearer agent-s3cret", "blue")] * 3
     assert first.output == "7, said ***"
-    assert f"it moved to {url}/done" in moved.loss.reason
+    assert f"it moved to {agent.url.removesuffix('/v1')}/done" in moved.loss.reason
     assert "401 from the agent" in refused.loss.reason
     assert "bad token ***" in refused.loss.reason
 
@@ -139,9 +108,9 @@ def test_bad_settings_and_those_of_another_kind_are_refused_before_anything_is_s
     (answering("  Answer: 7\n", "text/plain"), "text", "Answer: 7"),
     (answering('{"choices": [{"message": {"content": {"sum": 7}}}]}'), "json:/choices/0/message/content", '{"sum": 7}'),
 ])  # fmt: skip
-async def test_answers_are_json_or_text(tmp_path, route, answer, output):
-    async with serving(route) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt", answer=answer)
+async def test_answers_are_json_or_text(tmp_path, agent, route, answer, output):
+    agent.answer = route
+    rollout = await attempt(tmp_path, agent.url, answer=answer)
     assert (rollout.output, rollout.loss) == (output, None)
 
 
@@ -153,9 +122,9 @@ async def test_answers_are_json_or_text(tmp_path, route, answer, output):
     (answering('data: {"answer": "7"}\n\n', "text/event-stream"), "answers with an event stream"),
     (answering(json.dumps({"answer": "x" * (17 << 20)})), "more than 16777216 bytes"),
 ])  # fmt: skip
-async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, route, said):
-    async with serving(route) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt")
+async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, agent, route, said):
+    agent.answer = route
+    rollout = await attempt(tmp_path, agent.url)
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert re.search(said, rollout.loss.reason)
 

@@ -87,18 +87,13 @@ def opener(tmp_path, stack):
 async def served(stack):
     """The agent as an HTTP service; return its address."""
 
-    async def answer(request):
-        given = await request.json()
-        answered = await asyncio.to_thread(as_callable, given["prompt"], given["base_url"], given["api_key"])
-        return web.json_response({"answer": answered})
+    async def answer(request, raw):
+        given = json.loads(raw)
+        return {"answer": await asyncio.to_thread(as_callable, given["prompt"], given["base_url"], given["api_key"])}
 
-    app = web.Application()
-    app.router.add_post("/attempt", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return f"http://127.0.0.1:{runner.addresses[0][1]}/attempt"
+    service = await stack.enter_async_context(Endpoint())
+    service.answer = answer
+    return service.url
 
 
 async def actor_of(kind, stack):
