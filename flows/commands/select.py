@@ -12,7 +12,7 @@ from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as best_of
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.selection.shapes import Selection, first_line
+from tfgrpo.tasks.selection.round import Selection, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 

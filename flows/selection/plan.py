@@ -41,12 +41,11 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import DatasetError, PowlError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
-from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat, hint_of
-from tfgrpo.tasks.selection.shapes import SelectionSpec
-from tfgrpo.tasks.selection.stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
+from tfgrpo.tasks.selection.history import BEHAVIOUR, StageDecision, decide_stage, recorded_rounds
+from tfgrpo.tasks.selection.round import SelectionSpec
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""
@@ -211,11 +210,8 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
     if asked == BEHAVIOUR and not _has_reference(item):
         accepted = "--reference TEXT or @FILE, an item with an answer, or another stage"
         raise SettingsError.one("--stage", f"{asked} without a reference", accepted)
-    uses: dict[str, Use] = {BEHAVIOUR: "production", VALIDITY: "development"}
-    # A selection of no task has no history to wait for: its reference counts at once.
-    use = uses.get(asked, "history" if task is not None else "production")
-    history = [] if task is None else recorded_rounds(task.selections, simulated=simulated)
-    return decide_stage(list(history), reference=_has_reference(item), use=use)
+    history = None if task is None else list(recorded_rounds(task.selections, simulated=simulated))
+    return decide_stage(history, reference=_has_reference(item), asked=asked)
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:

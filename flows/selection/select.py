@@ -32,11 +32,10 @@ from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.patterns import Observation
-from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.assembly import open_runtime
-from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Candidate, Selection
+from tfgrpo.tasks.selection.history import SelectionRound, record_round
+from tfgrpo.tasks.selection.round import Candidate, Selection, select_best
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,19 +6,24 @@ It writes no file and raises only cancellation: failures are in the value it ret
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import Abstained, Attempt, Verdict
-from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, SelectionFailed, error_kind
 from tfgrpo.stores.ledger.state import Totals, Usage
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
+from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.learning.summarize import shorten_middle
@@ -27,16 +32,8 @@ from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.selection.formats import CandidateEnd, CandidateOutcome
-from tfgrpo.tasks.selection.shapes import (
-    Candidate,
-    Selection,
-    SelectionChoice,
-    SelectionCost,
-    SelectionSpec,
-    lost_and_flawed,
-)
-from tfgrpo.tasks.shapes import GroupSpec
+from tfgrpo.tasks.selection.formats import AnswerFormat, CandidateEnd, CandidateOutcome, TextFormat
+from tfgrpo.tasks.shapes import GroupSpec, PackText
 
 _QUOTED_CHARS: Final = 20_000
 _REVISION: Final = (
@@ -46,32 +43,127 @@ _REVISION: Final = (
 _CUT_OFF: Final = "the answer was cut off at the token limit: give a shorter one"
 
 
+@dataclass(frozen=True, slots=True)
+class SelectionSpec:
+    """Specification of one selection."""
+
+    selection_id: str
+    item: Item
+    """The request. Its answer is for rewarders only."""
+    pack: PackText
+    """System text with the lessons in force, before the format's instructions and the hint."""
+    settings: SelectionSettings = field(default_factory=SelectionSettings)
+    format: AnswerFormat = field(default_factory=TextFormat)
+    hint: str = ""
+
+    @property
+    def system(self) -> PackText:
+        """System text of all candidates: pack and lessons, instructions of the format, hint."""
+        text = "\n\n".join(part for part in (self.pack.system, self.format.instructions, self.hint) if part)
+        return self.pack if text == self.pack.system else replace(self.pack, system=text, digest=sha256_hex(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One of the K candidates: outcome, answer, scores and usage."""
+
+    index: int
+    outcome: CandidateOutcome
+    text: str
+    """Its last answer, even if flawed; empty without one."""
+    refused: tuple[tuple[str, str], ...]
+    """Answers sent back for repair, each with the reason, oldest first."""
+    temperature: float
+    seed: int
+    usage: Usage
+    latency_s: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What scorers may know of how its last answer was made, with the cost and the time of all."""
+    reward: float | None = None
+    """None without a total."""
+    advantage: float | None = None
+    """Reward relative to the graded candidates of this selection; 0 throughout when all are equal."""
+    scores: tuple[RewardScore, ...] = ()
+    """All scores, including those of weight 0."""
+    ungraded: str = ""
+    """Why it was given no reward, if it was to be graded."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether its answer is usable."""
+        return self.outcome.name == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionChoice:
+    """The chosen candidate, or why none may be chosen."""
+
+    index: int | None
+    why: str
+    over_budget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionCost:
+    """Calls, tokens and money of a selection, including judges and lost calls."""
+
+    calls: int
+    tokens: int
+    usd: float | None
+    """None when the price of any call is unknown."""
+    at_risk_usd: float
+    """Most that calls without usage may have cost in addition."""
+    unmeasured_attempts: int = 0
+    """Attempts of an agent that calls models itself, whose usage is unknown and not included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One best-of-K round."""
+
+    spec: SelectionSpec
+    candidates: tuple[Candidate, ...]
+    """In order of their index, which is not the order of arrival."""
+    choice: SelectionChoice
+    mean_reward: float | None
+    spread: float | None
+    """Population standard deviation of the rewards; None without any."""
+    faults: Mapping[str, str]
+    """Reason for missing scores by rewarder."""
+    cost: SelectionCost
+    duration_s: float
+
+    @property
+    def best(self) -> Candidate:
+        """The chosen candidate. Raises ``SelectionFailed`` with the reason if there is none."""
+        if self.choice.index is None:
+            raise SelectionFailed(self.choice.why)
+        return self.candidates[self.choice.index]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether asking again could change nothing: one is chosen, or all have answered and their grades are known."""
+        lost = any(candidate.outcome.error_type for candidate in self.candidates)
+        ungraded = self.mean_reward is None and any(candidate.ungraded for candidate in self.candidates)
+        return self.choice.index is not None or not (lost or ungraded)
+
+    @property
+    def outcomes(self) -> Mapping[CandidateEnd, int]:
+        """Number of candidates by outcome."""
+        return Counter(candidate.outcome.name for candidate in self.candidates)
+
+    @property
+    def losses(self) -> str:
+        """The unusable candidates in one clause; empty without any."""
+        return lost_and_flawed(self.candidates)
+
+
 async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals | None = None) -> Selection:
     """Run one selection with the runtime's actor, rewarders and slots.
 
     ``before``: what its ledger had counted before the selection began; None: that of now.
     """
-    telemetry = runtime.telemetry
-    with (
-        telemetry.attached(runtime.context.carrier),
-        telemetry.span(
-            "tfgrpo.group",
-            epoch=0,
-            phase="eval",
-            group_id=spec.selection_id,
-            item_id=spec.item.id,
-            group_size=spec.settings.k,
-            arm="group",
-        ) as span,
-    ):
-        selection = await _run(spec, runtime, before or runtime.ledger.totals())
-        for each in selection.candidates:
-            observe_scores(span, each.scores, runtime.rewarders, rollout_index=each.index)
-    return selection
-
-
-async def _run(spec: SelectionSpec, runtime: Runtime, before: Totals) -> Selection:
-    start = perf_counter()
+    start, telemetry, before = perf_counter(), runtime.telemetry, before or runtime.ledger.totals()
     group = GroupSpec(
         group_id=spec.selection_id,
         key=GroupKey(0, "eval", "group", 0, spec.item.id, run=spec.selection_id),
@@ -81,25 +173,35 @@ async def _run(spec: SelectionSpec, runtime: Runtime, before: Totals) -> Selecti
         pack=spec.system,
         reflect=False,
     )
-    made = await asyncio.gather(*(_candidate(spec, index, group, runtime) for index in range(group.size)))
-    await runtime.sync()
-    usable = usable_candidates(spec, made)
-    judge = GroupJudge(group, runtime)
-    raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))))
-    scores = scrubbed(raw, runtime.scrub)
-    comparison = compare(scores.totals)
-    graded = dict(zip((each.index for each in usable), scores.verdicts, strict=True))
-    candidates = tuple(_graded(each, graded[each.index], comparison) if each.index in graded else each for each in made)
-    return Selection(
-        spec=spec,
-        candidates=candidates,
-        choice=choose(spec, candidates, over_budget=judge.spend.budget_refused is not None),
-        mean_reward=comparison.mean,
-        spread=comparison.spread,
-        faults=scores.faults,
-        cost=_cost(before, runtime.ledger.totals(), candidates, judge),
-        duration_s=perf_counter() - start,
-    )
+    about: Attributes = {"group_id": group.group_id, "item_id": spec.item.id, "group_size": group.size}
+    about |= {"epoch": 0, "phase": "eval", "arm": "group"}
+    with (
+        telemetry.attached(runtime.context.carrier),
+        telemetry.span("tfgrpo.group", **about) as span,
+    ):
+        made = await asyncio.gather(*(_candidate(spec, index, group, runtime) for index in range(group.size)))
+        await runtime.sync()
+        usable = _usable(spec, made)
+        judge = GroupJudge(group, runtime)
+        raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))))
+        scores = scrubbed(raw, runtime.scrub)
+        comparison = compare(scores.totals)
+        graded = dict(zip((each.index for each in usable), scores.verdicts, strict=True))
+        candidates = tuple(
+            _graded(each, graded[each.index], comparison) if each.index in graded else each for each in made
+        )
+        for each in candidates:
+            observe_scores(span, each.scores, runtime.rewarders, rollout_index=each.index)
+        return Selection(
+            spec=spec,
+            candidates=candidates,
+            choice=_choose(spec, candidates, over_budget=judge.spend.budget_refused is not None),
+            mean_reward=comparison.mean,
+            spread=comparison.spread,
+            faults=scores.faults,
+            cost=_cost(before, runtime.ledger.totals(), candidates, judge),
+            duration_s=perf_counter() - start,
+        )
 
 
 def _attempt(candidate: Candidate) -> Attempt:
@@ -135,7 +237,7 @@ def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge:
     )
 
 
-def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _usable(spec: SelectionSpec, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates to grade: the valid ones, or, for best effort without any, all that have an answer."""
     valid = [candidate for candidate in candidates if candidate.valid]
     if valid or spec.settings.none_valid == "raise":
@@ -143,13 +245,13 @@ def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> l
     return [candidate for candidate in candidates if candidate.text.strip()]
 
 
-def choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget: bool = False) -> SelectionChoice:
+def _choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget: bool = False) -> SelectionChoice:
     """Choose the usable candidate with the highest reward, the first among equals, or return why none may be chosen.
 
     Within a group the advantage rises with the reward, so that choosing by either is the same. ``over_budget``: the
     budget refused a judge.
     """
-    settings, usable = spec.settings, usable_candidates(spec, candidates)
+    settings, usable = spec.settings, _usable(spec, candidates)
     valid = sum(candidate.valid for candidate in usable)
     among, unusable = pluralize(len(candidates), "candidate"), lost_and_flawed(candidates)
     if not usable or (valid < settings.min_success and settings.none_valid == "raise"):
@@ -174,57 +276,52 @@ def choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget:
 async def _candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime: Runtime) -> Candidate:
     """Run one candidate: attempt, read the answer, and repeat with the reason while it is flawed.
 
-    Each attempt is a rollout, with its time limit, slot, seed, ledger and spans.
+    Each attempt is a rollout, with its time limit, slot, seed, ledger and spans. A repair is another draw of the item, with
+    other seeds and call keys.
     """
     temperature = spec.settings.temperatures[index % len(spec.settings.temperatures)]
     rollouts: list[FinishedRollout] = []
     texts: list[str] = []
-    readings: list[CandidateOutcome] = []
+    outcome = CandidateOutcome()
+    sent_back: tuple[tuple[str, str], ...] = ()
 
     async def draft(refused: Sequence[tuple[str, str]]) -> str:
-        drafted = replace(_revised(group, refused), temperature=temperature)
+        nonlocal sent_back
+        sent_back, drafted = tuple(refused), replace(group, temperature=temperature)
+        if refused:
+            quoted = {"earlier_answer": shorten_middle(refused[-1][0], _QUOTED_CHARS), "reason": refused[-1][1]}
+            prompt = f"{group.item.prompt}\n\n{_REVISION}\n{canonical_json(quoted)}"
+            again = replace(group.key, draw=len(refused))
+            drafted = replace(drafted, item=replace(group.item, prompt=prompt), key=again)
         rollouts.append(await run_rollout(drafted, index, runtime))
         texts.append(runtime.scrub(rollouts[-1].output))
         return texts[-1]
 
-    def read(text: str) -> CandidateOutcome:
+    def read(text: str) -> None:
+        nonlocal outcome
         loss = rollouts[-1].loss
         if isinstance(loss, Failed | Refused):
-            return replace(_lost(loss), value=readings[-1].value if readings else None)
+            outcome = replace(_lost(loss), value=outcome.value)
+            return
         cut_off = loss is not None and loss.error_type == "truncated"
-        readings.append(CandidateOutcome("parse_error", _CUT_OFF) if cut_off else spec.format.read(text))
-        if readings[-1].name != "ok" and readings[-1].repairable:
-            raise ValueError(readings[-1].reason)
-        return readings[-1]
+        outcome = CandidateOutcome("parse_error", _CUT_OFF) if cut_off else spec.format.read(text)
+        if outcome.name != "ok" and outcome.repairable:
+            raise ValueError(outcome.reason)
 
-    try:
-        outcome = await corrected(read, draft, spec.settings.max_validations + 1, spec.format.name)
-    except RepairExhausted:
-        outcome = readings[-1]
+    with suppress(RepairExhausted):
+        await corrected(read, draft, spec.settings.max_validations + 1, spec.format.name)
     usage, latency_s = Usage.total(each.usage for each in rollouts), sum(each.latency_s for each in rollouts)
-    # The last text was not sent back, and that of an attempt that is lost has no reading.
-    sent_back = zip(texts[:-1], readings, strict=False)
     return Candidate(
         index=index,
         outcome=outcome,
         text=next((text for text in reversed(texts) if text.strip()), ""),
-        refused=tuple((text, reading.reason) for text, reading in sent_back),
+        refused=sent_back,
         temperature=temperature,
         seed=rollouts[-1].seed,
         usage=usage,
         latency_s=latency_s,
         facts={**rollouts[-1].facts, "cost_usd": usage.cost_usd, "latency_s": latency_s},
     )
-
-
-def _revised(group: GroupSpec, refused: Sequence[tuple[str, str]]) -> GroupSpec:
-    """Return the group for one attempt. A repair is another draw of the item, with other seeds and call keys."""
-    if not refused:
-        return group
-    answer, reason = refused[-1]
-    quoted = canonical_json({"earlier_answer": shorten_middle(answer, _QUOTED_CHARS), "reason": reason})
-    item = replace(group.item, prompt=f"{group.item.prompt}\n\n{_REVISION}\n{quoted}")
-    return replace(group, item=item, key=replace(group.key, draw=len(refused)))
 
 
 def _lost(loss: Failed | Refused) -> CandidateOutcome:
@@ -235,3 +332,18 @@ def _lost(loss: Failed | Refused) -> CandidateOutcome:
     if status in ("timeout", "transport_error"):
         name = status
     return CandidateOutcome(name, loss.reason, error_type=loss.error_type)
+
+
+def lost_and_flawed(candidates: Sequence[Candidate]) -> str:
+    """Return the number of unusable candidates by outcome, with the first reason of each; empty without any."""
+    reasons: dict[str, list[str]] = {}
+    for candidate in candidates:
+        if not candidate.valid:
+            reasons.setdefault(candidate.outcome.name, []).append(candidate.outcome.reason)
+    return "; ".join(f"{len(each)} {name} ({first_line(each[0])})" for name, each in reasons.items())
+
+
+def first_line(reason: str) -> str:
+    """Return the first line of a reason, at most 160 characters."""
+    first = " ".join(reason.split("\n", maxsplit=1)[0].split())
+    return first if len(first) <= 160 else f"{first[:159]}…"

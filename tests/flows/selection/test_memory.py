@@ -21,7 +21,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.stores.errors import ConfigError, StoreError
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.selections import recorded_rounds
+from tfgrpo.tasks.selection.history import recorded_rounds
 
 OTHER = "XOR(ACTIVITY(a), ACTIVITY(b))"
 

@@ -19,9 +19,9 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
-from tfgrpo.stores.runs.selections import record_round
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat
+from tfgrpo.tasks.selection.history import record_round
 
 
 def problems(**asked):

@@ -9,10 +9,9 @@ from typing import Any
 
 from tests.support.agents.steps import ScriptedModel, item, runtime, weighted
 from tfgrpo.pipelines.settings.selection import SelectionSettings
-from tfgrpo.stores.runs.selections import SelectionRound
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Selection, SelectionSpec
+from tfgrpo.tasks.selection.history import SelectionRound
+from tfgrpo.tasks.selection.round import Selection, SelectionSpec, select_best
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())

@@ -10,7 +10,7 @@ from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import Selected, select
-from tfgrpo.stores.runs.selections import SelectionRound
+from tfgrpo.tasks.selection.history import SelectionRound
 
 ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"
 GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"

@@ -22,8 +22,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.selection.formats import CandidateOutcome, PowlFormat
-from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import SelectionChoice
+from tfgrpo.tasks.selection.round import SelectionChoice, select_best
 
 # Choosing.
 

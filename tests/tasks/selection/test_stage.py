@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.rounds import past_round
-from tfgrpo.tasks.selection.stage import BEHAVIOUR, VALIDITY, StageThresholds, decide_stage
+from tests.support.runs.selections import past
+from tfgrpo.tasks.selection.history import BEHAVIOUR, VALIDITY, decide_stage, record_round, recorded_rounds
 
 
 def good(count, reward=0.9):
@@ -39,10 +40,10 @@ def test_the_stage_follows_from_the_history(history, wanted):
     assert stage(history) == wanted
 
 
-def test_production_with_a_reference_is_behaviour_at_once_and_development_stays_with_validity():
-    assert stage([], use="production") == BEHAVIOUR
-    assert stage([], use="production", reference=False) == VALIDITY
-    assert stage(good(50), use="development") == VALIDITY
+def test_without_a_task_or_asked_for_behaviour_is_at_once_rewarded_and_validity_stays():
+    assert stage(None) == stage([], asked=BEHAVIOUR) == BEHAVIOUR
+    assert stage(None, reference=False) == stage([], asked=BEHAVIOUR, reference=False) == VALIDITY
+    assert stage(good(50), asked=VALIDITY) == VALIDITY
 
 
 def test_ten_high_rounds_in_a_row_move_on_and_nine_do_not():
@@ -54,8 +55,8 @@ def test_ten_high_rounds_in_a_row_move_on_and_nine_do_not():
 
 @given(st.lists(st.builds(past_round, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
 def test_behaviour_is_never_rewarded_without_a_reference(history):
-    for use in ("history", "production", "development"):
-        assert stage(history, reference=False, use=use) == VALIDITY
+    for asked in ("auto", BEHAVIOUR, VALIDITY):
+        assert stage(history, reference=False, asked=asked) == VALIDITY
 
 
 def test_it_falls_back_when_rewards_or_usable_answers_do():
@@ -71,8 +72,10 @@ def test_the_reference_decides_last():
     assert decision.why.startswith("there is no reference, although ")
 
 
-@pytest.mark.parametrize("limits", [{"min_reward": 0.9}, {"rounds": 11}, {"min_parsed": 0.98}])
-def test_each_threshold_keeps_a_task_in_its_stage(limits):
-    rounds = [past_round(0.85, 100, 97)] * 10
-    assert stage(rounds) == BEHAVIOUR
-    assert stage(rounds, thresholds=StageThresholds(**limits)) == VALIDITY
+def test_rounds_are_read_in_order_and_by_kind_of_model(tmp_path):
+    path = tmp_path / "selections.jsonl"
+    rounds = [past("a"), past("b", simulated=False), past("c", chosen=None, reward=None, cost_usd=None)]
+    assert [record_round(path, each) for each in (*rounds, rounds[0])] == [True, True, True, False]
+    assert list(recorded_rounds(path, simulated=True)) == [rounds[0], rounds[2]]
+    assert list(recorded_rounds(path, simulated=False)) == [rounds[1]]
+    assert path.stat().st_mode & 0o777 == 0o600
