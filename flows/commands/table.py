@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from click import Parameter
+
 from tfgrpo.flows.console.parsing import Command, Commands, NumberParameter, Option, Words, argument, flag, option
 from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
 
@@ -33,6 +35,7 @@ _judging = _pipeline(
 )
 _run_id = option("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
 _host = option("--host", default="127.0.0.1", metavar="TEXT", help="address to bind")
+_with_settings = partial(Command, settings="flows.orchestration.request:RunRequest")
 _by = option("--by", metavar="NAME", help="who decides [the login name]")
 _id = argument("name", metavar="ID", help="an experience id or its beginning")
 
@@ -41,71 +44,63 @@ def _port(default: int) -> Option:
     return option("--port", type=_WHOLE(least=0, most=65_535), default=default, help="port, 0 for any free one")
 
 
+def _of_lessons(where: str, help: str, *params: Parameter) -> Command:  # noqa: A002 - as of a command
+    return Command(f"lessons.{where}", help, *params, *_own_packs)
+
+
 _LESSONS: Final[Mapping[str, Command]] = {
-    "list": Command(
-        "lessons.experiences:list_lessons",
+    "list": _of_lessons(
+        "experiences:list_lessons",
         "list the lessons in force, or every record: state, effect, evidence",
         flag("--all", name="every", help="every record, not only the lessons in force"),
-        *_own_packs,
     ),
-    "show": Command(
-        "lessons.experiences:show",
+    "show": _of_lessons(
+        "experiences:show",
         "print whole records",
         argument("names", nargs=-1, required=True, metavar="ID...", help="experience ids, or their beginnings"),
-        *_own_packs,
     ),
-    "blame": Command(
-        "lessons.experiences:blame",
-        "trace a lesson back to the rollouts that showed it and the rows that measured it",
-        _id,
-        *_own_packs,
+    "blame": _of_lessons(
+        "experiences:blame", "trace a lesson back to the rollouts that showed it and the rows that measured it", _id
     ),
-    "review": Command(
-        "lessons.review:review",
-        "show the lessons in force, on trial and known: effect, support, opposites, origin",
-        *_own_packs,
+    "review": _of_lessons(
+        "review:review", "show the lessons in force, on trial and known: effect, support, opposites, origin"
     ),
-    "retire": Command(
-        "lessons.review:retire",
+    "retire": _of_lessons(
+        "review:retire",
         "keep a lesson out, until a rollback to a library with it",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,
-        *_own_packs,
     ),
-    "approve": Command(
-        "lessons.review:approve",
+    "approve": _of_lessons(
+        "review:approve",
         "let a lesson in that was held for review or retired",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,
-        *_own_packs,
     ),
-    "rollback": Command(
-        "lessons.review:rollback",
+    "rollback": _of_lessons(
+        "review:rollback",
         "put an earlier library into force",
         argument("name", metavar="TO", help="a run id, the number of a change in `tfgrpo history`, or none"),
         option("--why", metavar="TEXT", help="the reason"),
         _by,
-        *_own_packs,
     ),
-    "export": Command(
-        "lessons.experiences:export",
+    "export": _of_lessons(
+        "experiences:export",
         "print the lessons in force in a form that other agents read",
         option("--to", type=Words("tasks.exports.lessons:LESSON_FORMS"), help="form of the export [text]"),
-        *_own_packs,
     ),
-    "import": Command(
-        "lessons.review:import_lessons",
+    "import": _of_lessons(
+        "review:import_lessons",
         "show the lessons that another task exported, and store them after review",
         argument("file", help="a file of `tfgrpo experiences export --to json`"),
         option("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own, else the file's]"),
         option("--reviewed-by", metavar="NAME", help="store the lessons, which this person has read"),
         flag("--in-force", name="now", help="also put them into force at once, until the evidence speaks against them"),
-        *_own_packs,
     ),
-    "measure": Command(
-        "lessons.measure:measure",
+    "measure": _of_lessons(
+        "measure:measure",
         "measure the effects of lessons with the settings of the task's newest run",
         argument(
             "names",
@@ -120,7 +115,6 @@ _LESSONS: Final[Mapping[str, Command]] = {
             help="compare the lessons in force with a control (`same`: themselves), in place of measuring lessons",
         ),
         _set(help="a setting that a resumed run may change, such as budget.max_usd"),
-        *_own_packs,
     ),
 }
 _PACKS: Final[Mapping[str, Command]] = {
@@ -161,7 +155,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         flag("--force", help="replace that file"),
         epilog="Asks only at a terminal. Spends nothing.",
     ),
-    "run": Command(
+    "run": _with_settings(
         "run:run",
         "learn: cohorts, groups, lessons, held-out sweep, decision",
         _planned,
@@ -171,18 +165,16 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             "--pay-again", help="with --resume: also pay again for the answered calls that a damaged journal has lost"
         ),
         option("--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"),
-        settings="flows.orchestration.request:RunRequest",
         epilog=f"{_DEFAULTS} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed.",
     ),
-    "test": Command(
+    "test": _with_settings(
         "run:test",
         "compare the lessons in force with none on the sealed items (dataset.sealed), once for each library",
         _planned,
         _run_id,
-        settings="flows.orchestration.request:RunRequest",
         epilog="Learns nothing. One that is stopped is continued by `tfgrpo run --resume RUN`.",
     ),
-    "doctor": Command(
+    "doctor": _with_settings(
         "planned:doctor",
         "check everything a run needs without spending anything",
         _planned,
@@ -190,15 +182,10 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             "--ping",
             help="ask each model for one token, which costs a little, and name the setting that mends each refusal",
         ),
-        settings="flows.orchestration.request:RunRequest",
         epilog=_DEFAULTS,
     ),
-    "config": Command(
-        "planned:config",
-        "show every setting and where its value came from",
-        _planned,
-        settings="flows.orchestration.request:RunRequest",
-        epilog=_DEFAULTS,
+    "config": _with_settings(
+        "planned:config", "show every setting and where its value came from", _planned, epilog=_DEFAULTS
     ),
     "deploy": Command(
         "planned:deploy",
@@ -211,12 +198,8 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
         "it is missing, and applies every deployment; may be repeated.",
     ),
-    "estimate": Command(
-        "planned:estimate",
-        "forecast calls, tokens and money of a run",
-        _planned,
-        settings="flows.orchestration.request:RunRequest",
-        epilog=_DEFAULTS,
+    "estimate": _with_settings(
+        "planned:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
     ),
     "experiences": Commands(
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
@@ -279,7 +262,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         argument("after", required=False, metavar="[RUN]", help="the later one"),
         *_task,
     ),
-    "grade": Command(
+    "grade": _with_settings(
         "attempts.grade:grade",
         "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, reasons",
         argument("config", help="a data mix, or a pipeline by file or name"),
@@ -299,7 +282,6 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             help="data mix: seconds that a batch may take a grader [45]",
         ),
         _judging,
-        settings="flows.orchestration.request:RunRequest",
         only=("dataset", "eval_dataset", "model", "base_url", "dry_run", "max_usd", "max_tokens", "max_calls"),
         epilog="The settings are for a pipeline. Spends nothing, unless there is a judge, which asks the pipeline's model "
         "within its budget. Exit codes: 0; 1 nothing could be graded; 2 configuration, lines or ids; 3 the budget was spent "
@@ -344,7 +326,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         usage="[--prompt TEXT | --item FILE#ID | < FILE] [OPTIONS]",
         epilog="Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none.",
     ),
-    "gateway": Command(
+    "gateway": _with_settings(
         "gateway:gateway",
         "serve the lessons in force of a task to live traffic: clients give this address as their base URL",
         argument(
@@ -370,15 +352,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         option(
             "--concurrency", type=_WHOLE(least=1, most=100_000), default=256, help="calls to the endpoint at a time"
         ),
-        settings="flows.orchestration.request:RunRequest",
         only=("task_id", "out", "packs_root", "base_url", "model", "max_usd", "max_tokens", "max_calls"),
         epilog="Ends at Ctrl-C, SIGTERM and SIGHUP, after the calls in flight, at most 30 seconds later; at once at the "
         "second.",
     ),
-    "mcp": Command(
+    "mcp": _with_settings(
         "gateway:mcp",
         "give agents the lessons in force of a task, as an MCP server on standard input and output with the tool lessons()",
-        settings="flows.orchestration.request:RunRequest",
         only=("task_id", "out", "packs_root"),
         epilog="For agents that cannot use the gateway; needs `pip install 'tfgrpo[mcp]'`. Ends with its standard input.",
     ),

@@ -106,14 +106,6 @@ class Console:
         else:
             self.text(text)
 
-    def results(self, name: str, values: Iterable[dict[str, Any]]) -> None:
-        """Print one JSON object with a list of this name, one value at a time."""
-        separator = f'{{"{name}": ['
-        for value in values:
-            self._stdout.out(separator + json.dumps(value, ensure_ascii=True, allow_nan=False), end="", highlight=False)
-            separator = ", "
-        self._stdout.out("]}" if separator == ", " else f"{separator}]}}", highlight=False)
-
     def text(self, text: str) -> None:
         """Print the command's result as plain text on stdout."""
         self._stdout.out(visible(text), highlight=False)

@@ -34,12 +34,7 @@ def write_error(directory: Path) -> str | None:
 
 
 def check_output_file(
-    path: Path,
-    is_ours: Callable[[Path], bool],
-    accepted: str,
-    *,
-    option: str = "--file",
-    endings: Sequence[str] = (),
+    path: Path, is_ours: Callable[[Path], bool], accepted: str, *, option: str = "--file", endings: Sequence[str] = ()
 ) -> None:
     """Raise ``SettingsError`` for a file that may not be written.
 

@@ -229,10 +229,7 @@ class Night:
         run_id, task_id = self.run_id, self.task.original().root.name
         number = self.manifest.get("night")
         which = f"night {number} of {task_id}" if number else task_id
-        marks = (
-            ("replayed", self.replayed),
-            ("SIMULATED model", self.manifest.get("simulated")),
-        )
+        marks = (("replayed", self.replayed), ("SIMULATED model", self.manifest.get("simulated")))
         return ", ".join([which, f"run {run_id}", *(text for text, marked in marks if marked)])
 
     def _changed(self) -> str:
