@@ -22,7 +22,6 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3}
 ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
 
@@ -130,11 +129,6 @@ def test_functions_are_tools():
         tfgrpo.plan(ROWS, tools=[lambda number: number], **SMALL)
 
 
-def test_a_file_names_an_agent(tmp_path):
-    (tmp_path / "mine.py").write_text("def solve(prompt): return f'Answer: {2 * int(prompt.split()[0])}'\n")
-    assert {row["reward"] for row in tfgrpo.learn(ROWS, agent="mine.py:solve", **SMALL).rows()} == {1.0}
-
-
 class Frame:
     """As much of a DataFrame as is used."""
 
@@ -188,15 +182,6 @@ def test_rows_of_polars_and_of_hugging_face_are_items():
 def test_items_of_another_shape_are_refused_by_their_type(items, message):
     with pytest.raises(DatasetError, match=message):
         tfgrpo.plan(items, agent=double, **SMALL)
-
-
-@pytest.mark.parametrize("wrong", [{"rewarders": "gt"}, {"rewarders": len}, {"tools": len}, {"settings": ["a"]}])
-def test_one_value_in_place_of_several_is_refused_by_its_type(wrong):
-    (name,) = wrong
-    with pytest.raises(SettingsError, match=f"{name}: got a value of type .*; accepted: a "):
-        tfgrpo.plan(ROWS, agent=double, **SMALL | wrong)
-    with pytest.raises(SettingsError, match=f"{name}: got a"):
-        tfgrpo.select("1 + 1?", dry_run=True, **wrong)
 
 
 def test_messages_name_items_and_arguments_as_python_does(tmp_path):

@@ -180,16 +180,6 @@ def test_the_export_can_be_pasted_into_a_prompt_and_carries_effects(task):
     assert asked[0]["lessons"][0]["effect"]["attempts"] == 20
 
 
-def test_a_library_of_the_simulated_model_replaces_no_real_one(task):
-    assert "SIMULATED" in task.tell("experiences", "list").err
-    first, second = task.ids
-    task.decide("in force", (second,), simulated=False)
-    task.decide("in force", (first, second))
-    said = task.tell("experiences", "export", "--to", "json")
-    assert [lesson["id"] for lesson in json.loads(said.out)["lessons"]] == [second]
-    assert "SIMULATED" not in said.err
-
-
 def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
     stored = task.paths.experiences.read_text()
     task.paths.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
@@ -199,14 +189,6 @@ def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
     assert "2 lessons kept out: no version of the pack mine verifies here; --packs-root" in said.err
     assert "nothing to export" not in said.err
     assert task.ask("experiences", "list") == {"experiences": []}
-
-
-def test_before_any_decision_nothing_is_in_force(task):
-    task.paths.promotions.unlink()
-    task.paths.state.unlink()
-    assert "--all" in task.tell("experiences", "list").err
-    assert task.tell("experiences", "export").out == ""
-    assert task.ask("verify", kit.TASK)["problems"] == []
 
 
 def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(task):

@@ -88,16 +88,6 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
     assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
 
 
-def test_simulated_and_real_libraries_change_apart(task):
-    task.learn(("do", TWICE), simulated=False)
-    nights = task.ask("history")["nights"]
-    assert [(each["simulated"], len(each["added"]), each["removed"]) for each in nights] == [
-        (True, 2, []),
-        (False, 1, []),
-    ]
-    assert "import (SIMULATED)" in task.tell("history").out
-
-
 def test_a_broken_chain_is_said(task):
     task.learn(("do", TWICE))
     lines = task.paths.promotions.read_text().splitlines(keepends=True)

@@ -141,16 +141,6 @@ def test_over_budget_the_items_are_ungraded_with_that_reason(mix, pipeline, at_h
     assert "judging took 3 calls" in said
 
 
-def test_over_budget_a_request_is_refused_where_failing_graders_refuse_it(mix, pipeline, at_home):
-    mix()
-    options = ("--pipeline", pipeline(dry_run=True, budget={"max_calls": 3}), "--on-failure", "refuse")
-    with serving(at_home, *options) as (client, _):
-        assert graded(client, "1", "2").status_code == 200
-        reply = graded(client, "3", "4", "5", "6")
-    assert reply.status_code == 503
-    assert SPENT in reply.json()["detail"]
-
-
 @pytest.fixture
 def grade(mix, at_home, capsys):
     mix()

@@ -28,7 +28,7 @@ def everything(run):
 @pytest.mark.parametrize(
     "name",
     [
-        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl", "selections.jsonl",
+        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl", "selections.jsonl", "state.json",
     ],
 )  # fmt: skip
 def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
@@ -36,13 +36,6 @@ def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
     said = write(own_run.task.root / name, code=2)
     assert said.startswith("tfgrpo: --file: got ")
     assert "which belongs to the records of a task; accepted: a file of your own" in said
-    assert everything(own_run) == before
-
-
-def test_the_state_of_a_task_is_never_overwritten(own_run, capsys):
-    before = everything(own_run)
-    command = ["export", "small", "--out", str(own_run.out), "--to", "verl", "--file", str(own_run.task.state)]
-    assert cli.main(command) == 2
     assert everything(own_run) == before
 
 

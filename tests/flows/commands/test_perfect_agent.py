@@ -25,13 +25,16 @@ def _home(at_home: Path) -> None:
     """Every test is in a directory of its own."""
 
 
-def rewards(kind: Kind, *agents: tuple[str, ...]) -> list[dict[str, float]]:
-    """Return the mean reward of each agent, which has an answer for each item, by manner; ungraded answers count as wrong."""
+def rewards(kind: Kind, every: int, *agents: tuple[str, ...]) -> list[dict[str, float]]:
+    """Return the mean reward of each agent, which has an answer for each item, by manner; ungraded answers count as wrong.
+
+    Of ``every`` so many items the last one is graded.
+    """
     rejected = dict(zip(agents, reversed(agents), strict=True))
     lines: list[dict[str, str]] = []
     places: list[tuple[int, str]] = []
     for number, answers in enumerate(agents):
-        for item_id, answer, other in zip(ids(kind), answers, rejected[answers], strict=True):
+        for item_id, answer, other in [*zip(ids(kind), answers, rejected[answers], strict=True)][every - 1 :: every]:
             for manner, output in manners(kind, answer, other).items():
                 lines.append({"id": item_id, "completion": output})
                 places.append((number, manner))
@@ -59,13 +62,14 @@ def others(kind: Kind) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str) -> None:
+def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str, every: int) -> None:
     kind = KINDS[name]
     data = kind.write()
     with ChatServer(lambda number, body: "7") as server:
         assert cli.main(["init", str(data), "--base-url", server.url, "--model", "m", "--yes"]) == 0
-    right, wrong = rewards(kind, kind.answers, others(kind))
+    right, wrong = rewards(kind, every, kind.answers, others(kind))
     assert {manner: reward for manner, reward in right.items() if reward < 0.95} == {}
     assert {manner: reward for manner, reward in wrong.items() if reward > 0.05} == {}
     (grader, *_) = yaml.safe_load(Path("tfgrpo.yaml").read_text())["rewarders"]

@@ -87,36 +87,9 @@ def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one(capsys, repai
     assert len(server.bodies) == 2 * (1 + repairs)
 
 
-def test_a_reference_may_be_in_a_file(capsys, tmp_path):
-    (tmp_path / "reference.txt").write_text("7", encoding="utf-8")
-    with ChatServer(lambda number, body: "Answer: 7") as server:
-        assert on(server, "--prompt", "3 + 4?", "--reference", f"@{tmp_path / 'reference.txt'}", "--k", "1") == 0
-    assert "highest reward of 1 graded candidate, 1" in capsys.readouterr().err
-
-
-def test_best_effort_prints_the_best_flawed_answer(capsys):
-    with ChatServer(lambda number, body: "I cannot.") as server:
-        code = on(
-            server, "--prompt", "x", "--format", "powl", "--k", "1", "--none-valid", "best_effort",
-            "--rewarder", "powl_valid",
-        )  # fmt: skip
-    said = capsys.readouterr()
-    assert (code, said.out) == (0, "I cannot.\n")
-    assert "best effort, 0 of 1 candidate valid" in said.err
-
-
 def test_an_exhausted_budget_is_exit_code_three(capsys):
     with ChatServer(lambda number, body: "no model") as server:
         assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
-
-
-def test_one_nan_of_a_function_costs_its_own_candidate(capsys):
-    with ChatServer(lambda number, body: "no number" if body["temperature"] == 0.7 else "7") as server:
-        code = on(
-            server, "--prompt", "x", "--rewarder", "tests.support.rewards.rewarder_examples:short_or_nan", "--k", "3"
-        )
-    assert code == 0
-    assert "highest reward of 2 graded candidates" in capsys.readouterr().err
 
 
 def test_a_function_of_another_signature_is_refused_before_anything_is_asked(capsys):

@@ -198,28 +198,6 @@ def test_the_items_of_a_run_are_listed_the_lowest_first_with_the_reward_of_each_
     assert len(show("small", "--out", small_run.out, "--all").out.splitlines()) == len(listed) + 1
 
 
-def test_an_item_of_a_real_run_is_what_its_files_say(small_run, show):
-    rows = kit.lines(small_run.paths.rollouts)
-    carried = next(row for row in kit.lines(small_run.paths.prompts) if row["experience_ids"])
-    name = next(row["item_id"] for row in rows if row["prompt_digest"] == carried["digest"])
-    (asked,) = [row for row in kit.lines(small_run.paths.items) if row["item_id"] == name]
-    said = show("small", name, "--out", small_run.out).out
-    flat = " ".join(re.sub(r"\n    │ ", " ", said).split())
-    assert " ".join(asked["prompt"].split()) in flat
-    assert f"reference\n    │ {asked['answer']}\n" in said
-    for row in (row for row in rows if row["item_id"] == name):
-        assert " ".join(row["output"].split()) in flat
-        assert row["rollout_id"] in said
-        for score in row["scores"]:
-            assert f"{score['rewarder_id']} {score['score']:g}: {score['evidence']}" in said
-    records = {row["experience_id"]: row for row in kit.lines(small_run.task.experiences)}
-    for experience_id in carried["experience_ids"]:
-        record = records[experience_id]
-        assert f"{experience_id}  {record['polarity'].capitalize()}: {record['summary32']}" in said
-    assert max(map(len, said.splitlines())) < 300
-    assert all(len(line) <= 80 for line in said.splitlines() if line.startswith("    │"))
-
-
 def test_an_item_is_named_by_its_id_or_a_unique_beginning(own_run, show):
     first = kit.lines(own_run.paths.rollouts)[0]["item_id"]
     for path in (own_run.paths.items, own_run.paths.rollouts, own_run.paths.groups):
@@ -306,28 +284,6 @@ def test_a_replay_is_shown_from_its_directory_with_the_steps_of_the_run_that_it_
     table = show(replay.root)
     command = re.search(r"tfgrpo show (\S+) ITEM (.*)", table.err)
     assert show(command[1], name, *command[2].split()).out == said.out
-
-
-@pytest.mark.untraced
-def test_the_attempts_at_items_of_a_mix_are_shown_with_what_each_grader_gave(tmp_path, show):
-    mix = kit.ROOT / "examples/data_mix.yaml"
-    asked = {"data_config": str(mix), "sample_size": 4, "batch_size": 2, "dry_run": True, "allow_zero": True}
-    summary = kit.run(tmp_path, run_id="mix", **asked)
-    assert summary.exit_code == 0, summary.message
-    listed = json.loads(show("mix", "--json", "--out", tmp_path).out)["items"]
-    said = show("mix", listed[0]["item_id"], "--out", tmp_path).out
-    assert re.search(r"graders 0: .*reasoning_format", said)
-    assert "question\n    │ " in said
-
-
-async def test_the_calls_of_an_agent_through_the_gateway_are_its_steps(tmp_path, show):
-    async def agent(prompt, chat):
-        return f"{await chat(prompt)}, so 7"
-
-    run = await recorded_run(tmp_path, lambda *_: "thinking", [spec(2)], actor=CallableActor(agent), rewarders=RIGHT)
-    said = show(run.root, "q1").out
-    assert said.count("step 1, model\n    │ thinking\n") == 2
-    assert said.count("output\n    │ thinking, so 7\n") == 2
 
 
 def test_a_run_that_attempted_nothing_yet_says_so(tmp_path, show):

@@ -8,13 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
-import tfgrpo
 from tests.support.records.line_files import seal
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tests.support.runs.selections import plan as planned
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Word, read_credit
-from tfgrpo.stores.experiences.decisions import chain_problems, kept_out, nights_before, read_decisions
+from tfgrpo.stores.experiences.decisions import chain_problems, read_decisions
 
 pytestmark = pytest.mark.usefixtures("at_home")
 CURRENCY = "Ask for the currency."
@@ -51,15 +50,6 @@ def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is
     assert planned(dry_run=True, task_id=kit.TASK, out=str(out)).spec.pack.experience_ids == tuple(before)
     kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
     assert kit.manifest(out, "later")["in_force"]["experience_ids"] == before
-
-
-def test_what_came_back_is_in_the_prompt_that_python_asks_for(task):
-    out = task.paths.root.parent
-    kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
-    task.tell("experiences", "rollback", "1")
-    prompt = tfgrpo.prompt(kit.TASK, out=str(out))
-    assert UNITS in prompt
-    assert TWICE not in prompt
 
 
 def test_a_library_comes_back_with_the_support_of_four_groups_for_each_lesson(task):
@@ -176,15 +166,6 @@ def test_bad_input_is_one_error_and_changes_nothing(task, arguments, says):
     assert says in said
     assert said.count("\n") == 1
     assert task.decisions == ["import", "import"]
-
-
-def test_what_people_take_in_or_back_is_no_night(task):
-    task.tell("experiences", "rollback", "1")
-    task.tell("experiences", "retire", task.ids[0], "--why", "x")
-    assert nights_before(read_decisions(task.paths.promotions)) == 0
-    task.decide("not yet")
-    assert nights_before(read_decisions(task.paths.promotions)) == 1
-    assert len(kept_out(read_decisions(task.paths.promotions), simulated=True)) == 1
 
 
 def test_a_lesson_that_only_traffic_of_strangers_speaks_for_goes_on_trial_once_a_person_approves_it(task):

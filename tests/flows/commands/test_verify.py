@@ -169,6 +169,14 @@ def tell(own_run, *arguments):
     return cli.main([*arguments, "--out", str(own_run.out), "--task-id", kit.TASK])
 
 
+def some(changes, *quick):
+    """All of these changes; those that are not quick are slow."""
+    return [
+        pytest.param(change, id=name, marks=[] if name in quick else pytest.mark.slow)
+        for name, change in changes.items()
+    ]
+
+
 CREDIT = {
     "edited": reseal,
     "cut": cut_lines,
@@ -179,7 +187,7 @@ CREDIT = {
 }
 
 
-@pytest.mark.parametrize("change", CREDIT.values(), ids=CREDIT)
+@pytest.mark.parametrize("change", some(CREDIT, "edited", "cut", "zeros"))
 def test_no_night_begins_on_damaged_credit_until_a_person_accepts_what_is_left(own_run, verify, capsys, change):
     count = len(kit.lines(own_run.task.credit))
     change(own_run.task.credit)
@@ -208,7 +216,7 @@ TAILS = {
 }
 
 
-@pytest.mark.parametrize("change", TAILS.values(), ids=TAILS)
+@pytest.mark.parametrize("change", some(TAILS, "torn", "removed", "flipped", "edited"))
 def test_where_the_newest_decision_is_lost_nothing_is_in_force(own_run, verify, capsys, change):
     assert tell(own_run, "experiences", "rollback", "none") == 0
     change(own_run.task.promotions)

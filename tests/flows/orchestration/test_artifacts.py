@@ -126,7 +126,7 @@ def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
 )
 def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_run, caplog, error):
     calls = Calls(monkeypatch, error=error)
-    observer = PrefectArtifacts(patience_s=20.0)
+    observer = PrefectArtifacts(patience_s=2.0)
     small_run.told.play_to(observer)
     observer.wait()
     assert calls.made

@@ -9,8 +9,3 @@ def test_the_environment_wins_over_our_defaults():
     environment = {"PREFECT_LOGGING_LEVEL": "DEBUG"}
     quiet_prefect(environment)
     assert environment == {**PREFECT_DEFAULTS, "PREFECT_LOGGING_LEVEL": "DEBUG"}
-
-
-def test_nothing_is_reported_to_anybody():
-    assert PREFECT_DEFAULTS["DO_NOT_TRACK"] == "1"
-    assert PREFECT_DEFAULTS["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"

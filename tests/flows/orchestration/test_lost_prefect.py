@@ -67,6 +67,7 @@ def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_
     assert [text for text in manifest(tmp_path)["warnings"] if text.startswith(WARNING)]
 
 
+@pytest.mark.slow
 def test_a_stop_ends_like_any_other_when_the_server_is_gone(tmp_path, proxy, model):
     process = begin(tmp_path, proxy, model)
     model.wait_for(30)
@@ -94,6 +95,7 @@ def test_a_server_that_never_answers_fails_the_run_within_a_limit_that_the_scree
     assert (entry.run_id, entry.state, why in entry.message) == (RUN, "failed", True)
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_connections_is_asked_again_until_it_answers(tmp_path, model):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -36,12 +36,6 @@ def test_every_flag_reaches_its_setting(name):
     assert resolved.sources[FLAGS[name].key].startswith("command line")
 
 
-def test_any_other_setting_is_reached_by_its_key_as_a_value_or_as_text():
-    for send_seed in (False, "off"):
-        asked = RunRequest(settings={"tfgrpo.min_spread": 0.25, "model.send_seed": send_seed})
-        assert asked.resolved({}).settings.model.send_seed is False
-
-
 def test_a_field_and_its_key_with_two_values_are_refused():
     with pytest.raises(SettingsError, match=r"settings budget\.max_calls: got 9000 beside max_calls 5000"):
         RunRequest(max_calls=5000, settings={"budget.max_calls": 9000})

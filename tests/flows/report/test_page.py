@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
-from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
+from tests.support.runs.report_pages import Elsewhere, checked_page, edit, edit_rows, page_of
 from tfgrpo.flows.report.attempts import overview, worst_items
 from tfgrpo.flows.report.files import STATES
 from tfgrpo.flows.report.night import Night
@@ -23,6 +23,12 @@ from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
 from tfgrpo.stores.files.lines import read_objects
 
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
+
+
+@pytest.fixture(scope="module")
+def shown(small_run):
+    """The page that the run left."""
+    return checked_page(small_run.paths.report.read_text()).text
 
 
 def cells(run, heading, tag="h2"):
@@ -103,12 +109,11 @@ FAILED = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None
         (manifest(tfgrpo={"lessons": {}}), ["Lessons (0 known, 0 in force)"]),
     ],
 )
-def test_what_the_records_say_is_on_the_page(own_run, change, said):
-    before = page_of(own_run).text
+def test_what_the_records_say_is_on_the_page(own_run, shown, change, said):
     change(own_run)
     after = page_of(own_run).text
     assert [text for text in said if text not in after] == []
-    assert not all(text in before for text in said)
+    assert not all(text in shown for text in said)
 
 
 TOOL = {"tool": "ledger", "calls": 2, "errors": 1, "tokens": 3, "cost_usd": None, "latency_ms": 3000.0}
@@ -132,25 +137,25 @@ def test_what_is_unknown_is_no_zero_and_every_share_names_its_base(own_run, chan
     assert cells(own_run, heading) == expected
 
 
-def test_the_decision_comes_first_and_figures_are_those_of_the_files(own_run):
-    text, known = page_of(own_run).text, json.loads(own_run.paths.manifest.read_text())
-    assert "SIMULATED model" in text
-    assert text.index(known["decision"]["sentence"]) < text.index("held out")
+def test_the_decision_comes_first_and_figures_are_those_of_the_files(small_run, shown):
+    known = json.loads(small_run.paths.manifest.read_text())
+    assert "SIMULATED model" in shown
+    assert shown.index(known["decision"]["sentence"]) < shown.index("held out")
     for arm, name in (("library", "with lessons"), ("none", "without")):
         mean, low, high = (f"{known['decision']['rewards'][arm][each]:.3f}" for each in ("mean", "low", "high"))
-        assert f"Held-out reward {name}: {mean} ({low} to {high})" in text
-    assert f"{known['ledger']['calls']:,} calls" in text
-    assert f"{known['ledger']['tokens']:,} tokens" in text
-    for block in json.loads(own_run.paths.per_epoch.read_text())["epochs"].values():
-        assert all(f"{arm['reward_mean']['mean']:.3f}" in text for arm in block["arms"].values())
+        assert f"Held-out reward {name}: {mean} ({low} to {high})" in shown
+    assert f"{known['ledger']['calls']:,} calls" in shown
+    assert f"{known['ledger']['tokens']:,} tokens" in shown
+    for block in json.loads(small_run.paths.per_epoch.read_text())["epochs"].values():
+        assert all(f"{arm['reward_mean']['mean']:.3f}" in shown for arm in block["arms"].values())
 
 
-def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
-    decision = own_run.summary.details["decision"]
+def test_what_two_attempts_reach_is_in_manifest_and_page(small_run, shown):
+    decision = small_run.summary.details["decision"]
     reached = {}
     for arm in ("library", "none"):
         rewards = defaultdict(list)
-        for each in read_objects(own_run.paths.rollouts):
+        for each in read_objects(small_run.paths.rollouts):
             if (each["phase"], each["arm"]) == ("eval", arm):
                 rewards[each["item_id"]].append(each["outcome"]["reward"])
         some, every = (
@@ -162,13 +167,11 @@ def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
         means = [fmean(group) for group in rewards.values()]
         assert found["error"] == pytest.approx(stdev(means) / math.sqrt(len(means)))
         reached[arm] = (f"{some:.0%}".replace("%", " %"), f"{every:.0%}".replace("%", " %"))
-    text = page_of(own_run).text
-    assert f"for {reached['library'][0]} of the items with lessons and {reached['none'][0]} without (pass@2)" in text
-    assert f"all have it for {reached['library'][1]} and {reached['none'][1]} (pass^2)" in text
+    assert f"for {reached['library'][0]} of the items with lessons and {reached['none'][0]} without (pass@2)" in shown
+    assert f"all have it for {reached['library'][1]} and {reached['none'][1]} (pass^2)" in shown
 
 
-def test_every_part_an_engineer_looks_for_is_there(own_run):
-    text = page_of(own_run).text
+def test_every_part_an_engineer_looks_for_is_there(shown):
     for heading in (
         "Epochs",
         "in force)",
@@ -179,29 +182,28 @@ def test_every_part_an_engineer_looks_for_is_there(own_run):
         "Settings that were given",
         "Go on from here",
     ):
-        assert heading in text, heading
-    assert "sweep, with lessons" in text
-    assert "sweep, no lessons" in text
+        assert heading in shown, heading
+    assert "sweep, with lessons" in shown
+    assert "sweep, no lessons" in shown
     for role in ("attempts", "reflection", "curation"):
-        assert role in text
-    assert "command line --sample-size" in text
-    assert "tfgrpo compare small" in text
+        assert role in shown
+    assert "command line --sample-size" in shown
+    assert "tfgrpo compare small" in shown
 
 
-def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
-    text = page_of(own_run).text
-    records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
-    rollouts = {row["rollout_id"]: row for row in kit.lines(own_run.paths.rollouts)}
-    for lesson in own_run.summary.details["lessons"]:
+def test_every_lesson_is_shown_with_the_contrast_that_taught_it(small_run, shown):
+    records = {row["experience_id"]: row for row in kit.lines(small_run.task.experiences)}
+    rollouts = {row["rollout_id"]: row for row in kit.lines(small_run.paths.rollouts)}
+    for lesson in small_run.summary.details["lessons"]:
         record = records[lesson["id"]]
-        assert record["summary32"] in text
+        assert record["summary32"] in shown
         best = rollouts[record["evidence"][0]]
-        assert best["rollout_id"] in text
-        assert best["output"] in text
-        assert f"reward {best['outcome']['reward']:.3f}" in text
-    assert "better" in text
-    assert "worse" in text
-    assert "euros" in text  # prompts of the items
+        assert best["rollout_id"] in shown
+        assert best["output"] in shown
+        assert f"reward {best['outcome']['reward']:.3f}" in shown
+    assert "better" in shown
+    assert "worse" in shown
+    assert "euros" in shown  # prompts of the items
 
 
 def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
@@ -230,20 +232,20 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
 
 def items_on_the_page(run):
     """The block of each item, by id, in their order."""
-    section = write_report(Night.of(run.task, run.paths)).read_text().partition("<h2>Items and their attempts")[2]
+    section = run.paths.report.read_text().partition("<h2>Items and their attempts")[2]
     blocks = section.partition("</section>")[0].split("<details>")[1:]
     return {html.unescape(block.split("<summary>")[1].split(" <span")[0]): html.unescape(block) for block in blocks}
 
 
-def test_each_item_opens_to_its_question_reference_and_attempts_the_lowest_first(own_run):
-    blocks = items_on_the_page(own_run)
-    tallies = overview(own_run.paths)
+def test_each_item_opens_to_its_question_reference_and_attempts_the_lowest_first(small_run, shown):
+    blocks = items_on_the_page(small_run)
+    tallies = overview(small_run.paths)
     assert list(blocks) == worst_items(tallies)[:50]
     assert len(tallies) > 50
-    assert f"{len(tallies) - 50} more items are not on this page" in page_of(own_run).text
-    assert "An item whole: tfgrpo show small ITEM --task-id tfgrpo-learning" in page_of(own_run).text
-    items = {row["item_id"]: row for row in kit.lines(own_run.paths.items)}
-    rows = kit.lines(own_run.paths.rollouts)
+    assert f"{len(tallies) - 50} more items are not on this page" in shown
+    assert "An item whole: tfgrpo show small ITEM --task-id tfgrpo-learning" in shown
+    items = {row["item_id"]: row for row in kit.lines(small_run.paths.items)}
+    rows = kit.lines(small_run.paths.rollouts)
     for name, block in blocks.items():
         assert items[name]["prompt"] in block
         assert f"<pre>{items[name]['answer']}</pre>" in block
@@ -259,13 +261,14 @@ def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
         row.update(output=f"{'x' * 20_000} end")
         row["scores"][0]["evidence"] = "y" * 20_000
 
-    before = len(write_report(Night.of(own_run.task, own_run.paths)).read_text())
+    before = len(own_run.paths.report.read_text())
     edit_rows(own_run.paths.rollouts, long)
     edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 20_000, answer="z" * 20_000))
+    page = write_report(Night.of(own_run.task, own_run.paths)).read_text()
     blocks = items_on_the_page(own_run)
     assert max(map(len, blocks.values())) < 30_000
     assert all(" end</pre>" in block and "characters left out" in block for block in blocks.values())
-    assert len(write_report(Night.of(own_run.task, own_run.paths)).read_text()) < before + 500_000
+    assert len(page) < before + 500_000
 
 
 def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):

@@ -27,14 +27,6 @@ def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
     assert "tfgrpo run --resume short" in text
 
 
-def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
-    summary = kit.run(tmp_path, run_id="off", sample_size=6, env={"FEATURE_TFGRPO_GROUP": "off"})
-    assert summary.status == "finished", summary.message
-    text = page_of(Elsewhere(tmp_path, "off")).text
-    assert "Finished: measured with one actor per item; nothing was learned" in text
-    assert "Lessons (0 known, 0 in force)" in text
-
-
 def test_a_replay_has_a_page_without_costs(own_run):
     summary = kit.run(own_run.out, replay="small")
     assert summary.status == "finished", summary.message
@@ -82,6 +74,7 @@ def test_a_damaged_file_of_an_earlier_run_is_named_and_the_page_is_written(own_r
     assert ("better</b>" in page) is (name == "items")
 
 
+@pytest.mark.untraced
 def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
     row = kit.lines(own_run.paths.rollouts)[0]
     with own_run.paths.rollouts.open("a") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from datetime import UTC, datetime
@@ -13,14 +12,12 @@ from tests.support.rewards.powl_models import pairs_of
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
-from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat
 from tfgrpo.tasks.selection.history import record_round
 
 
@@ -85,11 +82,6 @@ def test_the_selection_as_json_has_every_candidate_with_its_parts():
     assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0, "unmeasured_attempts": 0}
 
 
-def test_it_runs_on_a_loop_of_the_callers_too():
-    planned = plan(dry_run=True)
-    assert asyncio.run(selecting.run_selection(planned)).exit_code == 0
-
-
 # What is asked, and of whom.
 
 
@@ -106,15 +98,6 @@ def test_without_an_endpoint_the_local_one_is_asked_for_its_model():
 def test_a_remote_endpoint_needs_a_model_name_and_warns_without_a_key():
     assert any("endpoint and no model" in text for text in problems(prompt="x", base_url="http://there/v1").values())
     assert any("OPENAI_API_KEY" in text for text in plan(prompt="x", base_url="http://there/v1", model="m").warnings)
-
-
-def test_the_dry_run_asks_the_first_item_of_its_world():
-    planned = plan(dry_run=True)
-    assert planned.spec.item.id == "ar-0001"
-    assert planned.simulated
-    assert any("first item of the SIMULATED world" in text for text in planned.warnings)
-    assert any("means nothing" in text for text in plan(dry_run=True, prompt="x").warnings)
-    assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
 
 
 def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
@@ -204,16 +187,6 @@ def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_pat
 def test_all_problems_are_in_one_error():
     found = problems(reference="@none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
     assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
-
-
-def test_formats_and_their_options_come_from_the_settings(tmp_path):
-    schema = tmp_path / "schema.json"
-    schema.write_text('{"type": "object"}', encoding="utf-8")
-    assert plan(prompt="x").spec.format == TextFormat()
-    assert plan(prompt="x", format="json").spec.format == JsonFormat()
-    asked = plan(prompt="x", format="json", json_schema=str(schema), settings={"selection.repair": "syntax"})
-    assert asked.spec.format == JsonFormat({"type": "object"}, "syntax")
-    assert plan(prompt="x", format="powl").spec.format == PowlFormat(instructions="")
 
 
 @pytest.mark.parametrize("text", ["{", '{"type": "nothing"}', "[]"])

@@ -93,17 +93,6 @@ def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_r
     assert store(tmp_path)
 
 
-def test_a_key_refused_in_mid_run_ends_the_run_with_the_endpoint_s_message(tmp_path):
-    with Server() as server:
-        server.before_answer = lambda number: 401 if number > 30 else None
-        summary = run(tmp_path, run_id=RUN, **on_server(server))
-        assert (summary.status, summary.exit_code) == ("failed", 1)
-        assert "401" in summary.message
-        assert "ModelAuthRefused" in summary.message
-        server.before_answer = lambda _: None
-        assert run(tmp_path, resume=RUN).exit_code == 0
-
-
 ROGUE = """
 import os, re, resource, signal, time
 

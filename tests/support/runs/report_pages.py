@@ -48,8 +48,12 @@ class Page(HTMLParser):
 
 
 def page_of(run: Any) -> Page:
-    """Return the page of a run, which loads nothing and holds no character that could hide another."""
-    text = write_report(Night.of(run.task, run.paths)).read_text()
+    """Write and return the page of a run."""
+    return checked_page(write_report(Night.of(run.task, run.paths)).read_text())
+
+
+def checked_page(text: str) -> Page:
+    """Return a page, which loads nothing and holds no character that could hide another."""
     page = Page(text)
     assert "script" not in page.tags
     assert not {"link", "iframe", "object", "embed", "img"} & set(page.tags)
