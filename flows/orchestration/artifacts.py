@@ -315,9 +315,8 @@ def _lesson(lesson: Mapping[str, Any]) -> str:
 def _template() -> Template:
     # Markdown, not HTML: the filter ``text`` escapes it.
     environment = Environment(loader=PackageLoader("tfgrpo.flows"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
-    environment.filters |= {"text": _text, "base64": lambda text: b64encode(text.strip().encode()).decode()}
+    environment.filters |= {
+        "text": lambda value: _SPECIAL.sub(r"\\\1", visible(" ".join(str(value).split()))),
+        "base64": lambda text: b64encode(text.strip().encode()).decode(),
+    }
     return environment.get_template("night.md.j2")
-
-
-def _text(value: object) -> str:
-    return _SPECIAL.sub(r"\\\1", visible(" ".join(str(value).split())))

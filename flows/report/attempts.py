@@ -101,7 +101,10 @@ class AttemptView:
             error_type=outcome.get("error_type"),
             reason=outcome.get("reason"),
             output=cut(row["output"]),
-            scores=tuple(_score(score, cut) for score in row["scores"]),
+            scores=tuple(
+                RewardScore(str(each["rewarder_id"]), float(each["score"]), cut(each["evidence"]), each.get("details"))
+                for each in row["scores"]
+            ),
             summary=str(row.get("summary") or ""),
             steps=tuple(map(_tool_step, row.get("tools") or ())) or None,
             prompt_tokens=row["prompt_tokens"],
@@ -119,10 +122,6 @@ class AttemptView:
     def other_steps(self) -> tuple[Frame, ...]:
         """The steps that are not the output itself."""
         return tuple(step for step in self.steps or () if step.text != self.output)
-
-
-def _score(score: AttemptRow, cut: Callable[[str], str]) -> RewardScore:
-    return RewardScore(str(score["rewarder_id"]), float(score["score"]), cut(score["evidence"]), score.get("details"))
 
 
 def _tool_step(event: AttemptRow) -> Frame:

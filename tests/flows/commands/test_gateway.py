@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +23,7 @@ from tests.support.agents.endpoint import KEY, Endpoint, message_body, response_
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import TASK, run
+from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
 from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.pipelines.datasets.datasets import load_dataset
@@ -34,21 +32,12 @@ from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 
 
 @contextmanager
 def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
-    command = [sys.executable, "-W", "error", "-c", COMMAND, "gateway", "--port", "0", "--json", *options]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    assert process.stdout is not None
-    try:
-        assert select.select([process.stdout], [], [], 60)[0]
-        yield process, json.loads(os.read(process.stdout.fileno(), 1 << 16))
-    finally:
-        process.kill()
-        process.communicate()
+    with serve("gateway", "--json", *options, **environment) as server:
+        yield server.process, json.loads(server.first)
 
 
 @pytest.fixture

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
 import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import httpx
@@ -16,9 +12,9 @@ import pytest
 import yaml
 
 from tests.support.runs import running as kit
+from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
 
-COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 JUDGE = {"builtin": "judge", "init_kwargs": {"preset": "reference"}}
 KEY = "sk-of-the-judge"
 PRICES = {"simulated": {"input": 0.15, "output": 0.6}}
@@ -67,17 +63,9 @@ def refused(capsys):
 
 @contextmanager
 def serving(home, *options, **environment):
-    env = {**os.environ, "PYTHONPATH": str(kit.ROOT), **environment}
-    command = [sys.executable, "-W", "error", "-c", COMMAND, "serve-data", "mix.yaml", "--port", "0", *options]
-    process = subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
-    try:
-        assert select.select([process.stdout], [], [], kit.PATIENCE_S)[0]
-        url = re.search(r"http://[\d.:]+", process.stdout.readline() or process.communicate()[1])
-        with httpx.Client(base_url=url[0], timeout=60) as client:
-            yield client, lambda: (process.send_signal(signal.SIGTERM), process.communicate(timeout=60))[1][1]
-    finally:
-        process.kill()
-        process.communicate()
+    served = serve("serve-data", "mix.yaml", *options, cwd=home, **environment)
+    with served as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client, lambda: str(server.end(signal.SIGTERM)[1], "utf-8")
 
 
 def graded(client, *completions):

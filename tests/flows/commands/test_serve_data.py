@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -21,40 +21,16 @@ import psutil
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, item, mix, rogue
+from tests.support.runs.serving import COMMAND
+from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = "from tfgrpo.flows.cli import entry_point; entry_point()"
 EXAMPLE = ROOT / "examples" / "data_mix.yaml"
 TOKEN = "a-token-nobody-prints"
 
 
-class Serving:
-    """A server in a process of its own, what it printed first, and its URL."""
-
-    def __init__(self, process, first):
-        self.process, self.first = process, first
-        self.url = re.search(r"http://[\d.:]+", first)[0]
-
-    def end(self, number):
-        """What it printed since then on either stream."""
-        self.process.send_signal(number)
-        out, said = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, said
-        return out, said
-
-
-@contextmanager
-def serving(path, *options, before=(), **environment):
-    command = [*before, sys.executable, "-W", "error", "-c", COMMAND, "serve-data", str(path), "--port", "0", *options]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    try:
-        assert select.select([process.stdout], [], [], 60)[0]
-        yield Serving(process, os.read(process.stdout.fileno(), 1 << 16).decode())
-    finally:
-        process.kill()
-        process.communicate()
+serving = partial(serve, "serve-data")
 
 
 def keep_asking(url):

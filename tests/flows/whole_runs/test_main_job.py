@@ -30,7 +30,6 @@ from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry.names import all_metrics
 from tfgrpo.tasks.learning import ask
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
 
 
@@ -88,29 +87,33 @@ def test_a_callable_agent_of_five_lines_runs_end_to_end(tmp_path):
         assert len(server.bodies) == sent, "a finished agent was started again"
 
 
-def test_the_world_with_tools_measures_every_tool_call(tmp_path):
-    with Server(SimulatedOptions(world="ledger-tools")) as server:
-        summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", **on_server(server, sample_size=12, batch_size=6))
+@pytest.fixture(scope="module")
+def books(tmp_path_factory):
+    """A night with tools, of which all but one say what they cost."""
+    out = tmp_path_factory.mktemp("books")
+    with pytest.MonkeyPatch.context() as priced:
+        for tool in (accounts_of, add, exchange_rate):
+            priced.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
+        summary = run(out, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4)
     assert summary.exit_code == 0, summary.message
+    return paths(out, task="ledger-tools")
+
+
+def test_the_world_with_tools_measures_every_tool_call(books):
     asked = Counter()
-    for row in lines(paths(tmp_path, task="ledger-tools").journal):
+    for row in lines(books.journal):
         asked.update(name for _, name, _ in row["payload"].get("tool_calls", []))
     assert asked, "no tool was called"
-    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
-    assert Counter(event["tool"] for row in rollouts for event in row["tools"]) == asked
+    assert Counter(event["tool"] for row in lines(books.rollouts) for event in row["tools"]) == asked
     metrics = Counter()
-    for row in lines(paths(tmp_path, task="ledger-tools").metrics):
+    for row in lines(books.metrics):
         metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
     assert metrics == asked
 
 
-def test_the_manifest_has_epochs_and_tools_under_the_names_of_the_specification(tmp_path, monkeypatch):
-    for tool in (accounts_of, add, exchange_rate):
-        monkeypatch.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
-    summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4)
-    assert summary.exit_code == 0, summary.message
-    block = json.loads(paths(tmp_path, task="ledger-tools").manifest.read_text())["tfgrpo"]
-    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
+def test_the_manifest_has_epochs_and_tools_under_the_names_of_the_specification(books):
+    block = json.loads(books.manifest.read_text())["tfgrpo"]
+    rollouts = lines(books.rollouts)
     for number, row in enumerate(block["epochs"], start=1):
         size = 4 if row["phase"] == "train" else 2
         assert (row["tfgrpo_epoch"], row["group_size"]) == (row["epoch"], size) == (number, size)
