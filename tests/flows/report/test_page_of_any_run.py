@@ -12,19 +12,10 @@ import pytest
 
 from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
-from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
+from tests.support.runs.report_pages import edit, edit_rows, page_of
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.errors import CorruptFile
-
-
-def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
-    summary = kit.run(tmp_path, run_id="short", sample_size=12, batch_size=6, max_calls=16)
-    assert summary.status == "stopped"
-    text = page_of(Elsewhere(tmp_path, "short")).text
-    assert "Stopped: the budget is spent" in text
-    assert "unknown: the sweep did not end" in text
-    assert "tfgrpo run --resume short" in text
 
 
 def test_a_replay_has_a_page_without_costs(own_run):

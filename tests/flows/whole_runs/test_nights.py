@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -11,11 +10,9 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.records.tasks import Task
-from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, request, run
-from tfgrpo.flows.run.prepare import prepare
+from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.settings.tree import LearningSettings
-from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
@@ -108,24 +105,6 @@ def test_a_night_that_was_stopped_comes_to_the_same_credit_whatever_ran_meanwhil
     assert credit(own_nights, "two") == credit(nights, "two")
     assert stopped == credit(nights, "two")[: len(stopped)] != [], "the batches before the stop are on record"
     assert run(own_nights, replay="two").exit_code == 0
-
-
-def test_decisions_that_cannot_be_read_are_refused_before_any_spending(tmp_path):
-    place = TaskPaths.of(tmp_path, TASK).promotions
-    place.parent.mkdir(parents=True)
-    place.write_text("nonsense\n")
-    with pytest.raises(SettingsError, match="line 1 is damaged"):
-        prepare(request(tmp_path, **ASKED), {})
-
-
-@pytest.mark.parametrize("line", ["nonsense"])
-def test_credit_that_cannot_be_read_stops_the_next_night_before_any_spending(own_nights, line):
-    with TaskPaths.of(own_nights, TASK).credit.open("a") as file:
-        file.write(f"{line}\n")
-    refused = run(own_nights, run_id="three", **ASKED)
-    assert refused.exit_code == 2
-    assert re.search(r"credit\.jsonl: line \d+ is damaged", refused.message)
-    assert not paths(own_nights, "three").root.exists()
 
 
 @pytest.mark.parametrize(

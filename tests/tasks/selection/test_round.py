@@ -16,7 +16,6 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
-    ModelAuthRefused,
     ModelRateLimited,
     ModelServerFault,
     ModelTimeout,
@@ -181,12 +180,6 @@ def test_enough_have_to_succeed(tmp_path):
     assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
 
 
-def test_a_selection_prevented_by_the_budget_is_marked(tmp_path):
-    selection = run(tmp_path, by_index(*[BudgetRefused("max_calls is 0")] * 4))
-    assert selection.choice.over_budget
-    assert not run(tmp_path, by_index(*[ModelAuthRefused("401")] * 4)).choice.over_budget
-
-
 def test_best_effort_chooses_the_best_of_the_flawed(tmp_path):
     asked = spec(
         k=3, max_validations=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
@@ -227,20 +220,6 @@ def test_a_failing_rewarder_is_a_fault_and_loses_only_its_own_scores(tmp_path):
     selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=parts)
     assert selection.choice.index == 0
     assert "RuntimeError" in selection.faults["broken"]
-
-
-def test_reward_parts_are_kept(tmp_path):
-    parts = (
-        weighted("powl_footprint", 0.7),
-        weighted("powl_valid", 0.3),
-    )
-    asked = spec(k=1, format=PowlFormat(), item=item(answer="SEQUENCE(x, y)"))
-    selection = run(tmp_path, by_index(GOOD), asked, rewarders=parts)
-    assert selection.candidates[0].reward == pytest.approx(0.3)
-    assert {score.rewarder_id: score.score for score in selection.candidates[0].scores} == {
-        "powl_footprint": 0.0,
-        "powl_valid": 1.0,
-    }
 
 
 class Judging:
@@ -305,22 +284,6 @@ def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_r
     if "error_type" in case:
         with pytest.raises(SelectionFailed, match="parse_error"):
             _ = selection.best
-
-
-def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_candidate(tmp_path):
-    case = next(case for case in read_vectors("candidate_sampler") if case["name"] == "k2_loop_arity_not_retried")
-    table = case["replies_by_temperature"]
-    seen = defaultdict(int)
-
-    def answer(request, key):
-        replies = table.get(str(request.temperature), table["*"])
-        seen[request.temperature] += 1
-        return replies[seen[request.temperature] - 1]
-
-    selection = run(
-        tmp_path, ScriptedModel(answer), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)), rewarders=FOOTPRINT
-    )
-    assert [candidate.valid for candidate in selection.candidates] == [True, True]
 
 
 @pytest.mark.parametrize("case", read_vectors("best_of_k"), ids=lambda case: case["name"])
