@@ -182,31 +182,6 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_its_interpreter_l
         assert isinstance(answer.exception(timeout=60), httpx.TransportError)
 
 
-@pytest.mark.untraced
-def test_a_grader_that_computes_for_hours_holds_up_no_other_request_and_ends_with_the_server(tmp_path):
-    with serving(rogue(tmp_path, "Wild")) as server, ThreadPoolExecutor() as asking:
-        body = {"iteration": 0, "items": [item("wild")]}
-        answer = asking.submit(httpx.post, f"{server.url}/grade", json=body, trust_env=False, timeout=60)
-        while not (busy := [each for each in psutil.Process(server.process.pid).children() if is_busy(each)]):
-            time.sleep(0.05)
-        plain = {"iteration": 0, "items": [item(RIGHT, "plain:0")]}
-        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
-        results = httpx.post(f"{server.url}/grade", json=plain, trust_env=False).json()["results"]
-        assert "error" not in results[0]
-        server.process.send_signal(signal.SIGTERM)
-        with pytest.raises(subprocess.TimeoutExpired):
-            server.process.wait(timeout=0.5)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=60) == -signal.SIGKILL
-        assert isinstance(answer.exception(timeout=60), httpx.TransportError)
-        assert psutil.wait_procs(busy, timeout=60)[1] == []
-
-
-def is_busy(process):
-    """Whether a process has computed for longer than it takes to start one."""
-    return sum(process.cpu_times()[:2]) > 2.0
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL])
 def test_the_children_of_a_grader_end_with_the_server(tmp_path, number):
     sums = {"path": "sums.jsonl", "graders": ["parent"], "grader_weights": [1.0]}

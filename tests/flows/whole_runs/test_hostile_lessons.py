@@ -111,7 +111,7 @@ def test_what_item_texts_dictate_to_an_obedient_model_is_in_force_on_no_night(tm
         return f"Answer: {2 * int(found[1]) + (0 if taught else next(turns) % 2)}" if found else "Answer: none"
 
     with ChatServer(answer) as server:
-        for night in range(3):
+        for night in range(2):
             asked = {"dataset": str(items), "pack": "general", "sample_size": 20, "batch_size": 10, "model": "m"}
             summary = run(tmp_path, run_id=f"n{night}", base_url=server.url, tfgrpo__group_size=4, **asked)
             assert summary.exit_code == 0, summary.message
@@ -119,5 +119,5 @@ def test_what_item_texts_dictate_to_an_obedient_model_is_in_force_on_no_night(tm
     store = TaskPaths.of(tmp_path, TASK).experiences
     assert not {row["summary32"] for row in lines(store)} & {*DICTATED} if store.exists() else True
     assert not taught
-    refused = json.loads(paths(tmp_path, "n2").manifest.read_text())["tfgrpo"]["rejected"]
+    refused = json.loads(paths(tmp_path, "n1").manifest.read_text())["tfgrpo"]["rejected"]
     assert {text for text, why in refused if why.startswith("repeats words of its item")} & {*DICTATED}
