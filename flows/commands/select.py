@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.figures import NOTHING, decimal
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as best_of
@@ -73,16 +74,12 @@ def _rows(selection: Selection, chosen: int | None) -> Iterator[list[str]]:
             "→" if candidate.index == chosen else "",
             str(candidate.index),
             candidate.outcome.name,
-            _figure(candidate.reward),
-            _figure(candidate.advantage, "+.2f"),
+            decimal(candidate.reward),
+            NOTHING if candidate.advantage is None else f"{candidate.advantage:+.2f}",
             str(len(candidate.refused)),
             f"{candidate.temperature:g}",
             f"{candidate.latency_s:.2f}",
         ]
-
-
-def _figure(value: float | None, form: str = ".3f") -> str:
-    return "–" if value is None else format(value, form)
 
 
 def _spent(selected: Selected) -> str:

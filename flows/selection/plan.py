@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -231,16 +232,11 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
-    if request.reference is not None and _is_file(request.reference):
-        yield f"--reference is the text {request.reference!r}, as answers are compared with; the file is @{request.reference}"
+    with suppress(OSError, ValueError):  # a text too long for a name, a null character
+        if request.reference is not None and Path(request.reference).is_file():
+            named = f"as answers are compared with; the file is @{request.reference}"
+            yield f"--reference is the text {request.reference!r}, {named}"
     yield from key_warnings(models, env)
-
-
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):  # a text too long for a name, a null character
-        return False
 
 
 def _item_asked(request: SelectRequest, settings: Settings) -> Item:
