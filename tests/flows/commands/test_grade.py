@@ -119,7 +119,8 @@ def test_ids_and_texts_go_by_the_names_that_datasets_runs_and_trainers_give_them
         {"item_id": "2", "completion": "Answer: 4", "completion_tokens": 3},
         {"sample_id": "3", "id": "of the line", "completion": "Answer: 7", "output": "Answer: 6"},
     )
-    result = json.loads(grade(pipeline(), source, "--json").out)
+    result = json.loads(grade(pipeline(), source, "--dry-run", "--json").out)
+    assert (result["simulated"], result["spent"]) == (False, None)
     assert result["parts"]["gt"] == {"graded": 3, "ungraded": 0, "mean": 2 / 3, "lowest": 0.0, "highest": 1.0}
 
 
@@ -240,10 +241,10 @@ def test_a_judge_asks_the_model_of_the_pipeline_within_its_budget(grade, pipelin
 
 
 def test_a_large_file_is_graded_in_its_order(grade, pipeline, tmp_path):
-    rows = [{"id": str(n % 4), "completion": f"Answer: {n % 7}"} for n in range(2_100)]
+    rows = [{"id": str(n % 4), "completion": f"Answer: {n % 7}"} for n in range(1_100)]
     grade(pipeline(), jsonl(tmp_path / "c.jsonl", *rows), "--to", tmp_path / "graded.jsonl")
     written = kit.lines(tmp_path / "graded.jsonl")
-    assert [row["reward"] for row in written] == [float(n % 7 == 2 * (n % 4)) for n in range(2_100)]
-    many = [{"sample_id": f"sums:{n % 16}", "completion": str(n)} for n in range(2_100)]
+    assert [row["reward"] for row in written] == [float(n % 7 == 2 * (n % 4)) for n in range(1_100)]
+    many = [{"sample_id": f"sums:{n % 16}", "completion": str(n)} for n in range(1_100)]
     grade(MIX, jsonl(tmp_path / "d.jsonl", *many), "--to", tmp_path / "graded.jsonl", "--force")
     assert [row["sample_id"] for row in kit.lines(tmp_path / "graded.jsonl")] == [row["sample_id"] for row in many]

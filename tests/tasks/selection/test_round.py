@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.agents.rounds import FOOTPRINT, GOOD, GT, by_index, run, spec
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, weighted
 from tests.support.vectors import read_vectors
+from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import (
     ActorError,
@@ -22,8 +24,46 @@ from tfgrpo.stores.errors import (
     SelectionFailed,
 )
 from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.selection.formats import CandidateOutcome, PowlFormat
-from tfgrpo.tasks.selection.round import SelectionChoice, select_best
+from tfgrpo.tasks.selection.round import Selection, SelectionChoice, SelectionSpec, select_best
+from tfgrpo.tasks.shapes import PackText
+
+PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
+GT = (weighted("gt"),)
+FOOTPRINT = (weighted("powl_footprint"),)
+GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
+
+
+def spec(**more: Any) -> SelectionSpec:
+    """Return a specification of four candidates; ``more`` are its fields, and settings of selections."""
+    names = {"k", "min_success", "max_validations", "none_valid", "temperatures"} & set(more)
+    settings = SelectionSettings(**{name: more.pop(name) for name in names})
+    values: dict[str, Any] = {"selection_id": "s", "item": item(), "pack": PACK, "settings": settings}
+    return SelectionSpec(**{**values, **more})
+
+
+def by_index(*answers: Any) -> ScriptedModel:
+    """Return a model that answers each candidate by its index; exceptions are raised."""
+    return ScriptedModel(lambda request, key: answers[key.rollout])
+
+
+def run(
+    tmp_path: Path, model: ScriptedModel, asked: SelectionSpec | None = None, *, journaled: bool = True, **more: Any
+) -> Selection:
+    """Run one selection; close its threads afterwards."""
+
+    async def main() -> Selection:
+        built = runtime(model, tmp_path, **{"rewarders": GT, **more})
+        if not journaled:
+            built = replace(built, journal=None, model=JournaledModel(model, None))
+        try:
+            return await select_best(asked or spec(), built)
+        finally:
+            built.threads.shutdown()
+
+    return asyncio.run(main())
+
 
 # Choosing.
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.agents.rounds import past_round
 from tests.support.runs.selections import past
 from tfgrpo.tasks.selection.history import BEHAVIOUR, VALIDITY, decide_stage, record_round, recorded_rounds
+
+
+def past_round(reward, answered, valid):
+    return past("s", reward=reward, answered=answered, valid=valid)
 
 
 def good(count, reward=0.9):
