@@ -183,19 +183,16 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     try:
         # Once, even if the process of an earlier part was killed here.
         if record_round(plan.task.selections, _round_of(selected, clock)) and plan.memory is not None:
-            plan.memory.observe(list(_observations(selection)), selection.spec.selection_id)
+            seen = [
+                Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
+                for each in selection.candidates
+                if each.reward is not None and (model := each.outcome.value) is not None
+            ]
+            plan.memory.observe(seen, selection.spec.selection_id)
     except StoreError as error:
         return (f"the selection was not remembered: {error}",)
     shutil.rmtree(plan.context.run_dir, ignore_errors=True)
     return ()
-
-
-def _observations(selection: Selection) -> Iterator[Observation]:
-    """Yield an observation of every graded process model."""
-    for each in selection.candidates:
-        model = each.outcome.value
-        if each.reward is not None and model is not None:
-            yield Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
 
 
 def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
