@@ -81,6 +81,7 @@ def test_what_looks_at_lessons_decisions_and_nights_says_the_same_after_pruning(
     freed = pruned(ask, keep=2)["bytes"]
     assert [json.loads(ask(*look, "--json").out) for look in looks] == before
     whole = sum(map(len, files(task.task.run("third").root).values()))
+    assert len(kit.lines(task.paths.ledger)) == 1
     assert freed > 2 * 0.7 * whole
     ids = [row["item_id"] for row in kit.lines(task.task.run("third").items)]
     assert [row["item_id"] for row in kit.lines(task.paths.items)] == ids, "a sealed item that was seen stays seen"

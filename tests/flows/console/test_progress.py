@@ -9,7 +9,7 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Observers
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Losses, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger.state import Totals
@@ -155,6 +155,13 @@ def test_rewards_of_two_arms_are_never_averaged():
     tally.add([group(1.0, 1.0, arm="library")])
     assert tally.reward == "with lessons 1.000, no lessons 0.000"
     assert (tally.scored, tally.mean_reward, tally.solve_rate) == (4, 1.0, 1.0)
+
+
+def test_losses_are_counted_by_their_first_hundred_reasons():
+    losses = Losses()
+    for reason in ("late\nby far", None, *map(str, range(200)), "late by far"):
+        losses.add(reason)
+    assert (losses.asked, losses.lost, losses.mostly, len(losses.reasons)) == (203, 202, "2 × late by far", 100)
 
 
 def test_the_two_halves_of_a_group_are_one_mean():
