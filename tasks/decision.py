@@ -1,9 +1,9 @@
 """Decide what is in force tomorrow: what is likely better than no lessons, by all rows and by held-out ones.
 
 Both conditions are about the same library against no lessons, and are asked anew every night, so that what no longer likely
-helps is out the next night. What a person put into force stays until either speaks against it. *Proven* is a label, not a
-condition: the e-value of all sweeps has reached 20, which under "no library is better than none" ever happens in at most one
-task of twenty.
+helps is out the next night; a sweep far below what the nights before promise begins the held-out ones anew. What a person
+put into force stays until either speaks against it. *Proven* is a label, not a condition: the e-value of all sweeps has
+reached 20, which under "no library is better than none" ever happens in at most one task of twenty.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ ENTER: Final = NormalDist().cdf(RULES.enter)
 """Probability to help that a library in force needs."""
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
+BROKE: Final = (
+    "the sweep is far below those of earlier nights, which count no more: has model, agent or rewarder changed?"
+)
 
 
 def gain_of(effect: Effect) -> Gain:

@@ -334,24 +334,11 @@ class Night:
                 "a stronger model.reflection.name may see more"
             )
         yield from self.decision.get("notes", ())
-        if self.in_force:
-            yield from self._against()
         if self._sealed:
             yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
         # What is said above is not said twice.
         known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
         yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
-
-    def _against(self) -> Iterator[str]:
-        """Yield a sentence on a sweep that speaks against what is in force by the nights before."""
-        sides = [self.block("decision", "rewards", arm) for arm in ("library", "none")]
-        errors = [each["error"] for each in sides if each.get("error") is not None]
-        if len(errors) < len(sides) or sides[0]["mean"] - sides[1]["mean"] > -2.0 * math.hypot(*errors):
-            return
-        yield (
-            "tonight the held-out items did worse with lessons than without, unlike the nights before: was a model, agent or "
-            f"rewarder changed? `tfgrpo experiences rollback none {place_options(self.task.original())}` takes them back now"
-        )
 
     @cached_property
     def next(self) -> str:

@@ -77,6 +77,9 @@ class Rules:
     """Of the gain on held-out items, before any sweep."""
     held_drift: float = 0.5
     """Standard deviation of the change of that gain in one night."""
+    held_break: float = 3.0
+    """Standard deviations that a sweep is below what the nights before promise, at which these count no more: a model or an
+    agent has changed under its name, or the library is another one."""
 
     slots: int = 12
     """Lessons on trial, the best ones, whether or not they are worth more than nothing: else they would never get a row."""
@@ -256,6 +259,8 @@ class HeldOut:
 
     mean: float
     variance: float
+    broke: bool = False
+    """Whether the last sweep was too far below what the nights before promised for these to count."""
 
     @classmethod
     def before(cls, rules: Rules = RULES) -> HeldOut:
@@ -273,9 +278,12 @@ class HeldOut:
         if not len(differences):
             return HeldOut(self.mean, variance)
         swept = POINTS * fmean(differences)
-        spread = POINTS**2 * max(rules.least_variance, float(np.var(differences)))
-        share = variance / (variance + spread / len(differences))
-        return HeldOut(self.mean + share * (swept - self.mean), (1.0 - share) * variance)
+        error = POINTS**2 * max(rules.least_variance, float(np.var(differences))) / len(differences)
+        mean, broke = self.mean, swept < self.mean - rules.held_break * math.sqrt(variance + error)
+        if broke:
+            mean, variance = 0.0, rules.held_sd**2
+        share = variance / (variance + error)
+        return HeldOut(mean + share * (swept - mean), (1.0 - share) * variance, broke)
 
 
 def comes_into_force(total: Effect, held_out: Effect, *, by_person: bool = False, rules: Rules = RULES) -> bool:

@@ -49,7 +49,7 @@ from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import ALARM, CONFIDENCE, gain_of, verdict_of
+from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, gain_of, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
@@ -343,6 +343,8 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
     else:
         verdict = verdict_of(credit, served=served, by_person=_by_person(session, earlier))
         library = follows if verdict == "in force" else Library(())
+        if credit.held_out.broke:
+            notes.append(BROKE)
         if swept.alarms:
             verdict, library, differ = _without_suspects(session, verdict, library, follows)
             notes.append(f"{ALARM}: {'; '.join(swept.alarms)}; by {differ}")

@@ -189,15 +189,6 @@ def test_a_sweep_that_counts_for_nothing_says_so(records):
     assert records.lines("n1")["held out"].endswith("without, over 50 items, which count for nothing")
 
 
-@pytest.mark.parametrize(("mean", "ids", "said"), [(0.38, ["a"], True), (0.45, ["a"], False), (0.38, [], False)])
-def test_a_sweep_that_speaks_against_what_is_in_force_deserves_a_look(records, mean, ids, said):
-    sides = {"library": {**REWARDS["library"], "mean": mean, "error": 0.03}, "none": {**REWARDS["none"], "error": 0.03}}
-    records.night("n1", "in force" if ids else "not yet", *ids, rewards=sides)
-    look = Night.of(records.task, records.task.run("n1")).look
-    warned = f"`tfgrpo experiences rollback none {records.place}` takes them back now"
-    assert any(each.endswith(warned) for each in look) is said
-
-
 def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
     for number in (1, 2, 3):
         records.night(f"n{number}", "in force", "a")

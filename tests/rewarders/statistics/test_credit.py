@@ -221,6 +221,18 @@ def test_the_gain_on_held_out_items_follows_the_sweeps_and_drifts_between_them()
     assert before.after([0.1] * 4).variance == pytest.approx(1 / (1 / variance + 4 / (POINTS**2 * 0.02)))
 
 
+def test_a_sweep_far_below_what_the_nights_before_promise_begins_the_gain_on_held_out_items_anew():
+    before, error = HeldOut(20.0, 4.0), math.sqrt(POINTS**2 * RULES.least_variance / 50)
+    edge = 20.0 - 3.0 * math.hypot(2.0, RULES.held_drift, error)
+    assert not before.after([(edge + 0.01) / POINTS] * 50).broke
+    after = before.after([(edge - 0.01) / POINTS] * 50)
+    assert after.broke
+    share = 9.0 / (9.0 + error**2)
+    assert (after.mean, after.variance) == pytest.approx((share * (edge - 0.01), (1 - share) * 9.0))
+    assert not after.after([]).broke
+    assert not before.after([0.9] * 50).broke, "what is better than it was may be learned"
+
+
 def test_a_library_is_in_force_where_both_agree_and_one_that_a_person_chose_while_both_are_above_zero():
     sure, held, weak = Effect(2.6, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
     assert comes_into_force(sure, held)

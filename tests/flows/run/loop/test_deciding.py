@@ -15,7 +15,7 @@ from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import ALARM, ENTER, sentence_of
+from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, sentence_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -35,7 +35,8 @@ def speak_against(out, *, lessons=(), times=90, **changes):
         replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(times)
     ]
     CreditFile(task.credit).append(
-        replace(row, line_id=f"by-hand/{number}", **changes) for number, row in enumerate(rows)
+        replace(row, **{"line_id": f"{changes.get('run_id', 'by-hand')}/{number}", **changes})
+        for number, row in enumerate(rows)
     )
 
 
@@ -61,6 +62,15 @@ def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_reward
         assert last.experience_ids == ()
         assert run(own_run.out, run_id="n3", **NIGHT).details["decision"]["decision"] != "taken back"
         assert manifest(own_run.out, "n3")["in_force"]["experience_ids"] == []
+
+
+def test_a_gain_that_is_gone_overnight_is_taken_back_whatever_the_nights_before_promise(own_run):
+    speak_against(own_run.out, source="sweep", times=2000, rewards_one=(0.8,) * 4)
+    speak_against(own_run.out, source="sweep", times=900, rewards_one=(0.49,) * 4, run_id="tonight", night=1)
+    run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT)
+    *_, last = decisions(own_run.out)
+    assert (last.decision, last.experience_ids, last.notes) == ("taken back", (), (BROKE,))
+    assert (last.total.likely > ENTER, abs(last.held_out.mean) < 1.5) == (True, True)
 
 
 def test_a_lesson_that_the_sweep_did_not_carry_does_not_come_into_force_by_the_rows_of_the_sweep(own_run):
