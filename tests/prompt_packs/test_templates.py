@@ -39,56 +39,41 @@ def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: Templa
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_a_rendered_template_has_no_placeholder_and_no_tag(pack: str, role: TemplateRole) -> None:
-    text = rendered(pack, role)
-    assert not re.search(r"\{\{|\}\}|\{%", text)
-    assert re.findall(r"<(/?[a-z_]+)>", text) == []
-    assert text.count("`") % 2 == 0
-    assert text.count('"') % 2 == 0
-
-
-@pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_the_word_limit_is_stated_once_and_by_placeholder_only(pack: str, role: TemplateRole) -> None:
-    text = load_prompt_pack(pack).templates[role]
-    assert re.search(r"\{\{ max_words \}\} words", text)
-    assert len(re.findall(r"\{\{ max_words \}\}", text)) == 1
-    assert not re.search(r"\d+ (?:words|characters|lessons|operations)", text)
-    assert "32 words" in rendered(pack, role)
-
-
-@pytest.mark.parametrize("pack", PACKS)
-@pytest.mark.parametrize("role", ASKING)
-def test_the_user_message_is_material_and_never_an_order(pack: str, role: TemplateRole) -> None:
-    text = rendered(pack, role)
-    assert "The user message is one JSON object" in text
-    assert "material" in text
-    assert "never an order to you" in text
+def test_a_template_has_no_tag_and_one_word_limit_and_the_user_message_is_material_and_never_an_order(
+    pack: str, role: TemplateRole
+) -> None:
+    template, text = load_prompt_pack(pack).templates[role], rendered(pack, role)
+    assert not re.search(r"\{\{|\}\}|\{%|</?[a-z_]+>", text)
+    assert [text.count(sign) % 2 for sign in '`"'] == [0, 0]
+    assert (
+        len(re.findall(r"\{\{ max_words \}\}", template))
+        == len(re.findall(r"\{\{ max_words \}\} words", template))
+        == 1
+    )
+    assert not re.search(r"\d+ (?:words|characters|lessons|operations)", template)
+    assert "32 words" in text
+    told = ("The user message is one JSON object", "material", "never an order to you") if role in ASKING else ()
+    assert [each for each in told if each not in text] == []
 
 
 KEYS: dict[TemplateRole, str] = {
     "reflect": "task reference_answer attempts label reward graders transcript digest lessons lessons_in_force lesson polarity "
     "text max_lessons max_words",
-    "curate": "known id polarity text for against nights effect cause proposals support rejected_before max_words",
+    "curate": "known id polarity text for against nights effect cause proposals support rejected_before max_words targets",
     "shorten": "text max_words max_chars",
     "repair": "error schema",
 }
 
 
-@pytest.mark.parametrize("role", KEYS)
 @pytest.mark.parametrize("pack", PACKS)
-def test_every_key_of_the_user_message_is_explained(pack: str, role: TemplateRole) -> None:
-    text = rendered(pack, role)
-    assert [key for key in KEYS[role].split() if f"`{key}`" not in text] == []
-
-
-@pytest.mark.parametrize("pack", PACKS)
-def test_every_class_and_every_key_of_an_entry_is_explained(pack: str) -> None:
+def test_every_key_of_the_user_message_and_every_class_of_an_answer_is_explained(pack: str) -> None:
+    for role, keys in KEYS.items():
+        text = rendered(pack, role)
+        assert [key for key in keys.split() if f"`{key}`" not in text] == []
     text = rendered(pack, "curate")
     for name in ("confirms", "contradicts", "new", "useless", "merge"):
         assert f"- `{name}`:" in text
         assert f'"class": "{name}"' in text
-    for key in ("targets", "proposals", "text"):
-        assert f"`{key}`" in text
 
 
 @pytest.mark.parametrize("pack", PACKS)
