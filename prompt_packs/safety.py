@@ -62,13 +62,6 @@ _LETTER_NAME = re.compile(
 _SPELLED_OUT = re.compile(r"(?<![^\W_])(?:(?:[^\W\d_][.\-_*]){2,}|(?:[^\W\d_] ){3,})[^\W\d_](?![^\W_])")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
-_OTHER_LETTER = "[\u0400-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
-_TWO_SCRIPTS = re.compile(
-    # Greek letters are common beside Latin ones in formulas: only those count that are read as Latin ones in a word.
-    f"[A-Za-z]{_OTHER_LETTER}|{_OTHER_LETTER}[A-Za-z]|[A-Za-z]\u03bf|\u03bf[A-Za-z]|[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7][a-z]{{2}}|"
-    "[\U0001d400-\U0001d6a5\u24b6-\u24e9]{3}"
-)
-_HIDDEN_RUN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\U000e0000-\U000e01ef]{5}")
 
 
 def folded_text(text: str) -> str:
@@ -87,19 +80,7 @@ _ATTACKS = {
     rule: [re.compile(pattern) for pattern in attack["patterns"]] for rule, attack in _SCREENING["attacks"].items()
 }
 _HARMLESS = re.compile(_SCREENING["harmless"])
-_TWO_SCRIPTS_REASON, _HIDDEN_REASON, _ENCODED_REASON = (
-    "a word in letters of two scripts",
-    "hidden characters",
-    "encoded text",
-)
-ATTACK_REASONS = frozenset(
-    {
-        _TWO_SCRIPTS_REASON,
-        _HIDDEN_REASON,
-        _ENCODED_REASON,
-        *(attack["reason"] for rule, attack in _SCREENING["attacks"].items() if rule != "answer"),
-    }
-)
+ATTACK_REASONS = frozenset(attack["reason"] for name, attack in _SCREENING["attacks"].items() if name != "answer")
 """Reasons that speak of an attack, not of a lesson that is too long or gives an answer away."""
 
 
@@ -158,8 +139,8 @@ def screen_lesson(
     words_limit = min(max_words, MAX_WORDS)
     if len(text) > _MAX_SCREENED:
         return Rejection(f"{len(text)} characters; at most {MAX_CHARS}", "long")
-    if _HIDDEN_RUN.search(text):
-        return Rejection(_HIDDEN_REASON, "markup")
+    if _matches("hidden", text):
+        return _rejection("hidden")
     cleaned = clean_text(_INVISIBLE.sub("", text))
     words = count_words(cleaned)
     if rejection := _rejected_content(cleaned, answers, prompts):
@@ -201,13 +182,12 @@ def scripts_of(text: str) -> set[str]:
 def attack_in(text: str) -> Rejection | None:
     """Return the first attack in a lesson, or None. A folded copy is matched, so that disguised text is found too."""
     # Not folded: the letters of keys are told by their case.
-    if _matches("secret", unicodedata.normalize("NFKC", text)):
-        return _rejection("secret")
-    if _TWO_SCRIPTS.search(text):
-        return Rejection(_TWO_SCRIPTS_REASON, "order")
+    for name, reading in (("secret", unicodedata.normalize("NFKC", text)), ("scripts", text)):
+        if _matches(name, reading):
+            return _rejection(name)
     unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
     if _ENCODED.sub(_decoded, unescaped) != unescaped:
-        return Rejection(_ENCODED_REASON, "order")
+        return _rejection("encoded")
     for reading in dict.fromkeys((folded_text(text), folded_text(unescaped))):
         remaining = _HARMLESS.sub(" ", reading)
         for rule in ("markup", "address", "order", "answer"):
@@ -216,12 +196,13 @@ def attack_in(text: str) -> Rejection | None:
     return None
 
 
-def _rejection(rule: Rule) -> Rejection:
-    return Rejection(_SCREENING["attacks"][rule]["reason"], rule)
+def _rejection(name: str) -> Rejection:
+    attack = _SCREENING["attacks"][name]
+    return Rejection(attack["reason"], attack.get("rule", name))
 
 
-def _matches(rule: Rule, subject: str) -> bool:
-    return any(pattern.search(subject) for pattern in _ATTACKS[rule])
+def _matches(name: str, subject: str) -> bool:
+    return any(pattern.search(subject) for pattern in _ATTACKS[name])
 
 
 def _decoded(match: re.Match[str]) -> str:
