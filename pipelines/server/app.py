@@ -233,6 +233,34 @@ def data_app(
     posted: dict[str, Any] = {"responses": {**with_token, **_REFUSALS}, "dependencies": guards}
     app.post("/sample", response_model=SampleReply, **posted)(handlers.sample)
     app.post("/grade", response_model=GradeReply, **posted)(handlers.grade)
+    served = _bounded(app, limits)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
+        started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            refusal = _refusal(path, Headers(scope=scope), token, local_only=local_only)
+            await (refusal or served)(scope, receive, watched)
+        finally:
+            telemetry.record(
+                "request",
+                method=method if method in _METHODS else "_OTHER",
+                route=path if path in _ROUTES else "other",
+                status=status,
+                duration_s=time.perf_counter() - started,
+            )
+
+    return guarded
+
+
+def _bounded(app: ASGIApp, limits: ServerLimits) -> ASGIApp:
+    """Return an app whose POST requests with bodies are served in turn, each path with its own queue."""
     largest = {"/sample": _SAMPLE_BODY, "/grade": limits.max_body}
     queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
 
@@ -257,28 +285,7 @@ def data_app(
             reply = answer({"detail": "the server is being stopped; come again"}, 503)
         await reply(scope, receive, send)
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
-        started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        try:
-            refusal = _refusal(path, Headers(scope=scope), token, local_only=local_only)
-            await (refusal or bounded)(scope, receive, watched)
-        finally:
-            telemetry.record(
-                "request",
-                method=method if method in _METHODS else "_OTHER",
-                route=path if path in _ROUTES else "other",
-                status=status,
-                duration_s=time.perf_counter() - started,
-            )
-
-    return guarded
+    return bounded
 
 
 def _refusal(path: str, headers: Headers, token: str | None, *, local_only: bool) -> Response | None:
