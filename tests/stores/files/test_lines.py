@@ -461,6 +461,12 @@ def test_a_new_file_is_synced_with_its_directory(path, monkeypatch):
     LineFile(path).append(rows("a"), fsync=True)
     LineFile(path).append(rows("b"), fsync=True)
     assert synced == ["rows.jsonl", "deep", "rows.jsonl"]
+    later = LineFile(path.with_name("later.jsonl"))
+    later.sync()
+    later.append(rows("c"))
+    for _ in range(2):
+        later.sync()
+    assert synced[3:] == ["later.jsonl", "deep"], "once, and nothing before there is a line"
 
 
 def test_a_write_that_the_system_cuts_short_is_undone(path, monkeypatch):
