@@ -197,6 +197,17 @@ async def test_an_agent_gets_what_it_declares_and_may_return_a_trajectory(tmp_pa
         assert (usage.calls, usage.completion_tokens, usage.cost_usd) == (1, 11, 0.5)
 
 
+async def test_a_user_may_answer_in_turns_that_can_be_read_only_once(tmp_path):
+    roles = ["user", "assistant", "user"]
+
+    async def agent(chat):
+        return await chat({"role": role, "content": role} for role in roles)
+
+    model = ScriptedModel(lambda *_: "done")
+    await attempt(CallableActor(agent), model, tmp_path)
+    assert [message.role for message in model.requests[0][0].messages] == ["system", *roles]
+
+
 async def test_a_finished_agent_is_not_started_again_and_a_blocking_one_has_a_thread(tmp_path):
     model, actor = ScriptedModel(lambda *_: "7"), CallableActor(agents.blocking)
     first, second = [await attempt(actor, model, tmp_path) for _ in range(2)]

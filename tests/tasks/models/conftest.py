@@ -159,11 +159,6 @@ def act() -> type[Act]:
 
 
 @pytest.fixture
-def reply_body() -> Callable[..., dict[str, Any]]:
-    return completion
-
-
-@pytest.fixture
 def closed_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as taken:
