@@ -22,7 +22,7 @@ ENTER: Final = NormalDist().cdf(RULES.enter)
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
 BROKE: Final = (
-    "the sweep is far below those of earlier nights, which count no more: has model, agent or rewarder changed?"
+    "the sweep is far below those of earlier nights, which count no more: has library, model or agent changed?"
 )
 
 

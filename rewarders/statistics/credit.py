@@ -279,7 +279,8 @@ class HeldOut:
             return HeldOut(self.mean, variance)
         swept = POINTS * fmean(differences)
         error = POINTS**2 * max(rules.least_variance, float(np.var(differences))) / len(differences)
-        mean, broke = self.mean, swept < self.mean - rules.held_break * math.sqrt(variance + error)
+        mean, limit = self.mean, self.mean - rules.held_break * math.sqrt(variance + error)
+        broke = mean > 0.0 and swept < limit  # what promises nothing cannot be broken
         if broke:
             mean, variance = 0.0, rules.held_sd**2
         share = variance / (variance + error)

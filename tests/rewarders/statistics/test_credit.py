@@ -231,6 +231,7 @@ def test_a_sweep_far_below_what_the_nights_before_promise_begins_the_gain_on_hel
     assert (after.mean, after.variance) == pytest.approx((share * (edge - 0.01), (1 - share) * 9.0))
     assert not after.after([]).broke
     assert not before.after([0.9] * 50).broke, "what is better than it was may be learned"
+    assert not HeldOut.before().after([-0.3] * 50).broke, "no night before promised anything"
 
 
 def test_a_library_is_in_force_where_both_agree_and_one_that_a_person_chose_while_both_are_above_zero():
