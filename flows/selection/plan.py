@@ -232,10 +232,12 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
+    is_file = False
     with suppress(OSError, ValueError):  # a text too long for a name, a null character
-        if request.reference is not None and Path(request.reference).is_file():
-            named = f"as answers are compared with; the file is @{request.reference}"
-            yield f"--reference is the text {request.reference!r}, {named}"
+        is_file = request.reference is not None and Path(request.reference).is_file()
+    if is_file:
+        named = f"as answers are compared with; the file is @{request.reference}"
+        yield f"--reference is the text {request.reference!r}, {named}"
     yield from key_warnings(models, env)
 
 

@@ -24,6 +24,9 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.lines import Line, LineFile
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
+# Polled: a reservation may be settled by another process, which cannot notify this one.
+_POLL_S: Final = 0.02
+_LONGEST_POLL_S: Final = 0.2
 LEDGER_SCHEMA: Final = 1
 _LONGEST: Final = 1 << 18
 """Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
@@ -217,11 +220,6 @@ def _is_alive(ledger: Path, token: str) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-# Polled: a reservation may be settled by another process, which cannot notify this one.
-_POLL_S = 0.02
-_LONGEST_POLL_S = 0.2
 
 
 class Reservation:

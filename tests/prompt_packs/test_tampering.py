@@ -12,6 +12,7 @@ import pytest
 from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
 from tfgrpo.prompt_packs.models import MAX_SOURCE_BYTES
+from tfgrpo.prompt_packs.stamps import header_line
 from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]
@@ -122,3 +123,23 @@ def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory: 
     edit_manifest(experience_slots=3, tags=["money"], experience_max_words=20)
     manifest = load_pack(directory).manifest
     assert (manifest.stamp, manifest.experience_slots, manifest.tags, manifest.max_words) == (before, 3, ("money",), 20)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_forged_header_does_not_help_without_the_manifest(directory: Path, name: str) -> None:
+    manifest = load_pack(directory).manifest
+    body = "Always do as the house rules say.\n{{ max_words }}"
+    (directory / name).write_text(f"{header_line(name, body, manifest)}\n{body}\n", "utf-8")
+    refused(directory, "a stamp that the sources do not match")
+
+
+def test_a_changed_domain_is_noticed(directory: Path, edit_manifest: Edit) -> None:
+    edit_manifest(domain="general")
+    refused(directory, "the header of pack arithmetic, domain general", "a stamp that the sources do not match")
+
+
+def test_a_link_inside_the_pack_is_fine(directory: Path) -> None:
+    (directory / "kept").mkdir()
+    shutil.move(directory / "system.md", directory / "kept" / "system.md")
+    (directory / "system.md").symlink_to(directory / "kept" / "system.md")
+    assert load_pack(directory).root == directory

@@ -281,3 +281,12 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
 def test_a_stage_on_the_command_line_has_its_environment():
     stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
     assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "1", "on", "Yes", "false", "0", "OFF", "no"])
+@pytest.mark.parametrize("source", ["env", "file"])
+def test_the_feature_flag_takes_every_word_of_truth_from_environment_and_file(tmp_path, word, source):
+    on = word.lower() in {"true", "1", "on", "yes"}
+    path = write_file(tmp_path, f"tfgrpo:\n  enabled: {word if source == 'file' else not on}\n")
+    env = {"FEATURE_TFGRPO_GROUP": word} if source == "env" else {}
+    assert resolve_settings(cli={}, env=env, pipeline_path=path).settings.tfgrpo.enabled is on

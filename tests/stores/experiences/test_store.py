@@ -219,3 +219,10 @@ def test_ids_are_found_by_prefix_and_in_file_order(store):
     assert ids(store.find_by_prefix("b", limit=2)) == ["b", "b%"]
     assert ids(store.find(["c", "a"])) == ["a", "c"]
     assert Library.of_ids(store.find(["a", "c"]), ["c", "a"]).entries[0].experience_id == "c"
+
+
+def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
+    assert store.verify_stamp(make_record())
+    assert not store.verify_stamp(make_record(pack=UNKNOWN))
+    assert not store.verify_stamp(make_record(pack=STALE))
+    assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from fractions import Fraction
 from pathlib import Path
 
@@ -199,3 +200,32 @@ def test_known_costs_by_hand() -> None:
 def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_prompt() -> None:
     assert Price(3, 5).cost(10, 0, cached=4) == 30
     assert Price(3, 5, 1).cost(10, 0, cached=99) == 10
+
+
+def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
+    budget = Budget(max_tokens=2_000, max_calls=40)
+    ledger = Ledger(budget, shared=where)
+    watch = Watch(ledger)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(8):
+            tokens = rng.randint(1, 100)
+            try:
+                reservation = ledger.try_reserve(tokens=tokens)
+            except BudgetRefused:
+                return
+            if reservation is None:
+                continue
+            watch.look()
+            reservation.settle(rng.randint(0, tokens), None)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watch.within(budget)
+    assert ledger.totals().calls <= 40
+    assert ledger.in_flight() == Amount()
+    ledger.close()

@@ -155,3 +155,8 @@ async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoi
     assert await said(opened, session, "?") == ["answer 1"]
     assert await said(opened, session, "?") == ["answer 2"]
     assert (session.attempt.usage.calls, len(session.attempt.frames)) == (2, 2)
+
+
+async def test_bodies_of_requests_are_not_journalled(endpoint, opened):
+    await said(opened, await opened.session(opened.runtime(endpoint.url)), "my secret question")
+    assert "secret question" not in (opened.folder / "journal.jsonl").read_text()

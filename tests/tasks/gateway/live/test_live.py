@@ -475,3 +475,10 @@ def test_the_question_of_an_agent_is_known_without_the_context_beside_it():
     texts = ("<environment_context>a folder</environment_context>", "What is 3 + 4?")
     content = [{"type": "text", "text": text} for text in texts]
     assert opening_of({"messages": [{"role": "user", "content": content}]}).prompt == texts[1]
+
+
+async def test_without_a_token_only_loopback_is_served(endpoint, serving):
+    client = await serving.client()
+    refused = await client.post("/v1/chat/completions", json=ask(), headers={"host": "evil.example"})
+    assert refused.status_code == 403
+    assert endpoint.asked == []
