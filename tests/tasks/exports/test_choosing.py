@@ -219,3 +219,19 @@ def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_p
 
 
 # --- shapes of the rows
+
+
+def test_the_rows_have_the_columns_that_each_trainer_reads(tmp_path):
+    groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"answer": None})]
+    rows, _ = export(groups, "verl", tmp_path / "x")
+    assert all(set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"} for row in rows)
+    assert [row["reward_model"] for row in rows] == [
+        {"style": "rule", "ground_truth": "7"}, {"style": "model", "ground_truth": ""},
+    ]  # fmt: skip
+    assert (rows[0]["data_source"], rows[0]["ability"]) == ("t", "sums")
+    rows, _ = export(groups, "openrlhf", tmp_path / "x")
+    assert (rows[0]["input"][-1]["content"], rows[0]["label"], rows[0]["datasource"]) == ("3 + 4?", "7", "t")
+    rows, _ = export(groups, "trl-grpo", tmp_path / "x")
+    # Arguments of a reward function, which no column may hide.
+    assert not set(rows[0]) & {"prompts", "completions", "completion_ids", "completion", "trainer_state", "log_extra"}
+    assert rows[0]["answer"] == "7"
