@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import BOX, UNSPACED, VOCABULARY, Stated, stated_answer, until_closing
@@ -70,7 +71,7 @@ _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _ANOTHER: Final = re.compile(
     r"""[ \t$)]* (?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?
-    (?: (?<=/) | [,;:&±|→] | (?:,[ \t]*)? \(? (?:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b )
+    (?: (?<=/) | (?<=[ ])(?!\() | [,;:&±|→] | (?:,[ \t]*)? \(? (?:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b )
     [ \t$(]* [+-]? [$€£¥]? \.? \d""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -133,6 +134,7 @@ _BEHIND: Final = re.compile(
     r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
       | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
       | (?:squared|cubed|factorial)s?\b | or[ ](?:more|less|fewer|greater|above|over|below|under)\b | [aApP]\.?[mM]\b
+      | (?<=\d\d0)s\b
       | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
     | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
     | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
@@ -149,9 +151,10 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
+    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w"
+    r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
-"""Digits before a capitalized word, and hexadecimal ones: ``12 Angry Men``, ``7-Eleven``, ``0xff``."""
+"""Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
 _BOUND: Final = re.compile(
     r"\b(?:over|under|above|below|(?:less|more|fewer|greater) than|at (?:least|most)|up to)\b|^[<>]", re.IGNORECASE
 )
@@ -177,10 +180,12 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 }
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
-    r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
+    r"[ \t*$\\]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+?)"
+    r"(?P<own>[ \t}]{0,2}\^[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)\^-1)?(?!\w)"
 )
-_POWERS: Final = {" ": "", **dict.fromkeys("2²", "2"), **dict.fromkeys("3³", "3"), "d": "2"}
+_READINGS: Final[Mapping[str, tuple[str, ...]]] = {"pound": ("lb", "£")}
+"""Units of which a word is one or another."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -429,8 +434,11 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     # Five dollars an hour are five dollars, but 90 km are not 90 km/h.
     stated = left.unit if "/" in right.unit else left.unit.partition("/")[0]
     if len({"%" if left.percent else stated, "%" if right.percent else right.unit} - {""}) > 1:
-        (base, factor), (other, over) = map(_in_base_units, (stated, right.unit))
-        return base == other and abs(left.value * factor - right.value * over) <= tolerance * over
+        bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in (stated, right.unit)]
+        return any(
+            base == other and abs(left.value * factor - right.value * over) <= tolerance * over
+            for (base, factor), (other, over) in product(*bases)
+        )
     if left.percent == right.percent:
         scale = 100 if left.percent else 1
         return abs(left.value - right.value) / scale <= tolerance
@@ -442,8 +450,15 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
 
 def _in_base_units(unit: str) -> tuple[tuple[str, ...], Fraction]:
     """Return what a unit is a multiple of, and of how many: of ``km/hour`` metres and seconds, and 1000/3600."""
-    known = [TO_BASE.get(part, (part, Fraction(1))) for part in unit.split("/")]
-    return tuple(base for base, _ in known), known[0][1] / known[1][1] if len(known) > 1 else known[0][1]
+    bases: list[str] = []
+    factor = Fraction(1)
+    for part in unit.split("/"):
+        name = part.rstrip("23")
+        base, size = TO_BASE.get(name, (name, Fraction(1)))
+        power = part[len(name) :]
+        factor *= size ** (int(power or 1) * (-1 if bases else 1))
+        bases.append(base + power)
+    return tuple(bases), factor
 
 
 def format_value(value: Fraction) -> str:
@@ -494,9 +509,15 @@ def _read(match: re.Match[str]) -> Number | None:
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
     unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")
-    if unit and behind and (per := (behind["per"] or behind["inverse"] or "").lower()):
-        unit = f"{unit}/{UNITS[per]}{_POWERS[(behind['power'] or ' ')[-1]]}" if per in UNITS else ""
+    if unit and behind:
+        unit += _power(behind["degree"] or behind["own"])
+        if per := (behind["per"] or behind["inverse"] or "").lower():
+            unit = f"{unit}/{UNITS[per]}{_power(behind['power'])}" if per in UNITS else ""
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
+
+
+def _power(text: str | None) -> str:
+    return "" if not text else "3" if re.search("[3³]|^ ?cub", text) else "2"
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:

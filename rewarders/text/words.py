@@ -9,14 +9,17 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
-_TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+_TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$<>=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+"""Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
+_SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
+"""A factorial, or a prime: their signs are no punctuation."""
 SHOWN: Final = 80
 """Longest value in evidence."""
 _LONGEST_PART: Final = 2_000
@@ -36,7 +39,8 @@ _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
     r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
     r"|anything but|rule out|whether|excludes?"
-    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)(?:\s+(?!but\b)\S*[^\s.!?;]){0,2}\s*$"
+    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
+    r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -86,7 +90,9 @@ def plain(text: str) -> str:
             text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
     # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
     collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
-    return collapsed.strip(_TRIMMED) or collapsed
+    if _SIGNED.fullmatch(collapsed):
+        return collapsed
+    return collapsed.removeprefix("| ").removesuffix(" |").lstrip(_TRIMMED + "#").rstrip(_TRIMMED + "!") or collapsed
 
 
 def same_text(one: str, other: str) -> bool:
@@ -104,6 +110,15 @@ def nothing(output: str) -> Compared:
     """Return the comparison of an output that states no answer."""
     unfinished = without_reasoning(output) is None
     return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
+
+
+_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
+
+
+def _conclusion(text: str) -> str:
+    """Return what a text concludes with; empty where it does not conclude."""
+    *before, last = _CONCLUSION.split(text)
+    return last if before else ""
 
 
 UNCLEAR: Final = re.compile(
@@ -160,6 +175,13 @@ class TextReference(Reference):
     """
 
     def _compare(self, stated: Stated) -> Compared:
+        if _TAGGED.search(self.text):  # elsewhere tags are markup
+            tagged = replace(stated, text=stated.text.translate(_ANGLES), whole=stated.whole.translate(_ANGLES))
+            return TextReference(self.text.translate(_ANGLES)).compared(tagged)
+        return self.compared(stated)
+
+    def compared(self, stated: Stated) -> Compared:
+        """Compare what an output states. Raises as ``compare`` does."""
         right = self.states(stated)
         said, whole = only_number(stated.text), only_number(self.text)
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
@@ -195,10 +217,10 @@ class TextReference(Reference):
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
-        wanted = _comparable(self.text)
+        wanted = _one_spelling(self.text)
         bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
-        for form in map(_comparable, (bare, _ELABORATION.split(bare)[0])):
-            if wanted in (form, _DETERMINER.sub("", form, count=1)):
+        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
+            if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
                 return True
             if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
                 raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
@@ -208,7 +230,7 @@ class TextReference(Reference):
                 if len(wanted.split()) == 1:
                     raise RewardError(f"{shown(part)} is {self.shown} without accents, which may be another word")
                 return True
-        return ordinal(part) is not None and ordinal(part) == ordinal(self.text)
+        return False
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
@@ -230,7 +252,7 @@ class TextReference(Reference):
         shorter = {_MIDDLE.sub("", each) for each in untitled}
         if len(untitled) > 1 and len(shorter) == 1 and untitled & shorter:
             raise RewardError(f"{shown(form)} may be {self.shown} or another person")
-        return len(untitled) == 1 or len({*turned}) == 1
+        return len(untitled) == 1 or len({*turned}) == 1 or len({each.replace(",", "") for each in pair}) == 1
 
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
@@ -238,7 +260,10 @@ class TextReference(Reference):
         wanted = _without_accents(wanted) if said.isascii() and " " in wanted else wanted
         if not re.search(r"\w", wanted):
             return "".join(_SYMBOLS.findall(said)) == wanted and not _NEGATION.search(said.partition(wanted)[0])
-        said += "?" if part.rstrip(_TRIMMED.replace("?", "")).endswith("?") else ""
+        if not re.search(whole_words(wanted), said):
+            wanted = _ARTICLE.sub("", wanted)
+            said = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, said)
+        said += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), said)]
         places = [each for each in places if not _is_denied(said, each.start(), each.end())]
         if not places and wanted in said and re.search(f"[{UNSPACED}]", wanted):
@@ -249,6 +274,11 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
         if not places or any(_has_alternative(said, each) for each in places):
             return False
+        self._refuse_mention(wanted, said, part, places)
+        return True
+
+    def _refuse_mention(self, wanted: str, said: str, part: str, places: Sequence[re.Match[str]]) -> None:
+        """Raise ``RewardError`` where a sentence may hold the text and state something else."""
         head = _comparable(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
         if (
             head != said
@@ -263,14 +293,27 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
         if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, said, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
+        if all(_is_of(said, each) for each in places):
+            raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
         if not _ADDRESS.search(self.text):
-            _refuse_longer_name(self.text, part)
-        return True
+            _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]|\d+[.)])\s+")
-_JOINED: Final = re.compile(r",? (?:and|&) |; ")
+_JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
+_SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
+"""An escaped space or hyphen between words."""
+_HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
+_ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
+_DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?")
+"""Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
+_ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
+_TAGGED: Final = re.compile(r"<[/!?\w]")
+_ANGLES: Final = str.maketrans("<>", "\u2039\u203a")
+_OF: Final = re.compile(r"(?<!out )\bof (?:the |an? )?$")
+_MOST_OF: Final = 7
+"""Words of a phrase without a verb: ``the president of the United States``."""
 _SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 _ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
@@ -290,9 +333,20 @@ _ABOUT: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer)\b")
 def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
+    listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
     bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$", "", plain(listed))
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+
+
+def _one_spelling(text: str) -> str:
+    """Return the comparable form of a text with hyphens as spaces, and ordinals in digits: ``ice-cream``, ``20th century``."""
+    return _ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
+
+
+def _in_digits(found: re.Match[str]) -> str:
+    number = ordinal(found[0])
+    return found[0] if number is None else f"{number}th"
 
 
 def several_in(text: str) -> list[str]:
@@ -308,6 +362,13 @@ def _is_aside(said: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
     before, behind = re.split("[,;] ", said[: place.start()])[-1], said[place.end() :]
     return " but " in behind or any(map(_ASIDE.search, (before, re.split("[,;](?: |$)", behind)[0])))
+
+
+def _is_of(said: str, place: re.Match[str]) -> bool:
+    """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
+    subject = re.match(r"\s+(?:is|are|was|were)\b", said[place.end() :])
+    phrase = not _VERB.search(said) and len(said.split()) <= _MOST_OF
+    return bool(_OF.search(said[: place.start()]) and (subject or phrase))
 
 
 def _is_sentence(text: str) -> bool:
@@ -344,7 +405,7 @@ def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if _ADDRESS.search(text):
         return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:]\w)"
-    return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d|'s \w)"
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#-]|[.,:/]\d|'s \w)"
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
@@ -378,7 +439,7 @@ def _refuse_longer_name(name: str, part: str) -> None:
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
         before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ][A-Z][a-z]+", behind) or _NAME_BEFORE.search(before)
+        longer = re.match(r"[ ](?:[A-Z][a-z]+|[IVX]+\b|\d+\W*$)", behind) or _NAME_BEFORE.search(before)
         if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
             return
         if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
@@ -395,7 +456,7 @@ _NAME_BEFORE: Final = re.compile(
 def _refuse_longer_term(term: str, part: str) -> None:
     """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
     head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
-    rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalpha()]
+    rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalnum()]
     if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
@@ -436,7 +497,7 @@ class LabelReference(Reference):
         if said in known:
             return known[said]
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_-]|'[a-z])")
+        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(said)
         listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", said[first.end() :])
         if first and not listed and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
@@ -455,6 +516,8 @@ class LabelReference(Reference):
             if place[0] == "no" and re.match(r"\s+(?!is\b)[a-z]", said[place.end() :]):
                 continue  # no idea
             (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
+        if len(named) > 1 and (concluded := _conclusion(said)):
+            return self._label_of(concluded)
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
             return others.pop()  # of two labels, not the one is the other
@@ -592,6 +655,8 @@ class ChoiceReference(Reference):
             return {(named[0]["upper"] or named[0]["lower"]).upper()}
         if len(letters) == 1:
             return letters
+        if len(letters) > 1 and (concluded := _conclusion(text)):
+            return self._letters(concluded)
         held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
         # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
