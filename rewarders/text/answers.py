@@ -71,7 +71,7 @@ _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
-_FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]+)[ \t]*")
+_FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,})[ \t]*")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""

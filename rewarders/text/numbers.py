@@ -138,7 +138,7 @@ _BEHIND: Final = re.compile(
       | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
     | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
     | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
-    | [:/.-]\d | \+(?![\w(.])""",
+    | [:/.-]\d | \+(?![\w(.]) | (?![ckm]?m[23]\b)[A-Za-z]+\d""",
     re.VERBOSE,
 )
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""

@@ -21,6 +21,7 @@ from tfgrpo.rewarders.text.answers import (
     Stated,
     bare_reference,
     json_in,
+    load_json,
     stated_answer,
     without_reasoning,
     written_value,
@@ -212,7 +213,7 @@ class JsonReference(Reference):
         if not rest.strip():
             return nothing(output)
         try:
-            value = json_in(rest)
+            value = self._value_in(rest)
         except ValueError as error:
             stated = stated_answer(rest) if isinstance(self.value, list) else None
             if stated is not None and any(TextReference(str(each)).states(stated) for each in self.value):
@@ -220,8 +221,6 @@ class JsonReference(Reference):
                     f"{shown(stated.text)} is one of {self.shown}, of which all may be asked for"
                 ) from None
             return Compared(False, f"{shown(rest.strip())} ({error})")
-        if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
-            value = value["answer"]
         same = value == self.value and _truths(value) == _truths(self.value)
         one, other = (
             sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
@@ -229,6 +228,19 @@ class JsonReference(Reference):
         if not same and one is not None and one == other:
             raise RewardError(f"{shown(json.dumps(value))} has the values of the reference in another order")
         return Compared(same, shown(json.dumps(value, ensure_ascii=False)))
+
+    def _value_in(self, rest: str) -> Any:
+        """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
+        stated = stated_answer(rest)
+        if stated is not None and stated.source != "object":
+            with suppress(ValueError, RewardError):
+                value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
+                if isinstance(value, type(self.value)):
+                    return value
+        value = json_in(rest)
+        if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
+            value = value["answer"]
+        return written_value(value) if isinstance(value, str) else value
 
 
 def _truths(value: Any) -> int:

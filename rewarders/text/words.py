@@ -9,14 +9,14 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
-_TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$<>=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+_TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
 """Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
 _SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
 """A factorial, or a prime: their signs are no punctuation."""
@@ -29,7 +29,8 @@ _LOOK_BACK: Final = 60
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>|\ufe0f")
+_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
+"""A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Of a chemical formula in LaTeX: ``H_2O``."""
 QUOTES: Final = str.maketrans(
@@ -48,6 +49,9 @@ _DETERMINER: Final = re.compile(
 )
 _OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
 _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
+
+
+_LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
 
 
 class Compared(NamedTuple):
@@ -92,7 +96,15 @@ def plain(text: str) -> str:
     collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
     if _SIGNED.fullmatch(collapsed):
         return collapsed
-    return collapsed.removeprefix("| ").removesuffix(" |").lstrip(_TRIMMED + "#").rstrip(_TRIMMED + "!") or collapsed
+    bare = _LEAD.sub("", collapsed).removesuffix(" |")
+    bare = bare.lstrip(_TRIMMED + "#").rstrip(_TRIMMED + "!")
+    return (bare[1:-1] if bare[:1] == "<" and bare.find(">") == len(bare) - 1 else bare) or collapsed
+
+
+def _without_symbols(text: str) -> str:
+    """Return a text without what decorates its end: ``Paris \u2705``."""
+    head, _, last = text.rpartition(" ")
+    return head if head and all(unicodedata.category(each) == "So" for each in last) else text
 
 
 def same_text(one: str, other: str) -> bool:
@@ -175,13 +187,6 @@ class TextReference(Reference):
     """
 
     def _compare(self, stated: Stated) -> Compared:
-        if _TAGGED.search(self.text):  # elsewhere tags are markup
-            tagged = replace(stated, text=stated.text.translate(_ANGLES), whole=stated.whole.translate(_ANGLES))
-            return TextReference(self.text.translate(_ANGLES)).compared(tagged)
-        return self.compared(stated)
-
-    def compared(self, stated: Stated) -> Compared:
-        """Compare what an output states. Raises as ``compare`` does."""
         right = self.states(stated)
         said, whole = only_number(stated.text), only_number(self.text)
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
@@ -219,7 +224,7 @@ class TextReference(Reference):
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = _one_spelling(self.text)
         bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
-        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
+        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0], _without_symbols(bare))):
             if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
                 return True
             if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
@@ -279,9 +284,11 @@ class TextReference(Reference):
 
     def _refuse_mention(self, wanted: str, said: str, part: str, places: Sequence[re.Match[str]]) -> None:
         """Raise ``RewardError`` where a sentence may hold the text and state something else."""
-        head = _comparable(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
+        masked = _MARKUP.sub("", part).replace(self.text, _MASK)
+        head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
         if (
-            head != said
+            head not in (said, _comparable(masked))
+            and _MASK not in head
             and not re.search(whole_words(wanted), head)
             and len(head.split()) <= 3
             and not _VERB.search(head)
@@ -306,11 +313,9 @@ _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
 """An escaped space or hyphen between words."""
 _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
-_DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?")
+_DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 _ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
-_TAGGED: Final = re.compile(r"<[/!?\w]")
-_ANGLES: Final = str.maketrans("<>", "\u2039\u203a")
 _OF: Final = re.compile(r"(?<!out )\bof (?:the |an? )?$")
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
@@ -379,6 +384,7 @@ def _without_accents(text: str) -> str:
     return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
 
 
+_MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
 _NO_ENTRY: Final = re.compile(
@@ -526,7 +532,7 @@ class LabelReference(Reference):
     @property
     def _known(self) -> dict[str, str]:
         labels = {plain(label): self._key(label) for label in self.labels}
-        spaced = {re.sub("[_-]", " ", name): key for name, key in labels.items()}
+        spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
         return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
     def _whole(self, line: str) -> str | None:
