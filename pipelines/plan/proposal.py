@@ -25,14 +25,16 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": (
         "prompt", "question", "question_stem", "stem", "query", "problem", "instruction", "instructions", "input", "task",
         "goal", "premise", "claim", "statement", "hypothesis", "ctx", "sentence", "sentence_1", "text", "text_1",
-        "question_1", "review", "*_question", "*_problem", "message", "tweet", "comment", "post", "utterance",
+        "question_1", "review", "*_question", "*_problem", "*_query", "*_input", "question_text",
+        "problem_text", "message", "tweet", "comment", "post", "utterance",
         "document", "article", "passage", "dialogue", "source", *_CONVERSATIONS,
         "frage", "aufgabe", "pregunta", "pergunta", "domanda", "问题", "질문", "質問", "вопрос",
     ),
     "answer": (
         "answer", "answers", "solution", "expected", "expected_output", "expected_answer", "reference", "references",
         "ground_truth", "ground_truths", "target", "targets", "gold", "ideal", "answer_key", "correct_answer", "best_answer",
-        "final_decision", "exe_ans", "*_answer", "correct_option", "correct", "cop", "answer_idx", "answer_index",
+        "final_decision", "ans", "*_ans", "*_answer", "answer_number", "answer_text",
+        "correct_option", "correct", "cop", "answer_idx", "answer_index",
         "label_text", "label_name", "label", "labels", "gold_label", "answers_spans", "output", "response", "completion",
         "*_answers", "*_solution", "*_solutions", "chosen", "category", "class", "sentiment", "emotion", "intent", "result",
         "verdict", "summary", "highlights", "translation", "score", "rating", "stars", "sql", "query", "code",

@@ -226,6 +226,10 @@ def read_by_init(
         ({"messages": [{"role": "user", "content": "q {n}"}], "answer": "7"}, "messages.0.content", "answer"),
         ({"question": {"stem": "q {n}"}, "exe_ans": 0.5}, "question.stem", "exe_ans"),
         ({"text": "t {n}", "rating": 4}, "text", "rating"),
+        ({"question": "q {n}", "final_ans": 7}, "question", "final_ans"),
+        ({"question": "q {n}", "answer": None, "answer_number": 7}, "question", "answer_number"),
+        ({"user_input": "q {n}", "reference": "7"}, "user_input", "reference"),
+        ({"problem_text": "p {n}", "answer_number": 7, "source": "a book"}, "problem_text", "answer_number"),
         ({"prompt": "p {n}", "chosen": "Paris", "rejected": "Rome"}, "prompt", "chosen"),
     ],
 )
