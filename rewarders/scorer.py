@@ -364,11 +364,12 @@ def declared_range(holder: object, override: Sequence[Any] | None = None) -> Ran
 
 GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
 _BLOCK: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)"
+    r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)"
     r"(?:^[ \t]*(?P=fence)|(?P=fence)[ \t]*$|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 """A fenced block, also one whose end is missing."""
+_ANYTHING: Final = re.compile("")
 
 
 @runtime_checkable
@@ -403,17 +404,20 @@ def final_answer(item: GraderInput, *, or_completion: bool = False) -> str | Non
     return item.answer if item.answer and not item.answer.isspace() else item.completion if or_completion else None
 
 
-def program(item: GraderInput, languages: Collection[str], holding: str = "") -> str | None:
+def program(item: GraderInput, languages: Collection[str], defines: re.Pattern[str] = _ANYTHING) -> str | None:
     """Return the code of an output: its last fenced block, else all of it; None for reasoning without an end.
 
     Blocks in one of the languages count before those without a language, these before others. Of several the last one that
-    has ``holding`` counts.
+    ``defines`` finds something in counts.
     """
     text = without_reasoning(item.completion)
     if text is None:
         return None
-    blocks = [(block["language"].lower(), block["code"]) for block in _BLOCK.finditer(text)]
+    blocks = [
+        (block["language"].lower(), re.sub(f"^{block['indent']}", "", block["code"], flags=re.MULTILINE))
+        for block in _BLOCK.finditer(text)
+    ]
     found = [code for language, code in blocks if language in languages]
     found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
     last = found[-1] if found else text.strip("`\n")
-    return next((code for code in reversed(found) if holding in code), last)
+    return next(filter(defines.search, reversed(found)), last)

@@ -30,7 +30,8 @@ UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u
 AnswerSource: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
 
 _REASONING: Final = re.compile(
-    r"(?<!`)(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))(?!`)",
+    r"(?!(?<=`)[^\s`]{5,14}`(?!`))"  # in backticks it is quoted
+    r"(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))",
     re.IGNORECASE,
 )
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")

@@ -264,7 +264,8 @@ class TextReference(Reference):
         wanted, said = _comparable(self.text), _comparable(part)
         wanted = _without_accents(wanted) if said.isascii() and " " in wanted else wanted
         if not re.search(r"\w", wanted):
-            return "".join(_SYMBOLS.findall(said)) == wanted and not _NEGATION.search(said.partition(wanted)[0])
+            same = wanted and "".join(_SYMBOLS.findall(said)) == wanted
+            return bool(same) and not _NEGATION.search(said.partition(wanted)[0])
         if not re.search(whole_words(wanted), said):
             wanted = _ARTICLE.sub("", wanted)
             said = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, said)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import marshal
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -34,6 +35,7 @@ _BY_THE_CLOCK: Final = 3
 _MOST_ENDLESS: Final = 3
 """Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
 _SHOWN: Final = 200
+_COLUMNS: Final = ("cases", "tests", "test_list", "test_cases", "public_tests", "input_output", "test")
 _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"
 
 
@@ -49,9 +51,10 @@ class _Test(NamedTuple):
 class CodeTests(Options, ItemScorer):
     """Share of the record's tests that the Python code of the output passes: its last fenced block, else all of it.
 
-    Tests are, in the metadata or the record: ``cases``, a list of ``input`` and ``output`` of a program; ``tests`` or
-    ``test_list``, a list of code or one text, of which each assertion and each function ``test…`` counts; or ``test`` with
-    ``entry_point``, behind the prompt if that is code. Raises ``RewardError`` for a record without usable tests.
+    Tests are, in the metadata or the record: ``cases``, a list of ``input`` and ``output`` of a program, or two lists
+    ``inputs`` and ``outputs``; ``tests`` or ``test_list``, the same, or a list of code or one text, of which each assertion
+    and each function ``test…`` counts; or ``test`` with ``entry_point``, behind the prompt if that is code. Of several
+    blocks the last one counts that defines what the tests call. Raises ``RewardError`` for a record without usable tests.
     """
 
     all: Flag = False
@@ -64,7 +67,7 @@ class CodeTests(Options, ItemScorer):
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the share, and the first test that failed."""
         tests = self.wanted(item)
-        code = _solution(item)
+        code = _solution(item, tests)
         if not code.strip():
             return RewardScore("", 0.0, "no code in the output")
         passed, endless, first = 0, 0, ""
@@ -82,14 +85,14 @@ class CodeTests(Options, ItemScorer):
 
     def wanted(self, item: GraderInput) -> Sequence[_Test]:
         """Return the tests of a record. Raise ``RewardError`` without any."""
-        cases = column(item, "cases")
-        if cases is not None:
-            tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
+        given = next((found for name in _COLUMNS if (found := column(item, name))), "")
+        cases = _cases(given)
+        if cases or column(item, "cases") is not None:
+            tests = [*map(_case, cases)]
         else:
-            given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
             imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
             before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
-            tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
+            tests = list(_from_code(given, before, column(item, "entry_point")))
         if not tests:
             raise RewardError(_NO_TESTS)
         return tests
@@ -144,17 +147,33 @@ def _run(folder: Path, limit_s: float) -> int:
     return done.returncode
 
 
-def _solution(item: GraderInput) -> str:
+def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     entry, prompt = column(item, "entry_point"), field_of(item, "prompt")
     defined = f"def {entry}(" if isinstance(entry, str) else ""
-    code = program(item, _LANGUAGES, defined) or ""
+    called = {entry} if defined else {name for test in tests for name in re.findall(r"\w+(?=\()", test.code or "")}
+    code = (
+        program(item, _LANGUAGES, re.compile(rf"(?:\bdef|\bclass)\s+(?:{'|'.join(called)})\b" if called else "")) or ""
+    )
     if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
         return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
     return code
 
 
+def _cases(given: Any) -> Sequence[Any]:
+    """Return the inputs and outputs of a program; nothing for tests in code."""
+    match given:
+        case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]}:
+            shared = {name: each for name, each in given.items() if name == "fn_name"}
+            return [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
+        case [{}, *_]:
+            return list(given)
+    return ()
+
+
 def _case(case: Any) -> _Test:
     match case:
+        case {"fn_name": str()} | {"testtype": "functional"}:
+            raise RewardError("the cases of the record are arguments of a function, and no text that a program reads")
         case {"input": str() | int() | float() as given, "output": str() | int() | float() as expected}:
             return _Test(f"input {shown(str(given), _SHOWN)}", None, str(given), str(expected))
     raise RewardError(f"a case of the record is no input and output, as text: {case!r:.100}")

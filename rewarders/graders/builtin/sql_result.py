@@ -33,6 +33,8 @@ _QUERIES: Final = frozenset(
 )
 _IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]", re.DOTALL)
 _QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
+_LABEL: Final = re.compile(r"\A[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
+"""Words before a query: ``Answer: SELECT …``."""
 _INNER: Final = re.compile(r"\([^()]*\)")
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _Row: TypeAlias = tuple[Any, ...]
@@ -59,7 +61,7 @@ class SqlResult(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the score, with the first row that differs."""
-        query = (program(item, ("sql", "sqlite", "sqlite3")) or "").strip()
+        query = _LABEL.sub("", program(item, ("sql", "sqlite", "sqlite3")) or "").strip()
         if not query:
             return RewardScore("", 0.0, "no query in the output")
         with closing(self._database(item)) as database:

@@ -79,6 +79,12 @@ def test_a_program_is_compared_by_what_it_prints(program, score):
     cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
     assert graded(program, {"cases": cases}).score == score
     assert graded(program, {"cases": json.dumps(cases)}).score == score
+    assert graded(program, {"tests": cases}).score == score
+    apps = {"inputs": ["1 2\n", "2 2"], "outputs": ["3\n", "4"]}
+    assert graded(program, {"input_output": json.dumps(apps)}).score == score
+    for called in ({"input_output": {**apps, "fn_name": "add"}}, {"tests": [{**cases[0], "testtype": "functional"}]}):
+        with pytest.raises(RewardError, match="arguments of a function"):
+            graded(program, called)
 
 
 @pytest.mark.parametrize(
