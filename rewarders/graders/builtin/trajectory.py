@@ -20,6 +20,8 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
 
 MatchMode: TypeAlias = Literal["exact", "any_order", "subset"]
+_ARGUMENTS: Final = ("arguments", "args", "input", "parameters")
+"""As OpenAI, LangChain, Anthropic and Llama call them."""
 _ACCEPTED: Final = "a list of objects with name and arguments"
 
 
@@ -84,7 +86,7 @@ class ToolCalls(Options, ItemScorer):
 
 
 def _calls(given: Any) -> list[_Call]:
-    """Return calls in the common spellings: arguments as text or object, within ``function`` or next to the name."""
+    """Return calls in the common spellings: arguments by any of four names, as text or object, within ``function`` or next to the name."""
     read = json_of(given) if isinstance(given, str) else given
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):
@@ -92,7 +94,7 @@ def _calls(given: Any) -> list[_Call]:
     found = []
     for each in calls:
         inner = mapping_of(mapping_of(each).get("function", each))
-        name, arguments = inner.get("name"), inner.get("arguments")
+        name, arguments = inner.get("name"), next((inner[key] for key in _ARGUMENTS if key in inner), None)
         if not isinstance(name, str):
             raise RewardError(f"{each!r:.100} is no object with name and arguments")
         if isinstance(arguments, str):
