@@ -174,3 +174,16 @@ def test_an_incomplete_last_line_is_named(tmp_path):
     path.write_text("".join(three(path))[:-5])
     assert chain_problems(path) == ["promotions.jsonl: the last line is incomplete and does not count"]
     assert len(list(read_decisions(path))) == 2
+
+
+def test_a_person_who_accepts_damage_has_it_moved_away_and_decides_on_what_is_left(tmp_path):
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)), decision(ids=("b",)))
+    sound, other = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(sound + other[:-40] + b"\n")
+    with pytest.raises(CorruptFile):
+        record_decided(path, lambda _: decision(ids=("c",)))
+    record_decided(path, lambda earlier: decision(ids=("c", *earlier[-1].experience_ids)), accepts=True)
+    assert ids_in_force(path) == ("c", "a")
+    assert path.read_bytes().startswith(sound)
+    assert other[:-40] not in path.read_bytes()
+    assert other[:-40] in path.with_name(f"{path.name}.torn").read_bytes()
