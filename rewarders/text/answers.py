@@ -46,8 +46,14 @@ _ANSWER_LINE: Final = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _TAG: Final = re.compile(
-    r"<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)", re.IGNORECASE | re.DOTALL
+    r"<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)"
+    r"|\[ANSWER\](?P<bracketed>.*?)\[/ANSWER\]",
+    re.IGNORECASE | re.DOTALL,
 )
+_CALL: Final = re.compile(
+    r"\b(?:final_answer|finish|submit)[(\[][\"'`]?(?P<inside>[^\n]+?)[\"'`]?[)\]][ \t`]*\Z", re.IGNORECASE
+)
+"""How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
 _HASHES: Final = re.compile(
     r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE
@@ -57,16 +63,20 @@ _SENTENCE: Final = re.compile(
     r"""(?:答案[是为為]|正确答案[是为為]?|[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result
     |(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
-    (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{0,160}?)?
+    (?:,\ \w{2,9},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{0,160}?)?
     [ \t]+(?:is|are|was|be|equals|=)\b[ \t]*(?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SENTENCE_END: Final = re.compile(r"[.!?][*_\"'”’)\]$]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|。|\n")
+_SENTENCE_END: Final = re.compile(
+    r"[.!?][*_\"'”’)\]$]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|(?:です|である|입니다|이다)?[。.]?\s*\Z|。|\n"
+)
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _LONGEST_ABBREVIATION: Final = 8
 """Characters before a full stop that may be an abbreviation, with the one before it."""
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
 _FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
+_OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
+"""An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
 _TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
@@ -135,7 +145,7 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
 
 def _in_an_object(text: str) -> Stated | None:
     """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
-    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text)
+    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or _OBJECT_LAST.search(text)
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
@@ -158,7 +168,9 @@ def _marked(text: str) -> Stated | None:
     if (line := _last(_ANSWER_LINE, text)) is not None:
         marks.append((line.end(), "answer line", _behind(text, line)))
     if (tag := _last(_TAG, text)) is not None:
-        marks.append((tag.start("inside"), "tag", tag["inside"]))
+        marks.append((tag.start(), "tag", tag["inside"] or tag["bracketed"] or ""))
+    if (call := _CALL.search(text)) is not None:
+        marks.append((call.start(), "tag", call["inside"]))
     if (box := _last(BOX, text)) is not None:
         marks.append((box.end(), "box", until_closing(text[box.end() :])))
     if (hashes := _last(_HASHES, text)) is not None:

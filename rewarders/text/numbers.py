@@ -90,10 +90,11 @@ _CONCLUSION: Final = re.compile(
 )
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
-    r"^[ \t>*_#|-]*(?:\(?\d{1,3}[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
+    r"^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
     re.IGNORECASE | re.MULTILINE,
 )
 """Numbers of list items and steps, which are no values."""
+_EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|unable to|impossible to|do(?: not|n['’]t) (?:know|have)"
     r"|not (?:enough|sufficient|possible)|insufficient)\b",
@@ -274,7 +275,7 @@ def _reference_in_words(text: str) -> Number | None:
 
 def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
-    text = _DENIED.sub(" ", _ENUMERATION.sub("", _ascii(stated.whole, decimal)))
+    text = _DENIED.sub(" ", _without_items(_EMPHASIS.sub(r"\1", _ascii(stated.whole, decimal))))
     numbers = _values(text)
     if len({number.value for number in numbers if number is not None}) > 1:
         first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
@@ -282,11 +283,26 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
             if last is not None:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
             return first
-        return _last_line_number(_DENIED.sub(" ", _ENUMERATION.sub("", _ascii(stated.text, decimal))))
+        line = _EMPHASIS.sub(r"\1", _ascii(stated.text, decimal))
+        return _last_line_number(_DENIED.sub(" ", _ENUMERATION.sub("", line)))
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
     return None if numbers[-1] is None or REFUSAL.search(stated.whole) else numbers[-1]
+
+
+def _without_items(text: str) -> str:
+    """Return a text without the numbers of its list items and steps; ``42. It follows`` is no item without a 41st."""
+    following = {0, 1}
+
+    def dropped(found: re.Match[str]) -> str:
+        number = found["number"]
+        if number is not None and int(number) not in following:
+            return found[0]
+        following.add(int(number or 0) + 1)
+        return ""
+
+    return _ENUMERATION.sub(dropped, text)
 
 
 def _bare_number(line: str, decimal: DecimalMark) -> Number | None:

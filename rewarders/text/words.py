@@ -288,7 +288,7 @@ class TextReference(Reference):
         masked = _MARKUP.sub("", part).replace(self.text, _MASK)
         head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
         if (
-            head not in (said, _comparable(masked))
+            head not in ("", said, _comparable(masked))
             and _MASK not in head
             and not re.search(whole_words(wanted), head)
             and len(head.split()) <= 3
@@ -390,7 +390,8 @@ _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pa
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
 _NO_ENTRY: Final = re.compile(
     _OPENING.pattern
-    + r"|(?:yes|no|not|never|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer)\b|$"
+    + r"|(?:so|yes|no|not|never|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer|thus|hence|therefore"
+    + r"|clearly|obviously|indeed|ultimately)\b|$"
 )
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")

@@ -86,7 +86,7 @@ class ToolCalls(Options, ItemScorer):
 
 
 def _calls(given: Any) -> list[_Call]:
-    """Return calls in the common spellings: arguments by any of four names, as text or object, within ``function`` or next to the name."""
+    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name."""
     read = json_of(given) if isinstance(given, str) else given
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):
