@@ -39,7 +39,8 @@ _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|
 _WORDS: Final = VOCABULARY["answer"].replace(" ", "|")
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
-    rf"""(?:^[ \t>*_#`|-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                        # at a line's start, or after a sentence
+    rf"""(?<=\?\n)A:[ \t]* |                                                    # behind a question
+    (?:^[ \t>*_#`|-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
     (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})
     (?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
     (?:[:\uff1a=]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",

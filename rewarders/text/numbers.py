@@ -75,6 +75,10 @@ _ANOTHER: Final = re.compile(
     [ \t$(]* [+-]? [$€£¥]? \.? \d""",
     re.VERBOSE | re.IGNORECASE,
 )
+_LIKEWISE: Final = re.compile(
+    r"[ ]?(?P<unit>[A-Za-z°µ²³%]{1,20})[ ]?(?:[,;/]|\b(?:or|and)\b)[ ]?(?:or[ ]|and[ ])?[-+]?\d[\d.,]{0,20}[ ]?(?P=unit)(?!\w)"
+)
+"""A second number of the same unit: ``5 km, 9 km``."""
 _ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
 """A second number on an answer line: ``x = 3 or x = 7``, ``12 or 13``, ``3,14``, but not ``3.14 to 2 decimal places``."""
 _REJECTED: Final = re.compile(
@@ -120,7 +124,7 @@ _DENIED: Final = re.compile(
 _OPERATOR_BEFORE: Final = re.compile(
     r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
     r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
-    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|fewer|greater) than|at least|at most))[ \t$(]*$"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|\w+er) than|at least|at most))[ \t$(]*$"
 )
 
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
@@ -284,7 +288,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
             return first
         line = _EMPHASIS.sub(r"\1", _ascii(stated.text, decimal))
-        return _last_line_number(_DENIED.sub(" ", _ENUMERATION.sub("", line)))
+        return _last_line_number(_DENIED.sub(" ", _without_items(line)))
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
@@ -504,7 +508,11 @@ def _only_number(part: str) -> Number | None:
         number = _read(match)
         if number is not None:
             arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
-            another = _ANOTHER.match(part, match.end()) or REFUSAL.search(part, 0, match.start())
+            another = (
+                _ANOTHER.match(part, match.end())
+                or _LIKEWISE.match(part, match.end())
+                or REFUSAL.search(part, 0, match.start())
+            )
             return None if arithmetic or another or _is_operand(match) else number
     return None
 

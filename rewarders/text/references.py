@@ -380,7 +380,7 @@ class MomentReference(TextReference):
         return None
 
     def _compare(self, stated: Stated) -> Compared:
-        for part in () if UNCLEAR.search(stated.text) else parts_of(stated):
+        for part in () if UNCLEAR.search(stated.text) else parts_of(stated, MomentReference._whole):
             readings = self.read(plain(part))
             if len(readings) == 1:
                 (found,) = readings
@@ -390,6 +390,11 @@ class MomentReference(TextReference):
             if self.moments in readings and not self.equals(part):
                 raise RewardError(f"{shown(part)} has {len(readings)} moments, one of which is {self.shown}")
         return Compared(self.states(stated), shown(stated.text))
+
+    @staticmethod
+    def _whole(line: str) -> object:
+        moment = MomentReference.of(line)
+        return None if moment is None else moment.moments
 
     def _is_half_a_day_apart(self, part: str, found: _Readings) -> bool:
         """Return whether of two times only one says whether it is in the morning, and they differ in nothing else."""

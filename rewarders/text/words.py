@@ -9,6 +9,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ QUOTES: Final = str.maketrans(
 _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
     r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|anything but|rule out|whether|excludes?"
+    r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|excludes?"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
     r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
 )
@@ -75,7 +76,27 @@ class Reference(ABC):
     def compare(self, output: str) -> Compared:
         """Compare an output. Raises ``RewardError`` for one that has two readings."""
         stated = stated_answer(output, denied=self._denies())
-        return nothing(output) if stated is None else self._compare(stated)
+        if stated is None:
+            return nothing(output)
+        *before, after = _TAKES_BACK.split(stated.whole)
+        again = stated_answer(after, denied=self._denies()) if before else None
+        if again is not None:
+            with suppress(RewardError):
+                if (compared := self._compare(again)).right:
+                    return compared
+        compared = self._compare(stated)
+        if compared.right and again is not None:
+            raise RewardError(f"{shown(again.text)} may take back {compared.answered}")
+        return Compared(False, compared.answered) if compared.right and self._is_denied_in(stated) else compared
+
+    def _is_denied_in(self, stated: Stated) -> bool:
+        """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
+        said, wanted = plain(stated.text if stated.is_marked else stated.whole[-_LONGEST_PART:]), plain(self.text)
+        said += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
+        if not stated.is_marked and _NO_ANSWER.search(said.replace(wanted, "")):
+            raise RewardError(f"{shown(stated.whole[-_LONGEST_PART:])} may state no answer")
+        places = [*re.finditer(whole_words(wanted), said)]
+        return bool(places) and all(_is_denied(said, *place.span()) for place in places)
 
     def _denies(self) -> bool:
         return False
@@ -133,6 +154,17 @@ def _conclusion(text: str) -> str:
     return last if before else ""
 
 
+_TAKES_BACK: Final = re.compile(
+    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^)(?:(?:hmm|oh|oops)[,. \u2026]{0,4})?"
+    r"(?:wait|actually|correction|scratch that|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
+    r"|i (?:choose|pick|select|say))\b[,:. ]{0,4}",
+    re.IGNORECASE,
+)
+"""The beginning of a clause that may state another answer than what comes before it."""
+_NO_ANSWER: Final = re.compile(
+    r"\b(?:can(?:not|['’]t)|unable to) (?:answer|determine|tell|say|help|decide)\b|\bdo(?:n['’]t| not) know\b"
+    r"|\b(?:asks?|asked|question) (?:is )?about\b"
+)
 UNCLEAR: Final = re.compile(
     r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|[)\]]/", re.IGNORECASE
 )
@@ -424,7 +456,9 @@ def _is_denied(text: str, start: int, end: int) -> bool:
 
 
 _NEGATED_BEHIND: Final = re.compile(
-    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just)\s+)?(?:not\b|wrong|incorrect|false)"
+    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just)\s+)?(?:not\b|wrong|incorrect|false|impossible"
+    r"|a distractor|considered|possible|plausible)"
+    r"|\?+\s+no\b"
     r"|\s+(?:isn't|wasn't)\b"
 )
 
@@ -521,7 +555,7 @@ class LabelReference(Reference):
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(said):
-            if place[0] == "no" and re.match(r"\s+(?!is\b)[a-z]", said[place.end() :]):
+            if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", said[place.end() :]):
                 continue  # no idea
             (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
         if len(named) > 1 and (concluded := _conclusion(said)):
@@ -554,7 +588,7 @@ TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
     (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;!*]*(?=\s|$)""",
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
 _OPTION_LINE: Final = re.compile(
