@@ -51,6 +51,7 @@ _TAG: Final = re.compile(
     r"|\[ANSWER\](?P<bracketed>.*?)\[/ANSWER\]",
     re.IGNORECASE | re.DOTALL,
 )
+_LONGEST_CALL: Final = 2_000
 _CALL: Final = re.compile(
     r"\b(?:final_answer|finish|submit)[(\[][\"'`]?(?P<inside>[^\n]+?)[\"'`]?[)\]][ \t`]*\Z", re.IGNORECASE
 )
@@ -146,7 +147,7 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
 
 def _in_an_object(text: str) -> Stated | None:
     """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
-    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or _OBJECT_LAST.search(text)
+    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or (text[-1:] in "}`" and _OBJECT_LAST.search(text))
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
@@ -170,8 +171,8 @@ def _marked(text: str) -> Stated | None:
         marks.append((line.end(), "answer line", _behind(text, line)))
     if (tag := _last(_TAG, text)) is not None:
         marks.append((tag.start(), "tag", tag["inside"] or tag["bracketed"] or ""))
-    if (call := _CALL.search(text)) is not None:
-        marks.append((call.start(), "tag", call["inside"]))
+    if text[-1:] in ")]`" and (call := _CALL.search(text[-_LONGEST_CALL:])) is not None:
+        marks.append((len(text), "tag", call["inside"]))
     if (box := _last(BOX, text)) is not None:
         marks.append((box.end(), "box", until_closing(text[box.end() :])))
     if (hashes := _last(_HASHES, text)) is not None:

@@ -232,8 +232,12 @@ class TextReference(Reference):
         link = r"\2" if _ADDRESS.search(self.text) else r"\1"
         parts = [_LINK.sub(link, part) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
-        whole = map(_comparable, [stated.whole, *(fenced if len(fenced) == 1 else ())])
-        if _comparable(self.text) in whole:
+        whole = (
+            each
+            for each in (stated.whole, *(fenced if len(fenced) == 1 else ()))
+            if len(each) < _LONGER * len(self.text)
+        )
+        if _comparable(self.text) in map(_comparable, whole):
             return True
         for part in parts:
             self._refuse_list(part)
@@ -339,6 +343,8 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
+_LONGER: Final = 20
+"""Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]|\d+[.)])\s+")
 _JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
