@@ -504,13 +504,34 @@ _NAME_BEFORE: Final = re.compile(
 def _refuse_longer_term(term: str, part: str) -> None:
     """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
     head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
-    rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalnum()]
+    if re.match(r"(?:we|i|this|that|it|they)\b", head):
+        return  # a sentence
+    rest = [
+        each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalnum() and each[-2:] != "ly"
+    ]
     if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
 _BETWEEN: Final = frozenset(
-    ["a", "an", "the", "or", "and", "in", "of", "for", "to", "with", "answer", "final", "so", "thus", "option"]
+    [
+        "a",
+        "an",
+        "the",
+        "or",
+        "and",
+        "in",
+        "of",
+        "for",
+        "to",
+        "with",
+        "answer",
+        "result",
+        "final",
+        "so",
+        "thus",
+        "option",
+    ]
 )
 
 
