@@ -134,7 +134,7 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
         in_time = work.done()
         if not in_time:
             attempt.end()
-            await cancel_all([work])
+        await cancel_all([work])
     if not in_time:
         raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s")
     if work.cancelled():

@@ -64,10 +64,11 @@ async def gathered(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WAIT_S) -> Coroutine[Any, Any, bool]:
     """Cancel work at once; return a coroutine that waits at most ``wait_s`` and returns whether all of it has ended."""
-    pending = [work for work in running if not work.done()]
-    for work in pending:
-        work.add_done_callback(_retrieve)
-        work.cancel()
+    pending = []
+    for work in running:
+        work.add_done_callback(_retrieve)  # of work that is done, too: who waited for it may be gone
+        if work.cancel():
+            pending.append(work)
     return _ended(pending, wait_s)
 
 

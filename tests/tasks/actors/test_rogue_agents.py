@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -149,6 +150,24 @@ def test_closing_a_run_does_not_wait_for_work_that_ignores_its_cancellation(tmp_
     host.close()
     assert rogues.SWALLOWED
     rogues.RELEASED.set()
+
+
+async def test_an_attempt_that_is_refused_while_its_run_ends_is_not_reported_as_forgotten(tmp_path):
+    """A budget stops a sweep: what is abandoned may have been refused in the same turn of the loop."""
+
+    async def refused(prompt):
+        work.cancel()
+        raise BudgetRefused("max_calls 1 is reached")
+
+    forgotten: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, told: forgotten.append(told["message"]))
+    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(refused))
+    work = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    gc.collect()
+    await asyncio.sleep(0)
+    assert forgotten == []
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["before it began", "at work"])
