@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
+from statistics import NormalDist
 from textwrap import shorten
 from typing import Any, Final, NamedTuple, Self
 
@@ -21,6 +22,7 @@ from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.nights import HistoryEntry, history_of
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.pipelines.plan.forecast import CountRange
+from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -36,6 +38,8 @@ _FEW_ITEMS: Final = 200
 _FEW_CONFIRM: Final = 0.2
 _FEW_DIFFER: Final = 0.1
 _ENOUGH_PROPOSALS: Final = 10
+_SURE: Final = NormalDist().cdf(RULES.sure)
+"""Probability to help from which on a lesson needs no slot but the pack's."""
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
 _JSON: Final = (
     "verdict",
@@ -334,11 +338,27 @@ class Night:
                 "a stronger model.reflection.name may see more"
             )
         yield from self.decision.get("notes", ())
+        yield from self._without_room()
         if self._sealed:
             yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
         # What is said above is not said twice.
         known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
         yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
+
+    def _without_room(self) -> Iterator[str]:
+        """Yield how many lessons are not on trial for want of slots alone."""
+        slots, lessons = self.block("pack").get("slots"), self.block("tfgrpo", "lessons")
+        carried = [name for name, each in lessons.items() if each["state"] in {"in force", "on trial"}]
+        waiting = [
+            each
+            for each in lessons.values()
+            if each["state"] == "known" and each["effect"]["likely"] > _SURE and not {*carried} & {*each["opposites"]}
+        ]
+        if waiting and len(carried) >= (slots or math.inf):
+            yield (
+                f"{pluralize(len(waiting), 'more lesson')} probably helpful, and without room: the pack has {slots} slots, "
+                "its experience_slots"
+            )
 
     @cached_property
     def next(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import hypot
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.flows.run.index import nights_begun
+from tfgrpo.flows.run.index import nights_begun, runs_of
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.credit import RULES, Effect
 from tfgrpo.rewarders.statistics.summary import mean_and_error
@@ -87,7 +87,9 @@ def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) ->
     # ``tfgrpo.night`` may be set, to a later one than there are.
     night = max((line.night for line in lines if line.simulated == simulated), default=0)
     night = max(night, nights_begun(paths, simulated=simulated) - 1)
-    return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=RULES.most_on_trial))
+    slots = (run.slots for run in runs_of(paths) if run.simulated == simulated and isinstance(run.slots, int))
+    room = next(slots, RULES.most_on_trial)
+    return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=room))
 
 
 def effect_json(effect: Effect, attempts: int) -> dict[str, Any]:

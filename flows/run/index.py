@@ -68,6 +68,8 @@ class RunEntry:
     """How the dataset differs from that of the night before."""
     begun: bool
     """Whether it was opened; a run that was refused, or found no server of Prefect's, has a manifest and nothing else."""
+    slots: int | None
+    """Most lessons that its pack carries."""
     ended_at: datetime | None = None
 
 
@@ -240,6 +242,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         model=manifest.get("model"),
         items_changed=manifest.get("items_changed"),
         begun=has_begun(manifest),
+        slots=_block(manifest, "pack").get("slots"),
         ended_at=_moment(manifest, run.manifest, "ended_at") if manifest.get("ended_at") else None,
     )
 

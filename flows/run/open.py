@@ -211,8 +211,9 @@ def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
 
 def _identity(plan: Plan) -> dict[str, Any]:
     pack, mix = plan.pack.manifest, plan.data.mix
+    stamp = {"stamp": pack.stamp, "stamped_at": str(pack.stamped_at)}
     return {
-        "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},
+        "pack": {"id": pack.id, "domain": pack.domain, **stamp, "slots": pack.experience_slots},
         "dataset": {
             "learn": len(plan.learn_items),
             "held_out": len(plan.eval_items),

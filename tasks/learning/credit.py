@@ -104,7 +104,7 @@ class Credit:
     on_trial: tuple[ExperienceRecord, ...]
     """What the next batch carries, each side a random half."""
     follows: tuple[ExperienceRecord, ...]
-    """Those of them that are probably worth more than nothing; after the sweep, those of them that it carried."""
+    """Those of them that are probably worth more than nothing; after the sweep, such ones of what it carried."""
     total: Effect
     """What they gain together over no lessons."""
     attempts: int
@@ -146,9 +146,11 @@ def credit_of(memory: Memory) -> Credit:
     allowed, subjects = [place[name] for name in known if not known[name].kept_out], _subjects(opposites, names)
     of_them = Posterior(effects.mean[allowed], effects.covariance[np.ix_(allowed, allowed)], effects.word)
     chosen = on_trial(of_them, net[allowed], [subjects[at] for at in allowed])
-    trial = [allowed[at] for at in chosen[: memory.slots]]
-    carried = names if memory.swept is None else memory.swept
-    worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0 and names[at] in carried)
+    best = [allowed[at] for at in chosen]
+    trial = best[: memory.slots]
+    # The sweep has filled the slots: of what it carried nothing makes room for a better lesson that cannot follow tonight.
+    carried = trial if memory.swept is None else [at for at in best if names[at] in memory.swept]
+    worthwhile = sorted(at for at in carried if effects.mean[at] > 0.0)
     tried, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
     # Of all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}

@@ -184,6 +184,15 @@ def test_attempts_that_end_alike_deserve_a_look(records, informative, said):
     assert any(f"end alike: {informative} of 20 groups had a difference" in each for each in look) is said
 
 
+def test_lessons_that_find_no_slot_deserve_a_look(records):
+    lessons = {"a": known(), "b": known("on trial"), "c": known("known"), "d": known("known", opposites=["a"])}
+    for slots, run_id in ((2, "n1"), (3, "n2")):
+        records.night(run_id, "in force", "a", tfgrpo={"lessons": lessons}, pack={"slots": slots})
+    full = "1 more lesson probably helpful, and without room: the pack has 2 slots, its experience_slots"
+    assert Night.of(records.task, records.task.run("n1")).look == (full,)
+    assert Night.of(records.task, records.task.run("n2")).look == ()
+
+
 def test_a_sweep_that_counts_for_nothing_says_so(records):
     records.night("n1", "not yet", decided={"pairs": 0})
     assert records.lines("n1")["held out"].endswith("without, over 50 items, which count for nothing")

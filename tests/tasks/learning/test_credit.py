@@ -216,6 +216,15 @@ def test_a_lesson_that_the_sweep_did_not_carry_does_not_follow_however_good_it_i
     assert (after.on_trial, after.known) == (before.on_trial, before.known)
 
 
+def test_what_the_sweep_carried_follows_though_another_lesson_is_better_after_it():
+    """Slots are of the next batch: else one that is proven leaves for one that cannot come into force tonight."""
+    lines = [word("a", 9.0), word("b", 8.9), *[row(["a"], difference=0.002, source="sweep") for _ in range(40)]]
+    before, after = (credit_of(memory(*told, swept=("a",), slots=1)) for told in (lines[:2], lines))
+    assert (ids(before.on_trial), ids(after.on_trial)) == (["a"], ["b"])
+    assert ids(before.follows) == ids(after.follows) == ["a"]
+    assert after.total == after.known["a"].effect
+
+
 def test_two_opposites_are_never_on_trial_together_even_by_way_of_a_third():
     lines = [word("a", 5.0), word("b", 3.0, opposite="a"), word("c", 4.0, opposite="b"), word("d", 1.0)]
     credit = credit_of(memory(*lines))
