@@ -195,8 +195,11 @@ class LineFile:
     and does not close. Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 
-    def __init__(self, path: Path, key: str | Callable[[Mapping[str, Any]], str] | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, key: str | Callable[[Mapping[str, Any]], str] | None = None, *, reads: bool = False
+    ) -> None:
+        """``reads``: only that, which needs no right to write."""
+        self.path, self._reads = path, reads
         self._where = os.fspath(path)
         self.damaged: list[int] = []
         """Numbers of the damaged lines so far; of an incomplete last line too."""
@@ -245,7 +248,7 @@ class LineFile:
             if self._fd < 0 or self._pid != os.getpid():  # a forked child would share the lock of its parent
                 self._open()
             with disk(self.path, "cannot be locked (some network file systems have no locks)"):
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                fcntl.flock(self._fd, fcntl.LOCK_SH if self._reads else fcntl.LOCK_EX)
                 if self._is_current():
                     return
             self.close()  # it was moved away
@@ -260,7 +263,8 @@ class LineFile:
         self._forget()
         with disk(self.path, "cannot be opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            how = os.O_RDONLY if self._reads else os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._fd = os.open(self.path, how | os.O_CLOEXEC, 0o600)
             opened = os.fstat(self._fd)
         self._pid, self._identity = os.getpid(), (opened.st_dev, opened.st_ino)
 
@@ -401,7 +405,8 @@ class LineFile:
             length, _ = (_checked(data[:-1]) if data else None) or (0, 0)
             if b"\0" in rest or (data and not length):
                 raise CorruptFile(f"{self.path}: is damaged: its last line has a wrong checksum, or is zeros")
-            self.cut(self._size - len(rest))
+            if not self._reads:
+                self.cut(self._size - len(rest))
             self._end, self._last = self._size, Line(0, self._size - len(data), data[:-1], length)
         return self._last if self._last.length else None
 

@@ -150,7 +150,7 @@ class _Store:
 
 def totals_in(path: Path) -> Totals:
     """Return the totals of a ledger file, with everything in flight as lost. Raises ``CorruptFile``, ``StoreError``."""
-    with LineFile(path) as file:
+    with LineFile(path, reads=True) as file:
         state = _state_of(path, file.newest())
     return state.totals.lost(state.in_flight())
 

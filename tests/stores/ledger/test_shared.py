@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import os
 import random
@@ -182,6 +183,23 @@ DAMAGES = {
     "zeros at the end": lambda raw: raw[:-40] + b"\0" * 40,
     "of another program": lambda raw: b'{"calls": 0}\n',
 }
+
+
+def test_what_was_spent_is_read_where_nothing_can_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a copy on a medium that is only readable, where `tfgrpo verify` and `runs` look."""
+    Ledger(Budget(), shared=path).try_reserve(tokens=5)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"cut off"')
+    opened = os.open
+
+    def only_readable(name: str, flags: int, *rest: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", only_readable)
+    assert (totals_in(path).lost_calls, totals_in(path).at_risk_tokens) == (1, 5)
+    assert path.read_bytes().startswith(whole)
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
