@@ -10,6 +10,7 @@ import pytest
 
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import verified_pack
+from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.errors import PackError
 
 
@@ -92,3 +93,8 @@ def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(
     assert str(root / "general" / "manifest.json") in caplog.text
     assert known_packs(root) == ("arithmetic", "general", "ledger", "powl")
     assert "general" not in domains(root)
+
+
+@pytest.mark.parametrize("name", ["general", "ledger", "powl"])
+def test_packs_for_own_tasks_have_room_for_every_lesson_that_is_admitted(name: str) -> None:
+    assert load_prompt_pack(name).manifest.experience_slots >= RULES.most_on_trial
