@@ -46,7 +46,8 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
 
     With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
     """
-    begin = None if since is None else moment_of(since, utc_now())
+    now = utc_now()
+    begin = None if since is None else moment_of(since, now)
     out = place.task.root.parent
     named = [place.existing(console)] if place.is_named else []
     tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
@@ -57,7 +58,8 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     )
     wrong = None
     if begin is not None:
-        entries = [entry for entry in entries if (entry.ended_at or entry.started_at) >= begin]
+        # What a clock ahead of time dates in the future must not pass for the newest night until then.
+        entries = [entry for entry in entries if begin <= (entry.ended_at or entry.started_at) <= now]
         wrong = _wrong_since(begin, entries)
     if console.as_json:
         totals = [*_totals(entries)]
@@ -147,7 +149,11 @@ def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
     with suppress(ValueError):  # a name that none can have
         task = TaskPaths.of(place.task.root.parent, name)
         if run is None and task.root.is_dir() and (task.root == place.task.root or not place.is_named):
-            return task, [RunPaths(each) for each in sorted(task.root.glob("runs/*")) if any(each.glob("*.json*"))]
+            # Of a run for whose beginning the disk had no room there are empty files.
+            begun = (
+                each for each in task.root.glob("runs/*") if any(path.stat().st_size for path in each.glob("*.json*"))
+            )
+            return task, [*map(RunPaths, sorted(begun))]
         if run is None and place.task.run(name).root.is_dir():  # its manifest is missing
             run = place.task.run(name)
     if run is None:

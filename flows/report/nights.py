@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from tfgrpo.flows.console.figures import NOTHING, points, spending, whole
@@ -113,10 +113,14 @@ def history_of(task: TaskPaths) -> list[HistoryEntry]:
         news[run.run_id] = (*([f"model {run.model}"] if changed else []), *filter(None, [run.items_changed]))
         models |= {} if run.model is None else {kind: run.model}
     entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
+    # Decisions stay in their order, also those that a clock ahead of time dates after the next.
+    moments = [each.at for each in entries]
+    placed = dict(enumerate([*accumulate(reversed(moments), min)][::-1], start=1))
     for run in runs.values():
         about = (run.message or "", bool(run.simulated), None, run.night)
         entries.append(HistoryEntry(run.run_id, run.started_at, run.state, *about, run=run))
-    return sorted((replace(each, news=news.get(each.run_id, ())) for each in entries), key=lambda each: each.at)
+    named = (replace(each, news=news.get(each.run_id, ())) for each in entries)
+    return sorted(named, key=lambda each: placed.get(each.number or 0, each.at))
 
 
 @dataclass(frozen=True, slots=True)

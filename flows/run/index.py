@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,9 +75,16 @@ class RunEntry:
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
-    """Return all runs of a task, newest first."""
+    """Return all runs of a task, newest first; no night is newer than one with a higher number, whatever a clock said."""
     entries = [_entry(RunPaths(path.parent), task.root.name) for path in task.root.glob("runs/*/manifest.json")]
-    return sorted(entries, key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
+    began = {entry.run_id: entry.started_at for entry in entries}
+    following: dict[bool | None, datetime] = {}
+    nights = sorted((one for one in entries if one.night), key=lambda one: -(one.night or 0))
+    for _, same in groupby(nights, lambda one: one.night):
+        begun = {one: min(one.started_at, following.get(one.simulated, one.started_at)) for one in same}
+        began |= {one.run_id: moment for one, moment in begun.items()}
+        following |= {one.simulated: moment for one, moment in begun.items()}
+    return sorted(entries, key=lambda entry: (began[entry.run_id], entry.night or 0, entry.run_id), reverse=True)
 
 
 def nights_begun(task: TaskPaths, *, simulated: bool) -> int:

@@ -216,6 +216,17 @@ TAILS = {
 }
 
 
+def test_a_run_for_whose_beginning_there_was_no_room_is_no_damage_for_ever(own_run, verify):
+    """What a full disk leaves of it."""
+    root = own_run.task.run("full").root
+    root.mkdir()
+    for name in (".lock", "journal.jsonl", "ledger.jsonl"):
+        (root / name).touch()
+    assert verify() == (0, [])
+    (root / "journal.jsonl").write_text("{}\n")
+    assert verify()[0] == 1
+
+
 @pytest.mark.parametrize("change", some(TAILS, "torn", "removed", "flipped", "edited"))
 def test_where_the_newest_decision_is_lost_nothing_is_in_force(own_run, verify, capsys, change):
     assert tell(own_run, "experiences", "rollback", "none") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import tfgrpo
 from tests.support.records.line_files import sign
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.index import record_unbegun
+from tfgrpo.flows.run.index import record_unbegun, runs_of
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
@@ -68,6 +69,17 @@ def test_runs_lists_what_there_is_newest_first(ask, own_run):
     assert text[4] == f"3 runs, {3 * calls:,} calls, ${spent:.4f} (SIMULATED)"
     (total,) = json.loads(ask("runs", "--json").out)["totals"]
     assert (total["runs"], total["calls"], total["simulated"]) == (3, 3 * calls, True)
+
+
+def test_a_night_that_a_clock_dates_ahead_is_no_newer_than_the_nights_after_it(ask, own_run):
+    """Else `latest`, the night before, and what keeps watch over the nights would be that one until the day has come."""
+    started = json.loads(own_run.paths.manifest.read_text())["started_at"]
+    back = (datetime.fromisoformat(started) - timedelta(hours=1)).isoformat()
+    copied(own_run, "ahead", night=2, started_at="2999-01-01T00:00:00+00:00", ended_at="2999-01-01T00:00:01+00:00")
+    copied(own_run, "after", night=3, started_at=back)
+    assert [entry.run_id for entry in runs_of(own_run.task)] == ["after", "ahead", "small"]
+    assert "runs/after/report.html" in ask("report", "latest").out
+    assert {row["run_id"] for row in listed(ask, "--since", "1d")} == {"small", "after"}
 
 
 def test_what_a_killed_run_has_spent_is_what_its_ledger_says_and_one_that_is_open_is_running(ask, own_run):
