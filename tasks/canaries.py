@@ -43,6 +43,11 @@ def signs_of(spec: GroupSpec, rollout: FinishedRollout) -> tuple[str, ...]:
     return tuple(name for name, each in found.items() if each)
 
 
+def sign_in(alarm: str) -> str:
+    """Return what a sentence of ``Canaries.alarms`` says of replies, without its counts."""
+    return "".join(alarm.partition(" items ")[1:]).partition(", to ")[0]
+
+
 @dataclass(slots=True)
 class Canaries:
     """Items by side, and at how many of them a reply does what: replies to one item are alike."""

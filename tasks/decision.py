@@ -8,6 +8,7 @@ reached 20, which under "no library is better than none" ever happens in at most
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Final
 
@@ -21,9 +22,30 @@ ENTER: Final = NormalDist().cdf(RULES.enter)
 """Probability to help that a library in force needs."""
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
+OVERRULED: Final = "let in all the same, as a person has approved"
 BROKE: Final = (
     "the sweep is far below those of earlier nights, which count no more: has library, model or agent changed?"
 )
+
+
+def suspects_of(decision: Decision) -> frozenset[str]:
+    """Return the lessons that a night kept out for what replies do with them; none without an alarm."""
+    alarms = [note for note in decision.notes if note.startswith(ALARM)]
+    return frozenset(name for name in decision.considered for note in alarms if name in note)
+
+
+def overruled_by_person(decisions: Iterable[Decision], *, simulated: bool) -> str:
+    """Return the alarms that keep nothing out any more: a person approved a suspect before the next night, and it stays in."""
+    alarm, suspects, accepted = "", frozenset[str](), dict[str, str]()
+    for one in decisions:
+        if one.simulated == simulated:
+            if one.ends_night:
+                alarm, suspects = "; ".join(note for note in one.notes if note.startswith(ALARM)), suspects_of(one)
+            if one.decision == "approve":
+                accepted |= dict.fromkeys(suspects & one.reasons.keys(), alarm)
+            if one.decision == "retire":
+                accepted = {name: said for name, said in accepted.items() if name not in one.reasons}
+    return "; ".join(accepted.values())
 
 
 def gain_of(effect: Effect) -> Gain:

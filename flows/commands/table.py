@@ -74,7 +74,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
     ),
     "approve": _of_lessons(
         "review:approve",
-        "let a lesson in that was held for review or retired",
+        "let a lesson in that was held for review, retired or kept out by the sweep",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,

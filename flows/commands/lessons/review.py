@@ -46,7 +46,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import clean_text, pluralize
-from tfgrpo.tasks.decision import chance
+from tfgrpo.tasks.decision import ALARM, chance, suspects_of
 from tfgrpo.tasks.exports.lessons import Screened, imported_record, read_lessons, screen_lessons
 
 _STATES: Final = ("in force", "on trial", "known", "kept out")
@@ -149,7 +149,10 @@ def _correct(
     packs_root: Path | None,
     console: Console,
 ) -> None:
-    """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial."""
+    """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial.
+
+    To approve one that the newest night kept out for what replies do with it is to let in what they do.
+    """
     experiences, who = open_experiences(place, packs_root, console), _who(by)
     reason = checked_remark("--why", why)
     simulated, lesson = experiences.known(experiences.find(name).experience_id)
@@ -158,10 +161,14 @@ def _correct(
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         now, out = in_force(earlier, simulated=simulated), kept_out(earlier, simulated=simulated)
         serves = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
-        if (name in out and not serves) if retires else not lesson.kept_out:
+        nights = [one for one in earlier if one.ends_night and one.simulated == simulated]
+        suspected = bool(nights) and not lesson.ids.isdisjoint(suspects_of(nights[-1]))
+        if (name in out and not serves) if retires else not (lesson.kept_out or suspected):
             return None
         library = _whole(experiences.store, now, lesson.ids if retires else ())
-        given: dict[str, Any] = {"simulated": simulated, "who": who, "why": "" if retires else reason}
+        alarms = [f"overrules: {note}" for note in nights[-1].notes if note.startswith(ALARM)] if suspected else []
+        why = "" if retires else "; ".join([reason, *alarms])
+        given: dict[str, Any] = {"simulated": simulated, "who": who, "why": why}
         given["reasons"] = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
         decision = persons_decision(experiences.store, library, what, earlier, **given)
         if not retires:

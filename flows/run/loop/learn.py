@@ -48,8 +48,8 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, gain_of, verdict_of
+from tfgrpo.tasks.canaries import Canaries, sign_in
+from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, OVERRULED, gain_of, overruled_by_person, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
@@ -345,9 +345,13 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         library = follows if verdict == "in force" else Library(())
         if credit.held_out.broke:
             notes.append(BROKE)
-        if swept.alarms:
+        accepted = overruled_by_person(earlier, simulated=session.plan.simulated)
+        overruled = [each for each in swept.alarms if sign_in(each) in accepted]
+        if overruled:
+            notes.append(f"{OVERRULED}: {'; '.join(overruled)}")
+        if alarms := [each for each in swept.alarms if each not in overruled]:
             verdict, library, differ = _without_suspects(session, verdict, library, follows)
-            notes.append(f"{ALARM}: {'; '.join(swept.alarms)}; by {differ}")
+            notes.append(f"{ALARM}: {'; '.join(alarms)}; by {differ}")
     proven = credit.evidence.reaches(CONFIDENCE)
     return Decision(
         run_id=session.run_id,

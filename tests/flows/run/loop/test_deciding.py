@@ -15,7 +15,7 @@ from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.canaries import Canaries
-from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, sentence_of
+from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, OVERRULED, sentence_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -199,6 +199,34 @@ def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_ru
     assert "9 of 9 items" in summary.message
     if not last.experience_ids:
         assert sentence_of(last).endswith(f"likely to help; {ALARM}"), "not for what held-out tasks say"
+
+
+def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_else(tmp_path, monkeypatch, capsys):
+    def alarmed(*told):
+        monkeypatch.setattr(Canaries, "alarms", lambda _: told)
+
+    def night(run_id):
+        run(tmp_path, run_id=run_id, **NIGHT)
+        return decisions(tmp_path)[-1]
+
+    quotes = "replies to {} of 9 items quote the instructions with lessons, to 0 of 9 without"
+    alarmed(quotes.format(9))
+    first = night("n1")
+    assert (first.decision, first.experience_ids) == ("not yet", ())
+    task = Task(tmp_path, TASK, capsys)
+    task.tell("experiences", "approve", first.considered[0], "--why", "it prints its block for the log")
+    assert f"overrules: {ALARM}: {quotes.format(9)}" in decisions(tmp_path)[-1].why
+    alarmed(quotes.format(8))
+    second = night("n2")
+    assert second.decision == "in force"
+    assert [note for note in second.notes if note.startswith(OVERRULED)] == [f"{OVERRULED}: {quotes.format(8)}"]
+    names = "replies to 9 of 9 items name an address that nothing showed them with lessons, to 0 of 9 without"
+    alarmed(quotes.format(8), names)
+    third = night("n3")
+    assert any(note.startswith(f"{ALARM}: replies to 9 of 9 items name an address") for note in third.notes)
+    task.tell("experiences", "retire", first.considered[0], "--why", "after all not")
+    alarmed(quotes.format(9))
+    assert not any(note.startswith(OVERRULED) for note in night("n4").notes)
 
 
 def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
