@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tfgrpo.rewarders.faults import described, is_ctrl_c
+from tfgrpo.rewarders.scorer import Grader, GradeResult, GraderInput
 from tfgrpo.stores.errors import PipelineError, Problem
 
 KOLIBRIFY: Final = "kolibrify"
@@ -218,8 +219,6 @@ def kolibrify_names() -> Iterator[None]:
     if KOLIBRIFY in sys.modules or importlib.util.find_spec(KOLIBRIFY) is not None:
         yield
         return
-    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files
-
     package, server, graders = (
         importlib.util.module_from_spec(ModuleSpec(name, None, is_package=True)) for name in _NAMES
     )

@@ -7,9 +7,11 @@ about: a clock of processor time ends the process, and the owner starts another.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -17,21 +19,13 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from tfgrpo.rewarders.calling import perform
 from tfgrpo.rewarders.faults import caught
-from tfgrpo.rewarders.scorer import Abstained, Verdict
-from tfgrpo.stores.frozen_json import frozen
+from tfgrpo.rewarders.registry import scorer_of
+from tfgrpo.rewarders.scorer import Verdict
+from tfgrpo.rewarders.workers import BEGIN, DONE, READY, UNREADABLE
 from tfgrpo.stores.outcomes import RewardScore
 
-PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
-)
-"""What the interpreter of a worker runs."""
-READY: Final = b"ready"
-BEGIN: Final = b"begin"
-DONE: Final = b"done"
-UNREADABLE: Final = b"unreadable"
-"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
-other one is a verdict."""
 _ORPHAN_S: Final = 1.0
 _LONGEST_S: Final = 1e8
 """Longest processor time: timers of the system take no more."""
@@ -44,14 +38,6 @@ def encoded_verdict(index: int, verdict: Verdict) -> bytes:
     else:
         row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
     return json.dumps([index, row]).encode()
-
-
-def decoded(name: str, message: bytes) -> tuple[int, Verdict]:
-    """Return index and verdict of a message. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what is none."""
-    index, row = json.loads(message)
-    if "score" in row:
-        return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
-    return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
 
 def main() -> None:
@@ -68,9 +54,6 @@ def main() -> None:
 
 
 def _serve(connection: Connection) -> None:
-    from tfgrpo.rewarders.calling import perform  # noqa: PLC0415 - what an owner needs of this module is less
-    from tfgrpo.rewarders.registry import scorer_of  # noqa: PLC0415 - as above
-
     # Only now: a file of the user's folder called as a module of the library must not take its place.
     sys.path[:], source, memory = connection.recv()
     _limit_memory(memory)
@@ -110,8 +93,6 @@ def _serve(connection: Connection) -> None:
 
 def _end_with(lifeline: int, owner: int) -> None:
     """Have this process and its children ended when the other end of the lifeline closes, whatever they are doing."""
-    import fcntl  # noqa: PLC0415 - POSIX only
-
     try:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
@@ -127,10 +108,6 @@ def _end_with(lifeline: int, owner: int) -> None:
 
 
 def _limit_memory(count: int) -> None:
-    try:
-        import resource  # noqa: PLC0415 - POSIX only
-    except ImportError:
-        return
     # Data rather than address space: libraries reserve much more than they ever touch.
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)

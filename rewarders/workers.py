@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import pickle
@@ -35,8 +36,19 @@ from tfgrpo.rewarders.calling import NO_RESULT, Work, all_of, late, patience, pe
 from tfgrpo.rewarders.faults import is_cancellation, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
-from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, UNREADABLE, decoded
+from tfgrpo.stores.frozen_json import frozen
+from tfgrpo.stores.outcomes import RewardScore
 
+PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
+)
+"""What the interpreter of a worker runs."""
+READY: Final = b"ready"
+BEGIN: Final = b"begin"
+DONE: Final = b"done"
+UNREADABLE: Final = b"unreadable"
+"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
+other one is a verdict."""
 WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
 """``BEGIN``, ``DONE``, ``UNREADABLE``, or an index with its verdict."""
 MOST_FAULTS: Final = 4
@@ -63,6 +75,14 @@ _LEAST_MEMORY: Final = 1 << 30
 _GREEDY: Final = 4
 """Workers of which each may take all that it is allowed at the same time."""
 _LOG: Final = logging.getLogger("tfgrpo.rewarders")
+
+
+def decoded(name: str, message: bytes) -> tuple[int, Verdict]:
+    """Return index and verdict of a message. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what is none."""
+    index, row = json.loads(message)
+    if "score" in row:
+        return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
+    return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
 
 def worker_count() -> int:

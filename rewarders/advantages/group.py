@@ -73,8 +73,7 @@ def group_advantage(
 def _by_arrays(
     rewards: Sequence[float], estimator: str | Estimator, token_lengths: Sequence[float] | None, greedy: float | None
 ) -> tuple[float, ...]:
-    # Loads numpy, which no run needs here.
-    from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415
+    from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415 - of the trainer side
 
     chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
     lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))

@@ -123,33 +123,32 @@ def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
 
 
 @cache
-def _detectors() -> Any:
-    """Return the profiles of langdetect, with a seed, since its readings are drawn at random."""
-    from langdetect import PROFILES_DIRECTORY, DetectorFactory  # noqa: PLC0415 - an extra
+def _detectors() -> tuple[Any, type[Exception]]:
+    """Return the profiles of langdetect, with a seed, since its readings are drawn at random, and the library's error."""
+    import langdetect  # noqa: PLC0415 - an extra
 
-    factory = DetectorFactory()
-    factory.load_profile(PROFILES_DIRECTORY)
+    factory = langdetect.DetectorFactory()
+    factory.load_profile(langdetect.PROFILES_DIRECTORY)
     factory.seed = 0
-    return factory
+    return factory, langdetect.LangDetectException
 
 
 def _known_language(code: str) -> str:
-    known = {each for name in _detectors().get_lang_list() for each in (name, name.partition("-")[0])}
+    known = {each for name in _detectors()[0].get_lang_list() for each in (name, name.partition("-")[0])}
     if code not in known:
         raise ValueError(f"{code!r} is none of {', '.join(sorted(known))}")
     return code
 
 
 def _is_in(language: str, text: str) -> bool:
-    from langdetect import LangDetectException  # noqa: PLC0415 - an extra
-
     if text.isascii() and sum(map(str.isalpha, text)) < _FEWEST_LETTERS:
         raise RewardError("the text is too short to tell its language")
-    detector = _detectors().create()
+    detectors, no_words = _detectors()
+    detector = detectors.create()
     detector.append(text)
     try:
         found = detector.get_probabilities()
-    except LangDetectException:
+    except no_words:
         raise RewardError("the text has no words of a language") from None
     share = sum(each.prob for each in found if language in (each.lang, each.lang.partition("-")[0]))
     if 0 < share < _SURE:

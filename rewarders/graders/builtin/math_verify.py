@@ -90,12 +90,11 @@ def _tried(default: object, call: Callable[..., Any], *args: object, **options: 
 
 
 def _library() -> tuple[Any, list[Any]]:
-    import math_verify  # noqa: PLC0415 - imports sympy
-    from math_verify.parser import NormalizationConfig  # noqa: PLC0415
+    import math_verify  # noqa: PLC0415 - an extra, with sympy: two seconds, for worker processes only
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
     # The library's defaults would also rewrite formulas that are malformed, and prefer a stated answer to a box.
-    rewritten = NormalizationConfig(
+    rewritten = math_verify.parser.NormalizationConfig(
         basic_latex=True, units=True, malformed_operators=False, nits=False, boxed="all", equations=False
     )
     return math_verify, [math_verify.LatexExtractionConfig(boxed_match_priority=0, normalization_config=rewritten)]
