@@ -31,8 +31,40 @@ class LearningMix:
     """A mix for a learning run."""
 
     config: MixConfig
-    items: Sequence[Item]
-    """The items to learn on, in the order of ``mix_data``."""
+    items: Sequence[Item] = ()
+    """The items to learn on, in the order of ``data``."""
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The datasets that any stage draws from, in the order of the file."""
+        drawn = {name for stage in self.config.stages for name, share in stage.shares.items() if share > 0.0}
+        return tuple(name for name in self.config.datasets if name in drawn)
+
+    def data(self) -> Dataset:
+        """Return the servable records of every dataset that is used, as items.
+
+        Raise ``DatasetError`` for a record with an answer or prompt that no item can have.
+        """
+        rows = (
+            DatasetRow(records.where(index), _values(f"{name}:{index}", records[index]))
+            for name in self.used
+            for records in [self.config.datasets[name].records]
+            for index in records.servable
+        )
+        return read_rows(rows, str(self.config.path), FieldMap())
+
+    def graders(self) -> ByDataset:
+        """Return the scorer of a run: an item is scored by the graders of its dataset, as the data server does."""
+
+        def route(context: RewardContext) -> tuple[Composite, RewardContext]:
+            try:
+                dataset_id, number = self.config.locate(context.item_id)
+            except DatasetError as error:
+                raise RewardError(str(error)) from error
+            dataset = self.config.datasets[dataset_id]
+            return dataset.graders, replace(context, record=dataset.records[number], parse="think")
+
+        return ByDataset(DATASET_GRADERS, route, tuple(each.graders for each in self.config.datasets.values()))
 
     @property
     def learnable(self) -> Mapping[str, range]:
@@ -40,7 +72,7 @@ class LearningMix:
         counts = Counter(item.id.rpartition(":")[0] for item in self.items)
         ranges: dict[str, range] = {}
         start = 0
-        for name in used_datasets(self.config):
+        for name in self.used:
             ranges[name] = range(start, start + counts[name])
             start += counts[name]
         return ranges
@@ -90,20 +122,6 @@ class LearningMix:
             )
 
 
-def mix_data(config: MixConfig) -> Dataset:
-    """Return the servable records of every dataset that any stage draws from, as items.
-
-    Raise ``DatasetError`` for a record with an answer or prompt that no item can have.
-    """
-    rows = (
-        DatasetRow(records.where(index), _values(f"{name}:{index}", records[index]))
-        for name in used_datasets(config)
-        for records in [config.datasets[name].records]
-        for index in records.servable
-    )
-    return read_rows(rows, str(config.path), FieldMap())
-
-
 def _values(item_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an item. An answer that is neither text nor a number becomes JSON."""
     answer = record.get("answer")
@@ -113,26 +131,6 @@ def _values(item_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
         answer = json.dumps(answer, ensure_ascii=False)
     served = {name: record.get(name) for name in ("prompt", "system_prompt", "metadata")}
     return {"id": item_id, "answer": answer, **served}
-
-
-def used_datasets(config: MixConfig) -> tuple[str, ...]:
-    """Return the datasets that any stage draws from, in the order of the file."""
-    drawn = {name for stage in config.stages for name, share in stage.shares.items() if share > 0.0}
-    return tuple(name for name in config.datasets if name in drawn)
-
-
-def dataset_graders(config: MixConfig) -> ByDataset:
-    """Return the scorer of a run on a mix: an item is scored by the graders of its dataset, as the data server does."""
-
-    def route(context: RewardContext) -> tuple[Composite, RewardContext]:
-        try:
-            dataset_id, number = config.locate(context.item_id)
-        except DatasetError as error:
-            raise RewardError(str(error)) from error
-        dataset = config.datasets[dataset_id]
-        return dataset.graders, replace(context, record=dataset.records[number], parse="think")
-
-    return ByDataset(DATASET_GRADERS, route, tuple(each.graders for each in config.datasets.values()))
 
 
 def _steps(epoch: int, settings: LearningSettings) -> Iterator[tuple[int, int]]:

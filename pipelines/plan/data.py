@@ -26,7 +26,6 @@ from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.config import MixConfig
     from tfgrpo.pipelines.mix.items import LearningMix
 
 
@@ -234,22 +233,19 @@ class RunData:
             yield replace(cohort, metadata={**cohort.metadata, "with_replacement": True, "mix": draws})
 
 
-def read_data(settings: Settings, config: MixConfig | None) -> RunData:
+def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
     """Return the data of a run on a staged mix, or without one on one or two datasets, sealed as the settings say.
 
     Raise ``DatasetError`` or ``SettingsError``.
     """
-    read = read_every(settings, config)
+    read = read_every(settings, mix)
     _refuse_without_answers(settings, read)
     one, *other = (dataset.items for dataset in read)
     split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)
     domains = frozenset().union(*(each.domains for each in read))
     warnings = tuple(warning for each in read for warning in each.warnings)
-    mix = None
-    if config is not None:
-        from tfgrpo.pipelines.mix.items import LearningMix  # noqa: PLC0415 - a run on a dataset needs no mix
-
-        mix = LearningMix(config, split.learn)
+    if mix is not None:
+        mix = replace(mix, items=split.learn)
         mix.refuse_empty(settings.tfgrpo)
         warnings = (*mix.advice(settings.tfgrpo), *warnings)
     share, sealed = settings.dataset.sealed, tuple[Item, ...]()
@@ -262,12 +258,10 @@ def read_data(settings: Settings, config: MixConfig | None) -> RunData:
     return RunData(split, warnings, domains, mix, sealed)
 
 
-def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:
+def read_every(settings: Settings, mix: LearningMix | None) -> tuple[Dataset, ...]:
     """Return the data of a mix, or one or two datasets, whole. Raise ``DatasetError`` with all problems."""
-    if config is not None:
-        from tfgrpo.pipelines.mix.items import mix_data  # noqa: PLC0415 - as above
-
-        return (mix_data(config),)
+    if mix is not None:
+        return (mix.data(),)
     checks = ProblemCollector()
     read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, settings.dataset.fields)]
     checks.raise_problems()

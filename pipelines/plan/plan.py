@@ -35,7 +35,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.config import MixConfig
+    from tfgrpo.pipelines.mix.items import LearningMix
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
@@ -226,7 +226,7 @@ def pack_for(settings: Settings, name: str) -> LoadedPack:
     return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
 
 
-def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
+def _rewarders(settings: Settings, mix: LearningMix | None) -> tuple[Weighted, ...]:
     built = build_scorers(settings, mix)
     try_scorers(settings, built)
     if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse

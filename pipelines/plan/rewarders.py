@@ -21,23 +21,22 @@ from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import PipelineError
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.config import MixConfig
+    from tfgrpo.pipelines.mix.items import LearningMix
 
 _COUNTED: Final = 100_000
 """Items whose references are counted: those of a larger dataset would be parsed once more before each run."""
 
 
-def mix_of(settings: Settings, *, try_graders: bool = True) -> MixConfig | None:
+def mix_of(settings: Settings, *, try_graders: bool = True) -> LearningMix | None:
     """Return the mix of the settings, None without one. Raise ``PipelineError`` with all its problems."""
     if settings.dataset.mix is None:
         return None
-    # Imported here, because only runs with a mix need the modules that load graders.
-    from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
+    from tfgrpo.pipelines.mix import config, items  # noqa: PLC0415 - 25 ms, and few runs have a mix
 
-    return load_mix_config(settings.dataset.mix, try_graders=try_graders)
+    return items.LearningMix(config.load_mix_config(settings.dataset.mix, try_graders=try_graders))
 
 
-def build_scorers(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
+def build_scorers(settings: Settings, mix: LearningMix | None) -> tuple[Weighted, ...]:
     """Return every rewarder of the settings, in their order. Raise ``PipelineError`` with all problems."""
     checks = ProblemCollector()
     built = [
@@ -55,7 +54,7 @@ def scorers_of(settings: Settings) -> tuple[Weighted, ...]:
     return build_scorers(settings, mix_of(settings, try_graders=False) if needed else None)
 
 
-def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyScorer:
+def _scorer(entry: RewarderSettings, mix: LearningMix | None, source: str) -> AnyScorer:
     if entry.name != DATASET_GRADERS:
         made = build_scorer(entry.name, entry.options, source=source)
         return made if entry.isolate else unisolated(made)
@@ -67,9 +66,7 @@ def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyS
         raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
     if not entry.isolate:
         raise PipelineError.one(f"{source}: isolate", "false", "it at a grader of the mix, in python_graders")
-    from tfgrpo.pipelines.mix.items import dataset_graders  # noqa: PLC0415 - as above
-
-    return dataset_graders(mix)
+    return mix.graders()
 
 
 async def close_scorers(scorers: Iterable[AnyScorer]) -> None:

@@ -36,8 +36,7 @@ def names_loopback(header: str) -> bool:
 
 def looks_like_a_key(text: str) -> bool:
     """Return whether a text looks like a secret, which would end up in manifests and tables."""
-    # Imported here, because few commands read such a setting, and compiling the patterns takes a tenth of a second.
-    from tfgrpo.prompt_packs.safety import attack_in  # noqa: PLC0415
+    from tfgrpo.prompt_packs.safety import attack_in  # noqa: PLC0415 - 40 ms for its patterns; few settings are read by them
 
     attack = attack_in(text)
     return attack is not None and attack.rule == "secret"

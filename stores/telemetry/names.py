@@ -12,7 +12,10 @@ from functools import cache
 from itertools import chain
 from typing import Annotated, Final, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
+from pydantic import TypeAdapter
+
 from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
+from tfgrpo.stores.packaged import packaged_yaml
 
 RoleName: TypeAlias = Literal[
     "rollout", "agent", "gateway", "tool", "judge", "summarize", "digest", "reflect", "curate", "shorten", "repair",
@@ -168,10 +171,5 @@ class Metric:
 @cache
 def all_metrics() -> tuple[Metric, ...]:
     """Return the metrics of ``metrics.yaml``, in order."""
-    # Imported here, because most processes report nothing.
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    from tfgrpo.stores.packaged import packaged_yaml  # noqa: PLC0415
-
     declared = packaged_yaml(__file__, "metrics.yaml")
     return TypeAdapter(tuple[Metric, ...]).validate_python(declared["metrics"])

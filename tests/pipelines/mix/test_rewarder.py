@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.items import dataset_graders
+from tfgrpo.pipelines.mix.items import LearningMix
 from tfgrpo.pipelines.plan.rewarders import close_scorers
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS
 from tfgrpo.rewarders.registry import as_scorer
@@ -39,7 +39,7 @@ def slow(item):
 
 def graded(path: Path, item_id: str, *outputs: str, timeout_s: float = 20.0) -> GroupScores:
     attempts = tuple(Attempt(f"r{at}", at, output, tokens=5) for at, output in enumerate(outputs))
-    rewarder = dataset_graders(load_mix_config(path))
+    rewarder = LearningMix(load_mix_config(path)).graders()
 
     async def main() -> GroupScores:
         with ScoreRunner() as runner:
