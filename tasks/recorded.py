@@ -150,12 +150,9 @@ def _frames(turn: RecordedTurn, tools: Sequence[str]) -> Iterator[Frame]:
 def _gateway_frames(calls: Calls) -> Iterator[Frame]:
     if not calls[GATEWAY]:
         return
-    # With the HTTP server; few attempts need it.
-    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - see above
-    from tfgrpo.tasks.gateway.session import Recorded  # noqa: PLC0415 - see above
+    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - 80 ms, and few attempts need it
 
     for _, payload in calls[GATEWAY].values():
-        answer = Recorded.from_json(payload)
-        reply = read_answer(answer.content_type, answer.body)
+        reply = read_answer(payload)
         if reply is not None:
             yield model_frame(reply)

@@ -38,7 +38,6 @@ from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.settings.actor import ActorSettings
     from tfgrpo.tasks.gateway.session import RolloutSession
 
 PlaceOfAnswer = Literal["stdout", "last_line", "file", "json", "diff", "text"]

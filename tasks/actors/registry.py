@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.tasks.actors.own import OFFERED, CallableActor, OwnAgent
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
+from tfgrpo.tasks.tools.mcp_servers import list_tools, mcp_tools
+from tfgrpo.tasks.tools.python import python_tool, python_warnings
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, tool_from_function
-
-if TYPE_CHECKING:
-    from tfgrpo.tasks.actors.own import OwnAgent
 
 _SHOWN_CHARS = 80
 """Of an unknown tool's name in the message to the model."""
@@ -119,15 +119,13 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
                 raise SettingsError.one("actor.tools", "none", accepted)
             return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
         case "command" | "http":
-            if settings.kind == "command":
-                from tfgrpo.tasks.actors.command import CommandActor as Agent  # noqa: PLC0415 - a run has one kind
-            else:
-                from tfgrpo.tasks.actors.http import HttpActor as Agent  # type: ignore[assignment] # noqa: PLC0415
-            if problems := list(Agent.problems(settings, learns=learns)):
-                raise SettingsError(problems)
-            return Agent(settings)
-    from tfgrpo.tasks.actors.own import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
+            from tfgrpo.tasks.actors import command, http  # noqa: PLC0415 - 30 ms, and few runs have such an agent
 
+            kind: type[command.CommandActor | http.HttpActor]
+            kind = command.CommandActor if settings.kind == "command" else http.HttpActor
+            if problems := list(kind.problems(settings, learns=learns)):
+                raise SettingsError(problems)
+            return kind(settings)
     try:
         actor = CallableActor(load_callable(settings.kind))
         if {"prompt", "item"}.isdisjoint(actor.declared):
@@ -149,8 +147,6 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
     for reference in settings.tools:
         try:
             if reference == PYTHON:
-                from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - few runs have it
-
                 tools.append(python_tool(settings.python_container))
             else:
                 tools.append(tool_from_function(load_callable(reference)))
@@ -158,8 +154,6 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
             problems.append(Problem("actor.tools", f"{reference!r} ({error})", _ACCEPTED_TOOLS))
     problems += _twice("actor.tools", tools)
     if settings.mcp is not None and listed and not problems:
-        from tfgrpo.tasks.tools.mcp_servers import mcp_tools  # noqa: PLC0415 - few runs have servers
-
         tools += mcp_tools(settings.mcp, listed, [tool.spec.name for tool in tools])
         problems += _twice("actor.mcp", tools)
     if problems:
@@ -177,8 +171,6 @@ def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
     """Return the tools of the MCP servers, which are started for it. Raise ``SettingsError``, one problem a server."""
     if settings.kind != "tools" or settings.mcp is None:
         return ()
-    from tfgrpo.tasks.tools.mcp_servers import list_tools  # noqa: PLC0415 - as above
-
     return list_tools(settings.mcp)
 
 
@@ -215,6 +207,4 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
         return tuple(agent.warnings(settings))
     if PYTHON not in settings.tools:
         return ()
-    from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
-
     return python_warnings(settings.python_container)

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfgrpo.tasks.gateway.server import RolloutServer
     from tfgrpo.tasks.gateway.session import RolloutSession
     from tfgrpo.tasks.models.chat import ChatClient
-    from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
+    from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 
 class Gateway:
@@ -22,31 +23,19 @@ class Gateway:
     def __init__(self, client: ChatClient | None = None) -> None:
         """``client``: connections, limits and ledger of the run. None: only what the journal holds is answered."""
         self._client = client
-        self._sessions: dict[str, RolloutSession] = {}
-        self._origin = ""
+        self._server: RolloutServer | None = None
         self._starting = asyncio.Lock()
 
     @asynccontextmanager
     async def session(self, attempt: AttemptContext) -> AsyncIterator[RolloutSession]:
         """Open the gateway for one attempt. Later calls with its address or key are refused."""
-        from tfgrpo.tasks.gateway.session import RolloutSession  # noqa: PLC0415 - few runs need one
-
-        await self._start(attempt.runtime)
-        session = RolloutSession(attempt, self._origin)
-        self._sessions[session.token] = session
-        try:
-            yield session
-        finally:
-            del self._sessions[session.token]
-            session.end()
-
-    async def _start(self, runtime: Runtime) -> None:
         async with self._starting:
-            if not self._origin:
-                from tfgrpo.tasks.gateway.server import RolloutServer  # noqa: PLC0415 - few runs need one
-                from tfgrpo.tasks.gateway.upstream import Upstream  # noqa: PLC0415
+            if self._server is None:
+                from tfgrpo.tasks.gateway.server import RolloutServer  # noqa: PLC0415 - 70 ms, and few runs need one
 
-                upstream = None if self._client is None else Upstream(self._client)
-                server = RolloutServer(self._sessions, upstream)
-                runtime.resources.push_async_callback(server.aclose)
-                self._origin = await server.open()
+                server = RolloutServer(self._client)
+                attempt.runtime.resources.push_async_callback(server.aclose)
+                await server.open()
+                self._server = server
+        with self._server.session(attempt) as session:
+            yield session

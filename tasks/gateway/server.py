@@ -10,7 +10,8 @@ import socket
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,11 +23,13 @@ from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
 from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, EmbeddingsDialect, MessagesDialect, ResponsesDialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
-from tfgrpo.tasks.gateway.session import Caller, RolloutSession
+from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
+from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect(), EmbeddingsDialect())
@@ -47,9 +50,10 @@ _DECODED: Final = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflat
 _HOST: Final = "127.0.0.1"
 
 
-def read_answer(content_type: str, body: bytes) -> ChatReply | None:
+def read_answer(payload: Mapping[str, Any]) -> ChatReply | None:
     """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
-    replies = (read_reply(dialect, content_type, body) for dialect in _DIALECTS.values())
+    answer = Recorded.from_json(payload)
+    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in _DIALECTS.values())
     return next((reply for reply in replies if reply is not None), None)
 
 
@@ -247,18 +251,30 @@ class Server(ABC):
 class RolloutServer(Server):
     """Serves the rollouts of a run, each at its own address, on a free port of the loopback interface."""
 
-    def __init__(self, sessions: Mapping[str, RolloutSession], upstream: Upstream | None) -> None:
-        """``sessions``: those that are open, by the token in their path."""
-        super().__init__(upstream)
-        self._sessions = sessions
-        self._hosts: frozenset[str] = frozenset()
+    def __init__(self, client: ChatClient | None) -> None:
+        """``client``: None if no call may go to the endpoint."""
+        super().__init__(None if client is None else Upstream(client))
+        self._sessions: dict[str, RolloutSession] = {}
+        """Those that are open, by the token in their path."""
+        self._origin, self._hosts = "", frozenset[str]()
 
-    async def open(self) -> str:
-        """Listen; return the address."""
+    async def open(self) -> None:
+        """Listen."""
         listening = socket.create_server((_HOST, 0), backlog=512)
         port = listening.getsockname()[1]
         self._hosts = frozenset({f"{_HOST}:{port}", f"localhost:{port}"})
-        return await self.start(listening)
+        self._origin = await self.start(listening)
+
+    @contextmanager
+    def session(self, attempt: AttemptContext) -> Iterator[RolloutSession]:
+        """Serve one attempt while this is open."""
+        session = RolloutSession(attempt, self._origin)
+        self._sessions[session.token] = session
+        try:
+            yield session
+        finally:
+            del self._sessions[session.token]
+            session.end()
 
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
         match = _ROLLOUT.match(request.path)

@@ -127,8 +127,7 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
     if context.models.in_process:
-        # Imported here: a run on a real endpoint does without the simulated worlds.
-        from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
+        from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
 
         app = simulated_app(SimulatedOptions(**dict(settings.simulated)))
     return ChatClient(

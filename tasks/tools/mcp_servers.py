@@ -11,30 +11,24 @@ import json
 import os
 import re
 import shutil
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import to_json
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
-from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ToolSpec
-from tfgrpo.tasks.processes import guard
 from tfgrpo.tasks.tools.schema import ListedTool, Tool
 
 if TYPE_CHECKING:
-    import mcp
+    from tfgrpo.tasks.tools.mcp_connection import Connection
 
 _SOURCE: Final = "actor.mcp"
 _ACCEPTED: Final = (
@@ -43,7 +37,6 @@ _ACCEPTED: Final = (
 )
 _OPENING_S: Final = 60.0
 """Seconds for the start of a server: some are installed by it."""
-_CLOSING_S: Final = 10.0
 _MOST_PAGES: Final = 100
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
@@ -134,7 +127,7 @@ def list_tools(path: str) -> tuple[ListedTool, ...]:
 
 
 async def _listed(server: McpServer) -> list[ListedTool] | Problem:
-    connection = Connection(server)
+    connection = _connection(server)
     try:
         async with asyncio.timeout(_OPENING_S):
             client = await connection.client()
@@ -154,118 +147,10 @@ async def _listed(server: McpServer) -> list[ListedTool] | Problem:
     return [ListedTool(server.name, each.name, each.description or "", each.input_schema) for each in tools]
 
 
-class Connection:
-    """One server, started at the first use, by its own task: the SDK wants it closed by the task that opened it."""
+def _connection(server: McpServer) -> Connection:
+    from tfgrpo.tasks.tools.mcp_connection import Connection  # noqa: PLC0415 - the SDK, an extra: half a second
 
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
-        self._task: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[mcp.Client] | None = None
-        self._stop = asyncio.Event()
-
-    async def client(self) -> mcp.Client:
-        """Return the client of the running server. Raise ``ToolUnavailable`` if it cannot be started."""
-        # A server that is being stopped is waited for: there may be no two of it at once.
-        while self._stop.is_set() and self._task is not None and not self._task.done():
-            await asyncio.wait([self._task])
-        if self._ready is None or self._task is None or self._task.done():
-            self._stop = asyncio.Event()
-            self._ready = asyncio.get_running_loop().create_future()
-            self._task = asyncio.create_task(self._serve(self._ready, self._stop))
-        return await asyncio.shield(self._ready)
-
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Return the text of a call's result.
-
-        Raises ``ActorError`` for a result or a protocol error that is one, and ``ToolUnavailable`` when the server ends:
-        a call may have had its effect, so that it is not made again.
-        """
-        from mcp import MCPError  # noqa: PLC0415 - an extra
-        from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - as above
-
-        try:
-            result = await (await self.client()).call_tool(tool, dict(arguments))
-        except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
-                self._stop.set()  # the next call starts it again
-                raise self._unavailable(f"ended during a call: {error}") from None
-            raise ActorError(self._without_secrets(str(error))) from None
-        text = self._without_secrets(_text_of(result))
-        if result.is_error:
-            raise ActorError(text)
-        return text
-
-    async def close(self) -> None:
-        """Stop the server, and wait for its end."""
-        self._stop.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=_CLOSING_S)
-
-    async def _serve(self, ready: asyncio.Future[mcp.Client], stop: asyncio.Event) -> None:
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-            try:
-                async with _opened(self._server, errors) as client:
-                    ready.set_result(client)
-                    await stop.wait()
-            except BaseException as error:
-                if ready.done():
-                    if isinstance(error, Exception):
-                        return  # of a server that has ended: its calls have failed
-                    raise
-                errors.seek(0)
-                said = errors.read()[-500:].strip()
-                why = "; ".join(part for part in (described(_first(error), whole=True), said) if part)
-                ready.set_exception(self._unavailable(f"cannot be started: {why}"))
-                ready.exception()  # retrieved: its caller may have been cancelled
-                if not isinstance(error, Exception):
-                    raise
-
-    def _unavailable(self, why: str) -> ToolUnavailable:
-        return ToolUnavailable(self._without_secrets(f"the server {self._server.name!r} ({why})"))
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._server.secrets:
-            text = text.replace(secret, "[hidden]")
-        return replace_surrogates(text)
-
-
-@asynccontextmanager
-async def _opened(server: McpServer, errors: Any) -> AsyncIterator[mcp.Client]:
-    from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - an extra
-
-    async with AsyncExitStack() as stack:
-        if server.url is not None:
-            import httpx2  # noqa: PLC0415 - of the SDK
-            from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
-
-            # The SDK's own time limits: a server may keep a reply open.
-            timeout = httpx2.Timeout(30.0, read=300.0)
-            http = httpx2.AsyncClient(headers=server.filled(server.headers), timeout=timeout)
-            transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
-        else:
-            args = ["-I", "-S", guard.__file__, server.command or "", *server.args]
-            env = server.filled(server.env)
-            started = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=server.cwd)
-            transport = stdio_client(started, errlog=errors)
-        yield await stack.enter_async_context(Client(transport))
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the error in a group of one: the SDK's task groups wrap them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _text_of(result: Any) -> str:
-    """Return the texts of a result; of other content its kind only."""
-    parts = []
-    for block in result.content:
-        text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
-        parts.append(f"[{block.type}]" if text is None else text)
-    if not parts and result.structured_content is not None:
-        return to_json(result.structured_content).decode()
-    return "\n".join(parts)
+    return Connection(server)
 
 
 def mcp_tools(path: str, listed: Sequence[ListedTool], taken: Sequence[str]) -> tuple[Tool, ...]:
@@ -279,7 +164,7 @@ def mcp_tools(path: str, listed: Sequence[ListedTool], taken: Sequence[str]) -> 
     async def call(tool: ListedTool, /, **arguments: Any) -> str:
         if not connections:
             try:
-                connections.update((each.name, Connection(each)) for each in read_servers(path))
+                connections.update((each.name, _connection(each)) for each in read_servers(path))
             except SettingsError as error:
                 raise ActorError(str(error)) from error
         if tool.server not in connections:
