@@ -28,8 +28,8 @@ from tfgrpo.flows.arguments import (
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, prefect_settings, quiet_prefect
-from tfgrpo.flows.orchestration.local_server import in_background, start_server
+from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, quiet_prefect
+from tfgrpo.flows.orchestration.local_server import in_background, start_prefect
 from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
@@ -181,11 +181,8 @@ def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) 
     """Run on the Prefect server that the environment names, else on a temporary one. Raises ``SettingsError``."""
     quiet_prefect(os.environ)  # before Prefect is imported, which reads its settings once
     check_prefect_home(os.environ, make=True)
-    server = start_server(os.environ)
-    with prefect_settings():
-        from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415
-
     screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
+    run_locally, server = start_prefect(os.environ)
     return run_locally(prepared, screen, server, stop=stop)
 
 

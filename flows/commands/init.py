@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
@@ -94,6 +93,8 @@ def init(
 
 def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any], str]:
     """Return what ``doctor`` answers for a file with this text. Raise ``ConfigError``, which names the file to be written."""
+    from tfgrpo.flows.commands.doctor import diagnosis  # noqa: PLC0415 - 0.4 s that the first question need not wait for
+
     with tempfile.TemporaryDirectory(prefix="tfgrpo-init-") as folder:
         draft = Path(folder) / target.name
         draft.write_text(text, encoding="utf-8")

@@ -20,7 +20,6 @@ from tfgrpo.stores.text import clean_text
 
 if TYPE_CHECKING:
     from tfgrpo.flows.console.console import Console
-    from tfgrpo.flows.run.prepare import Prepared
     from tfgrpo.pipelines.settings.layers import Resolved
     from tfgrpo.pipelines.settings.tree import Settings
 
@@ -129,18 +128,6 @@ def assigned(assignments: Sequence[str]) -> dict[str, str]:
     if any(not separator or not key.strip() for key, separator, _ in pairs):
         raise SettingsError.one("--set", "no KEY=VALUE", "KEY=VALUE, such as tfgrpo.min_spread=0.1")
     return {key.strip(): value for key, _, value in pairs}
-
-
-def prepared_command(
-    pipeline: str, settings: Mapping[str, str], *, preflight: bool = True, starts: bool = False, **named: Any
-) -> Prepared:
-    """Return the checked run of a pipeline and settings. Raise ``ConfigError`` with every problem."""
-    # Everything a run consists of takes most of a second to import; other commands do not need it.
-    from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415
-    from tfgrpo.flows.run.prepare import prepare  # noqa: PLC0415
-
-    request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
-    return prepare(request, os.environ, preflight=preflight, starts=starts)
 
 
 def with_used_task(resolved: Resolved) -> Settings:

@@ -7,15 +7,14 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tfgrpo.flows.commands.options import prepared_command
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
-from tfgrpo.flows.orchestration.local_server import start_server
+from tfgrpo.flows.orchestration.environment import check_prefect_home
+from tfgrpo.flows.orchestration.local_server import start_prefect
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.flows.run.notify import report_unbegun
-from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.stores.errors import TfgrpoError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
@@ -45,10 +44,10 @@ def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console
 
 
 def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
+    request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
     try:
-        return _executed(prepared_command(pipeline, settings, starts=True, **named), console)
+        return _executed(prepare(request, os.environ, starts=True), console)
     except TfgrpoError as error:  # before it began: an error of a run is in its summary
-        request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
         for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):
             console.say(warning)
         raise
@@ -69,14 +68,11 @@ def _executed(prepared: Prepared, console: Console) -> int:
 
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:
     screen.say("starting Prefect …")
-    server = start_server(os.environ)
-    # Prefect takes most of a second to import and reads its logging settings then. Objects made by the import live as
-    # long as the process: the collector need not look at them, neither now nor in its later rounds.
+    # Objects made by the import of Prefect live as long as the process: the collector need not look at them, neither now nor
+    # in its later rounds.
     gc.disable()
     try:
-        with prefect_settings():
-            from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415
-
+        run_locally, server = start_prefect(os.environ)
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
     finally:

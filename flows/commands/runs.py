@@ -1,4 +1,4 @@
-"""``tfgrpo runs``, ``history``, ``report``, ``verify`` and ``prune``: look after the runs of a task and their files.
+"""``tfgrpo runs``, ``history``, ``verify`` and ``prune``: look after the runs of a task and their files.
 
 Of a pruned run remain the manifest, the page, the sums by epoch, the last line of the ledger, the ids of its items, and the
 attempts that a lesson in the store cites. One that can be resumed is not touched, whatever its age.
@@ -22,7 +22,7 @@ from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
-from tfgrpo.flows.run.damage import extents, record_file, refuse_changed, run_problems, task_problems
+from tfgrpo.flows.run.damage import extents, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
 from tfgrpo.prompt_packs.loader import stamps_in_force
@@ -103,22 +103,6 @@ def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
     if failed:
         return f"{pluralize(len(failed), 'run')} failed {since}: {', '.join(failed)}"
     return None if any(entry.status != "running" for entry in entries) else f"no run has ended {since}"
-
-
-def report(run: str, place: TaskPlace, console: Console) -> None:
-    """Write the report of a run again from its files, and print its morning page and its path."""
-    paths = place.run(run, console)
-    # Templates and charts, for this command only.
-    from tfgrpo.flows.report.night import Night  # noqa: PLC0415
-    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
-
-    refuse_changed(paths)
-    night = Night.of(TaskPaths(paths.root.parent.parent), paths)
-    if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
-        console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
-    page = write_report(night)
-    record_file(paths, page)
-    console.answer({"report": str(page), "morning": night.as_json()}, str(page))
 
 
 def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> int:

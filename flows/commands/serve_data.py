@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
@@ -18,17 +19,20 @@ from tfgrpo.pipelines.server.app import ServerLimits, data_app
 from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
-from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 
-if TYPE_CHECKING:
-    from tfgrpo.pipelines.plan.plan import BasePlan
-
-
 _MEBIBYTE: Final = 2**20
+_Judges: TypeAlias = Callable[[Callable[..., object]], AbstractAsyncContextManager[JudgeOf]]
+"""Opens the judges of a mix, with what says to people what they spend."""
+
+
+def _no_judges(_say: object) -> AbstractAsyncContextManager[JudgeOf]:
+    return nullcontext(lambda _: None)
 
 
 class _Listening(NamedTuple):
@@ -78,28 +82,12 @@ def serve_data(  # noqa: PLR0913 - its options
     asyncio.run(_serve(listening, mixes[0], plans[0], console))
 
 
-async def _serve(listening: _Listening, config: MixConfig, plan: BasePlan | None, console: Console) -> None:
-    if plan is None:
-        await _serve_mix(listening, config, console)
-        return
-    from tfgrpo.flows.console.figures import spending  # noqa: PLC0415 - what asks models is for judges only
-    from tfgrpo.flows.run.judging import judge_of, open_judges  # noqa: PLC0415 - as above
-
-    async with open_judges(plan, "serve-data") as (runtime, warnings):
-        for warning in warnings:
-            console.say(f"warning: {warning}", wrap=False)
-        caps = plan.settings.budget.model_dump(exclude={"task_max_usd"}, exclude_none=True)
-        limit = ", ".join(f"budget.{name} {cap:g}" for name, cap in caps.items()) or "no limit: set budget.max_usd"
-        simulated = " (SIMULATED)" if plan.simulated else ""
-        console.say(f"judges ask {', '.join(plan.models.judges) or plan.models.name}{simulated}, within {limit}")
-        await _serve_mix(listening, config, console, judge_of(runtime))
-        spent = runtime.ledger.totals()
-        console.say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
+async def _serve(listening: _Listening, config: MixConfig, judges: _Judges, console: Console) -> None:
+    async with judges(console.say) as judge_of:
+        await _serve_mix(listening, config, judge_of, console)
 
 
-async def _serve_mix(
-    listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = lambda _: None
-) -> None:
+async def _serve_mix(listening: _Listening, config: MixConfig, judge_of: JudgeOf, console: Console) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = ScoreRunner(timeout_s=listening.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())
@@ -136,14 +124,16 @@ def _loaded(path: str) -> MixConfig:
     return config
 
 
-def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> BasePlan | None:
-    """Return the plan of the judges of a mix; None without any. Raise ``ConfigError``."""
+def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> _Judges:
+    """Return what opens the judges of a mix. Raise ``ConfigError``."""
     if pipeline is None and not any(each.graders.asks_model for each in config.datasets.values()):
-        return None
-    from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415 - as in ``_serve``
-    from tfgrpo.flows.run.judging import plan_judges  # noqa: PLC0415 - as above
+        return _no_judges
 
-    return plan_judges(config, None if pipeline is None else RunRequest(pipeline=pipeline).resolved(env))
+    from tfgrpo.flows.run.judging import plan_judges, served_judges  # noqa: PLC0415 - half a second, for judges alone
+
+    resolved = None if pipeline is None else resolve_settings(cli={}, env=env, pipeline_path=find_pipeline(pipeline))
+    plan = plan_judges(config, resolved)
+    return _no_judges if plan is None else partial(served_judges, plan)
 
 
 def _welcome(url: str, listening: _Listening, config: MixConfig, console: Console) -> None:

@@ -175,7 +175,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         epilog="Learns nothing. One that is stopped is continued by `tfgrpo run --resume RUN`.",
     ),
     "doctor": _with_settings(
-        "planned:doctor",
+        "doctor:doctor",
         "check everything a run needs without spending anything",
         _planned,
         flag(
@@ -185,10 +185,10 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         epilog=_DEFAULTS,
     ),
     "config": _with_settings(
-        "planned:config", "show every setting and where its value came from", _planned, epilog=_DEFAULTS
+        "config:config", "show every setting and where its value came from", _planned, epilog=_DEFAULTS
     ),
     "deploy": Command(
-        "planned:deploy",
+        "deploy:deploy",
         "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
         option(
             "--notify",
@@ -199,7 +199,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "it is missing, and applies every deployment; may be repeated.",
     ),
     "estimate": _with_settings(
-        "planned:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
+        "estimate:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
     ),
     "experiences": Commands(
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
@@ -239,7 +239,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         *_task,
     ),
     "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
-    "report": Command("runs:report", "write a run's report again from its files", argument("run", help=_RUN), *_task),
+    "report": Command(
+        "attempts.report:report", "write a run's report again from its files", argument("run", help=_RUN), *_task
+    ),
     "verify": Command(
         "runs:verify",
         "check all files of a task, or of one run and its task: checksums, and what each says of the others",

@@ -12,7 +12,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 
 def installed_version() -> str:
     """Return the installed version, or 0 in a source tree that was never installed."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms, and few commands need it
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 12 ms, for `--version` and runs
 
     try:
         return version("tfgrpo")

@@ -16,6 +16,7 @@ from typing import Any, Final, get_args
 
 import click
 
+from tfgrpo.flows.orchestration.environment import prefect_settings
 from tfgrpo.pipelines.problems import ProblemCollector, shown_value
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean, suggested
@@ -152,8 +153,9 @@ class Command(click.Command):
 
     @cached_property
     def function(self) -> Any:
-        """The function."""
-        return named(f"flows.commands.{self.where}")
+        """The function. Its module may import Prefect, which reads its settings then: raises ``SettingsError`` for them."""
+        with prefect_settings():
+            return named(f"flows.commands.{self.where}")
 
     @cached_property
     def setting_options(self) -> list[click.Parameter]:

@@ -8,6 +8,7 @@ __all__ = [
     "interrupts",
     "local_run",
     "local_server",
+    "named_server",
     "request",
     "second_signal",
     "task_runner",

@@ -28,11 +28,10 @@ from tfgrpo.flows.orchestration.local_server import (
     LocalServer,
     error_line,
     in_background,
-    is_refusal,
     wanted,
-    why_silent,
     without_login,
 )
+from tfgrpo.flows.orchestration.named_server import is_refusal, why_silent
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status

@@ -1,4 +1,4 @@
-"""Check that the Prefect server that the settings name answers, or start a temporary one in a child process.
+"""Start a temporary Prefect server in a child process where the settings name none, and import Prefect meanwhile.
 
 Prefect would start the same server, but imports all of it into our process first: seconds, and 60 MB. This one
 is started before Prefect is imported here, so that both get ready at the same time.
@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from concurrent.futures import Future
@@ -27,17 +23,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import httpx
 
 import tfgrpo
-from tfgrpo.flows.orchestration.environment import API_URL
+from tfgrpo.flows.orchestration.environment import API_URL, prefect_settings
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PrefectUnavailable
 
 if TYPE_CHECKING:
     from prefect.settings import Settings
 
+    from tfgrpo.flows.run.exit_status import RunSummary
 
-_APPLICATION: Final = "prefect.server.api.server:create_app"
-_COLLECT_AFTER: Final = (20_000, 20, 100)
-"""When the garbage collector of the server looks; a twentieth of the time of a first start went into looking for none."""
+_CHILD: Final = "tfgrpo.flows.orchestration.served"
 _HOST: Final = "127.0.0.1"
 _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
@@ -65,6 +60,18 @@ def start_server(environment: Mapping[str, str]) -> LocalServer | None:
     # Prefect's own farewells are registered later and called earlier: they tell the server of the last events.
     atexit.register(server.stop)
     return server
+
+
+def start_prefect(environment: Mapping[str, str]) -> tuple[Callable[..., RunSummary], LocalServer | None]:
+    """Start a server, and import Prefect while it gets ready; return ``run_locally`` and the server.
+
+    Raise ``SettingsError`` for settings that Prefect refuses.
+    """
+    server = start_server(environment)
+    with prefect_settings():
+        from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415 - most of a second; see above
+
+    return run_locally, server
 
 
 class LocalServer:
@@ -129,33 +136,8 @@ class LocalServer:
 def _command(descriptor: int) -> list[str]:
     # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
     found = str(Path(tfgrpo.__file__).parent.parent)
-    program = (
-        f"import sys; sys.path.append({found!r}); from {__name__} import serve_prefect; serve_prefect({descriptor})"
-    )
+    program = f"import sys; sys.path.append({found!r}); from {_CHILD} import serve_prefect; serve_prefect({descriptor})"
     return [sys.executable, "-P", "-c", program]
-
-
-def serve_prefect(descriptor: int) -> None:
-    """Serve Prefect's application, in the child process, for as long as the process of the run lives.
-
-    The socket to listen on is inherited, and so is a pipe on stdin that ends with the run's process, however that ends.
-    Returns at once where Prefect's settings name a server or allow no temporary one.
-    """
-    import uvicorn  # noqa: PLC0415 - for the child process only
-    from prefect.settings import get_current_settings  # noqa: PLC0415
-
-    if not wanted(get_current_settings()):
-        return
-    gc.set_threshold(*_COLLECT_AFTER)
-    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
-    config = uvicorn.Config(_APPLICATION, factory=True, lifespan="on", log_level="error")
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
-
-
-def _end_with(pipe: int) -> None:
-    while os.read(pipe, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 _T = TypeVar("_T")
@@ -172,45 +154,6 @@ def error_line(error: BaseException) -> str:
     return without_login(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
-_AGAIN_S: Final = 0.5
-
-
-def why_silent(limit_s: float) -> BaseException | None:
-    """Ask the named server until it answers; return why it does not, or refuses, after the limit. None when all is well.
-
-    Prefect's own limits are minutes.
-    """
-    deadline, first = time.monotonic() + limit_s, None
-    while (why := _why_silent(max(_AGAIN_S, deadline - time.monotonic()))) is not None:
-        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
-        if is_refusal(why) or time.monotonic() > deadline:
-            return first
-        time.sleep(_AGAIN_S)
-    return None
-
-
-def is_refusal(why: BaseException) -> bool:
-    """Whether asking again cannot help: the address is none, or the server answers that it does not let us in."""
-    if isinstance(why, httpx.HTTPStatusError):
-        return why.response.status_code < 500 and why.response.status_code != 429
-    return isinstance(why, httpx.UnsupportedProtocol | httpx.InvalidURL)
-
-
-def _why_silent(limit_s: float) -> BaseException | None:
-    answer = in_background(_healthcheck)
-    try:
-        return answer.exception(limit_s) or answer.result()
-    except TimeoutError:
-        return TimeoutError(f"no answer within {limit_s:.3g} s")
-
-
 def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     return RewarderThreads(1).submit(copy_context().run, work)
-
-
-def _healthcheck() -> Exception | None:
-    from prefect.client.orchestration import get_client  # noqa: PLC0415 - not for those who use a thread only
-
-    with get_client(sync_client=True) as client:
-        return client.api_healthcheck()

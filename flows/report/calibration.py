@@ -13,6 +13,7 @@ from itertools import combinations, islice
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.rewarders.composite import AnyScorer, ByDataset, scorers_within
+from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
@@ -93,7 +94,6 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
 
     Opinions are judges, composites with a judge, the judges within, and ranks of totals with a judgement but without the truth.
     """
-    from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - a run without judges may do without it
 
     def holds_truth(scorer: AnyScorer) -> bool:
         return any(isinstance(each.made_from, GroundTruth) for _, each in scorers_within(scorer))

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.run.prepare import check_endpoint_of, run_context
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
@@ -24,6 +25,7 @@ from tfgrpo.rewarders.composite import AnyScorer, judge_loads, scorers_within
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.stores.errors import PipelineError, SettingsError
 from tfgrpo.stores.outcomes import GroupKey
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -96,6 +98,21 @@ async def open_judges(
     finally:
         await runtime.aclose()
         await asyncio.to_thread(runtime.telemetry.shutdown)
+
+
+@asynccontextmanager
+async def served_judges(plan: BasePlan, say: Callable[..., object]) -> AsyncIterator[Callable[[str], GroupJudge]]:
+    """Yield ``judge_of`` for a data server; say what its judges may spend, and in the end what they spent."""
+    async with open_judges(plan, "serve-data") as (runtime, warnings):
+        for warning in warnings:
+            say(f"warning: {warning}", wrap=False)
+        caps = plan.settings.budget.model_dump(exclude={"task_max_usd"}, exclude_none=True)
+        limit = ", ".join(f"budget.{name} {cap:g}" for name, cap in caps.items()) or "no limit: set budget.max_usd"
+        simulated = " (SIMULATED)" if plan.simulated else ""
+        say(f"judges ask {', '.join(plan.models.judges) or plan.models.name}{simulated}, within {limit}")
+        yield judge_of(runtime)
+        spent = runtime.ledger.totals()
+        say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
 
 
 def judge_of(runtime: Runtime) -> Callable[[str], GroupJudge]:

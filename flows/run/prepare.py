@@ -34,6 +34,7 @@ from tfgrpo.flows.run.index import (
     task_named,
     unchanged_nights,
 )
+from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, fields_by_key
@@ -42,10 +43,10 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import ConfigError, CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import WAY_OUT
+from tfgrpo.stores.experiences.decisions import WAY_OUT, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
@@ -112,8 +113,6 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     )
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
-        from tfgrpo.flows.run.loop.measuring import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
-
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()
     waits = False
@@ -172,6 +171,28 @@ def _saturated(settings: Settings) -> bool:
         task = TaskPaths.of(settings.out, settings.task_id)
         return unchanged_nights(task, simulated=choose_models(settings).simulated) >= SATURATED
     return False
+
+
+_TEST: Final = "tfgrpo test"
+
+
+def refuse_second_test(plan: Plan) -> None:
+    """Raise ``SettingsError`` without lessons in force, and for a library that was tested or whose test can be resumed."""
+    library, _ = starting_library(plan)
+    if not library.entries:
+        raise SettingsError.one(_TEST, "no lessons in force", "a task with lessons in force")
+    of_library = (library.library_id, plan.simulated)
+    for test in sealed_tests(plan.paths.tests):
+        if (test.library_id, test.simulated) == of_library:
+            given = f"the library {test.library_id}, which run {test.run_id} has tested: {test.result}"
+            raise SettingsError.one(_TEST, given, "a library that was not tested yet: each is, once")
+    for path in plan.paths.root.glob("runs/*/manifest.json"):
+        with suppress(OSError, CorruptFile), expected_shape(path.parent):
+            begun = ManifestFile(path).read()
+            if begun.get("opens_sealed") and (begun["in_force"]["library_id"], begun["simulated"]) == of_library:
+                run_id = path.parent.name
+                given = f"the library {of_library[0]}, whose test has begun as run {run_id}"
+                raise SettingsError.one(_TEST, given, f"`tfgrpo run --resume {run_id}`, which ends it")
 
 
 async def check_endpoint_of(plan: BasePlan, waiting: Callable[[str], object] | None = None) -> tuple[str, ...]:
@@ -273,9 +294,8 @@ def read_api_key(model: ModelSettings) -> str | None:
     source, _, name = model.api_key.partition(":")
     if source == "env":
         return os.environ.get(name) or None
-    # Only endpoints with a Secret block pay for importing Prefect here.
-    from prefect.blocks.system import Secret  # noqa: PLC0415
-    from prefect.exceptions import PrefectException  # noqa: PLC0415
+    from prefect.blocks.system import Secret  # noqa: PLC0415 - 0.7 s, for keys in a Secret block only
+    from prefect.exceptions import PrefectException  # noqa: PLC0415 - as above
 
     async def load() -> object:
         block: Secret[Any] = await Secret.aload(name)

@@ -198,7 +198,7 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     def fail(**_):
         raise error
 
-    monkeypatch.setattr("tfgrpo.flows.commands.planned.resolve_settings", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.config.resolve_settings", fail)
     assert cli.main(["config", "--json"]) == code
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == status

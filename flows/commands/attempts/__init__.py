@@ -1,1 +1,1 @@
-"""Commands that look at attempts, and grade completions without a run."""
+"""Commands that look at the attempts and the page of a run, and grade completions without one."""

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, islice
 
 from tfgrpo.flows.orchestration.request import Control, Measuring
-from tfgrpo.flows.run.lessons import library_of, starting_library, store_of
+from tfgrpo.flows.run.lessons import library_of, store_of
 from tfgrpo.flows.run.loop.batches import accept_batches, draw_items, group_spec, open_epoch, prompts, row_of, two_sided
 from tfgrpo.flows.run.loop.learn import credit, swept_sides
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.prompt_packs.inject import without_meaning
 from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
-from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import Row
-from tfgrpo.stores.experiences.decisions import SealedTest, record_test, sealed_tests
+from tfgrpo.stores.experiences.decisions import SealedTest, record_test
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 from tfgrpo.tasks.learning.credit import random_halves
@@ -113,28 +111,6 @@ def _measured(
             if control is None:
                 credit(session, found)
     return rows
-
-
-_NAME = "tfgrpo test"
-
-
-def refuse_second_test(plan: Plan) -> None:
-    """Raise ``SettingsError`` without lessons in force, and for a library that was tested or whose test can be resumed."""
-    library, _ = starting_library(plan)
-    if not library.entries:
-        raise SettingsError.one(_NAME, "no lessons in force", "a task with lessons in force")
-    of_library = (library.library_id, plan.simulated)
-    for test in sealed_tests(plan.paths.tests):
-        if (test.library_id, test.simulated) == of_library:
-            given = f"the library {test.library_id}, which run {test.run_id} has tested: {test.result}"
-            raise SettingsError.one(_NAME, given, "a library that was not tested yet: each is, once")
-    for path in plan.paths.root.glob("runs/*/manifest.json"):
-        with suppress(OSError, CorruptFile), expected_shape(path.parent):
-            begun = ManifestFile(path).read()
-            if begun.get("opens_sealed") and (begun["in_force"]["library_id"], begun["simulated"]) == of_library:
-                run_id = path.parent.name
-                given = f"the library {of_library[0]}, whose test has begun as run {run_id}"
-                raise SettingsError.one(_NAME, given, f"`tfgrpo run --resume {run_id}`, which ends it")
 
 
 def open_sealed(session: Session) -> str:

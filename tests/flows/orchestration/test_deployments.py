@@ -24,7 +24,7 @@ from tests.support.runs.machine import ENDS, KEPT, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
-from tfgrpo.flows.commands import planned
+from tfgrpo.flows.commands import deploy
 from tfgrpo.flows.orchestration.request import RunRequest
 
 pytestmark = pytest.mark.xdist_group("deployments")
@@ -139,7 +139,7 @@ def test_a_selection_is_asked_for_by_its_parameters(machine):
     ],
 )
 def test_deploying_without_what_it_needs_is_refused(deploying, monkeypatch, changed, complaint):
-    monkeypatch.setattr(planned, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(deploy, "_TIMEOUT_S", 0.5)
     code, _, said = deploying(**changed)
     assert code == 2
     assert complaint in said
