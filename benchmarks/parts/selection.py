@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from benchmarks.table import Row
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.selection import SelectionSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import SelectionSettings, Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner

@@ -24,9 +24,8 @@ from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, PriceList, is_local
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths

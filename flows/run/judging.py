@@ -16,11 +16,10 @@ from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.run.prepare import check_endpoint_of, run_context
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
-from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.tree import DatasetSettings, RewarderSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings, DatasetSettings, RewarderSettings
 from tfgrpo.rewarders.composite import AnyScorer, judge_loads, scorers_within
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.stores.errors import PipelineError, SettingsError

@@ -38,10 +38,9 @@ from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, fields_by_key
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelSettings, Settings
 from tfgrpo.stores.errors import ConfigError, CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import WAY_OUT, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

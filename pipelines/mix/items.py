@@ -16,8 +16,7 @@ from tfgrpo.pipelines.datasets.datasets import Dataset, read_rows
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
-from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap, LearningSettings
 from tfgrpo.rewarders.composite import ByDataset, Composite
 from tfgrpo.rewarders.scorer import RewardContext
 from tfgrpo.stores.canonical import stream

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.pipelines.datasets.items import Item, same_questions, text_digest
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
-from tfgrpo.pipelines.settings.learning import MAX_GROUPS, LearningSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import MAX_GROUPS, LearningSettings, Settings
 from tfgrpo.rewarders.registry import COMPARING
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError

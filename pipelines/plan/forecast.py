@@ -22,10 +22,8 @@ from typing import Any, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
-from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
-from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, ModelRole, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.statistics.credit import MIXED, RULES, SETTLED, PlannedNight, gains_in_force

@@ -16,10 +16,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
-from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
-from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
+from tfgrpo.pipelines.settings.tree import (
+    DATASET_GRADERS,
+    MIN_GROUP_SIZE,
+    MODEL_ROLES,
+    ModelRole,
+    ModelSettings,
+    Settings,
+)
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.text import check_identifier

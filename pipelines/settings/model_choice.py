@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole, ModelSettings, PriceSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelRole, ModelSettings, PriceSettings, Settings
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.ledger.state import Price
 

@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.stores.runs.journal import attempt_name

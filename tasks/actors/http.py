@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, idempotency_key

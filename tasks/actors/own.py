@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import sha256_hex

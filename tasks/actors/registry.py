@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from tfgrpo.pipelines.problems import ProblemCollector
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
 from tfgrpo.tasks.actors.own import OFFERED, CallableActor, OwnAgent

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
+from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS
 from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 
-from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyMalformed, ModelUnreachable
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.frozen_json import json_of, mapping_of

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_scorers, scorers_of
-from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.threads import RewarderThreads

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from tfgrpo.pipelines.settings.selection import MemoryMode
+from tfgrpo.pipelines.settings.tree import MemoryMode
 from tfgrpo.prompt_packs.safety import attack_in
 from tfgrpo.rewarders.powl import model_in, validate
 from tfgrpo.stores.canonical import canonical_json

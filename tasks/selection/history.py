@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.pipelines.settings.selection import SelectionStage
+from tfgrpo.pipelines.settings.tree import SelectionStage
 from tfgrpo.stores.experiences.record import Strict
 from tfgrpo.stores.files.lines import LineFile, read_bodies
 

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.selection import SelectionSettings
+from tfgrpo.pipelines.settings.tree import SelectionSettings
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.repairing import corrected

@@ -17,7 +17,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.layers import fields_by_key
-from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, SelectionStage
+from tfgrpo.pipelines.settings.tree import FormatName, MemoryMode, SelectionSettings, SelectionStage
 from tfgrpo.rewarders.powl import scoring
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed

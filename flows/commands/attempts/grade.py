@@ -32,11 +32,10 @@ from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
 from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
-from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.pipelines.settings.tree import ActorSettings, FieldMap
 from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained

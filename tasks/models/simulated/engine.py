@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from tfgrpo.pipelines.settings.model import SimulatedSettings
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance, structured_answer

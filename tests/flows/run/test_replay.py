@@ -14,7 +14,7 @@ from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.close import compare_with_original
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER

@@ -6,7 +6,7 @@ import pytest
 from prefect.blocks.system import Secret
 
 from tfgrpo.flows.run.prepare import read_api_key
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.errors import SettingsError
 
 KEY = "sk-quite-secret"

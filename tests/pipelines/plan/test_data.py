@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts, draw_evaluation, pair_datasets, split_items
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import DatasetError
 
 

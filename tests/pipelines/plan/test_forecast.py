@@ -15,9 +15,8 @@ from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan import forecast as forecasts
 from tfgrpo.pipelines.plan.forecast import CountRange, Forecast, VisibleGain, forecast
-from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import LearningSettings, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.statistics.credit import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.tasks.learning.credit import MOST_KNOWN

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.vectors import VECTORS
-from tfgrpo.pipelines.settings.selection import TEMPERATURE_CYCLE, SelectionSettings
+from tfgrpo.pipelines.settings.tree import TEMPERATURE_CYCLE, SelectionSettings
 
 CASES = VECTORS / "selection_config.jsonl"
 CASES = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]

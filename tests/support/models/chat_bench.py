@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.outcomes import GroupKey

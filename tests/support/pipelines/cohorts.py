@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 
 
 def draw_cohort(items: Sequence[Item], *, epoch: int, settings: LearningSettings) -> Cohort:

@@ -33,9 +33,8 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ActorSettings, ModelRole
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import share_of_range

@@ -27,9 +27,8 @@ from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
-from tfgrpo.pipelines.settings.model import MODEL_ROLES, ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelRole, Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now

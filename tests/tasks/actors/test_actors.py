@@ -11,7 +11,7 @@ import pytest
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, item, reply, runtime, spec
 from tests.support.waiting import eventually
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
 from tfgrpo.stores.errors import (
     ActorError,

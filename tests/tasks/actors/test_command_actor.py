@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.agents import steps as kit
 from tests.support.waiting import eventually
-from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.pipelines.settings.tree import ActorSettings, GatewaySettings
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
 from tfgrpo.tasks.processes import process
@@ -262,7 +262,7 @@ KILLED = """
 import asyncio, sys, tempfile
 from pathlib import Path
 from tests.support.agents import steps as kit
-from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.pipelines.settings.tree import ActorSettings, GatewaySettings
 from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.rollout import run_rollout
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import Endpoint
-from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.pipelines.settings.tree import ActorSettings, GatewaySettings
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
 from tfgrpo.tasks.rollout import run_rollout
 

@@ -16,7 +16,7 @@ from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.upstream import NODE_PROGRAMS, OWN_HOMES, needs, upstream
 from tests.support.runs.pages import blocks
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.rollout import run_rollout
 

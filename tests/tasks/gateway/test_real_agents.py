@@ -18,7 +18,7 @@ from benchmarks.generated_items import generate_items
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.upstream import OWN_HOMES, REAL_AGENTS, answer_of, direct_environment, needs, upstream
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.gateway.session import agent_environment

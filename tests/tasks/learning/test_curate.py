@@ -21,7 +21,7 @@ from tests.support.agents.curating import (
     words,
 )
 from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.generated_items import generate_items
 from tests.support.agents.steps import ScriptedModel, item, lessons, pack, reply, runtime, spec
 from tests.support.records.records import make_record
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
 from tfgrpo.stores.ledger.state import Usage

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import ScriptedModel, lessons, runtime, spec
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records.watched import Watched
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores import errors
 from tfgrpo.stores.errors import (
     ActorError,

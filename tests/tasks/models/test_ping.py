@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.runs.chat_server import ChatServer
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import ping
 from tfgrpo.tasks.models.transport import open_transport

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, TokenUsage, ToolCall, ToolSpec
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, repeats_empty, request_digest

@@ -12,9 +12,8 @@ from tests.support.agents.steps import context, settings
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import EndpointError, SettingsError
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, weighted
 from tests.support.vectors import read_vectors
-from tfgrpo.pipelines.settings.selection import SelectionSettings
+from tfgrpo.pipelines.settings.tree import SelectionSettings
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import (
     ActorError,

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.agents.upstream import needs
 from tests.support.records.tasks import CENTS, UNITS, Task
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import SettingsError, ToolUnavailable
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.tools import mcp_servers

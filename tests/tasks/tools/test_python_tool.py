@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.waiting import eventually
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, tools_of
 from tfgrpo.tasks.tools import python

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from tests.support.agents import agents, rogues
 from tests.support.agents import steps as kit
-from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import ToolActor, tools_of
 from tfgrpo.tasks.models.base import ToolCall
