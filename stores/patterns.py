@@ -149,10 +149,6 @@ class Remembered:
     round: int = 0
     """Rounds that were remembered."""
 
-    def ranked(self) -> Ranked:
-        """Return structures to follow, to avoid, and tried."""
-        return rank_patterns(self.patterns, self.round)
-
 
 @dataclass(frozen=True, slots=True)
 class PatternMemory:

@@ -82,7 +82,7 @@ class Progress(Observer):
 
     def epoch_started(self, start: EpochStart) -> None:
         """Start the view of an epoch."""
-        self._stop_live()
+        self.closed()
         self._epoch, self._began = EpochSums(start), self._now()
         self._stored = self._refused = 0
         if self._console.is_terminal:
@@ -119,7 +119,7 @@ class Progress(Observer):
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Replace the view of an epoch by one line."""
-        self._stop_live()
+        self.closed()
         epoch, facts = self._epoch, []
         if end.mean_reward is None:
             facts.append("no rollout was scored")
@@ -141,12 +141,14 @@ class Progress(Observer):
 
     def decided(self, decision: Decision) -> None:
         """Print the decision."""
-        self._stop_live()
+        self.closed()
         self._print(explanation_of(decision), "bold")
 
     def closed(self) -> None:
         """Restore the terminal."""
-        self._stop_live()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def _figures(self) -> list[str]:
         epoch, totals = self._epoch, self._totals
@@ -170,11 +172,6 @@ class Progress(Observer):
             Text(f"{epoch.groups}/{epoch.start.groups} groups"),
         )
         return Group(head, Text("  " + " · ".join(self._figures()), overflow="fold"))
-
-    def _stop_live(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)

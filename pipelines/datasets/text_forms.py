@@ -202,14 +202,18 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
     single = _past_space(text, end) == len(text) and not is_item
     members = [*_members(text, at)] if single else []
     within = (_members(text, place, f"{name}.") for name, place, held in members if isinstance(held, dict))
-    lists = [each for each in chain(members, *within) if _holds_objects(each[2])]
+    lists = [
+        (name, place)
+        for name, place, held in chain(members, *within)
+        if isinstance(held, list) and held and all(isinstance(each, dict) for each in held)
+    ]
     keys = [set(held) if isinstance(held, dict) else set[str]() for _, _, held in members]
     if not lists and len(keys) > 1 and set.intersection(*keys):
         yield from _keyed(text, members, path)
     elif len(lists) == 1:
         yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
-        names = quoted_names(name for name, _, _ in lists)
+        names = quoted_names(name for name, _ in lists)
         given = f"with several lists of objects: {names}" if lists else "over several lines"
         accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
         yield Problem(where, f"a JSON object {given}", accepted + (": a file for each of them" if lists else ""))
@@ -238,10 +242,6 @@ def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Ite
         line, counted = line + text.count("\n", counted, start), start
         row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
         yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
-
-
-def _holds_objects(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
 def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -69,8 +70,12 @@ def check_spec(run_dir: Path) -> SpecReport:
     with suppress(OSError, CorruptFile):  # an unreadable manifest lacks every field
         manifest = read_json(run.manifest, "a manifest") or {}
     outcomes = "one of four for every rollout; a reward for scored ones only"
+    lacking = chain(
+        (f"no {name!r} in the manifest" for name in _FIELDS if name not in manifest),
+        (f"no {name!r} in its tfgrpo block" for name in _TFGRPO if name not in manifest.get("tfgrpo", {})),
+    )
     checks: tuple[tuple[str, Iterator[str], str], ...] = (
-        ("manifest complete", _manifest_faults(manifest), f"{len(_FIELDS)} fields and the tfgrpo block"),
+        ("manifest complete", lacking, f"{len(_FIELDS)} fields and the tfgrpo block"),
         ("outcomes legal", _outcome_faults(run), outcomes),
         ("lessons short and stamped", _lesson_faults(task, run_dir.name, manifest), "every lesson of the run"),
         ("metrics once per group", _metric_faults(run), "one line per run, epoch and group"),
@@ -90,11 +95,6 @@ def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:
         return SpecCheck(name, True, passed)
     more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
     return SpecCheck(name, False, "; ".join(evidence[:_SHOWN]) + more)
-
-
-def _manifest_faults(manifest: _Json) -> Iterator[str]:
-    yield from (f"no {name!r} in the manifest" for name in _FIELDS if name not in manifest)
-    yield from (f"no {name!r} in its tfgrpo block" for name in _TFGRPO if name not in manifest.get("tfgrpo", {}))
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pydantic_core import to_jsonable_python
 from tfgrpo.pipelines.problems import shown_value, unknown
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.guardrails import log_refusals
-from tfgrpo.pipelines.settings.pipeline_file import is_shipped, label_of, load_pipeline
+from tfgrpo.pipelines.settings.pipeline_file import SHIPPED, label_of, load_pipeline
 from tfgrpo.pipelines.settings.tree import MODEL_ROLES, Settings, env_text
 from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean
@@ -302,7 +302,7 @@ def resolve_settings(
     merged = {**in_file, **in_stages, **in_env, **on_cli}
     layers.refuse_unknown_variables(env, merged)
     layers.raise_problems()
-    if pipeline_path is not None and is_shipped(pipeline_path):
+    if pipeline_path is not None and pipeline_path.parent == SHIPPED:
         mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
         if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
             del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual

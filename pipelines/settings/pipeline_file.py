@@ -16,7 +16,7 @@ import yaml
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.text import did_you_mean
 
-_SHIPPED = Path(__file__).parent.parent
+SHIPPED = Path(__file__).parent.parent
 _SUFFIXES = (".yaml", ".yml")
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _EXPONENT = r"[eE][-+]?[0-9]+"
@@ -56,19 +56,14 @@ def label_of(path: Path) -> str:
 
 def shipped_pipelines() -> tuple[str, ...]:
     """Return the names of the pipelines in the package."""
-    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
-
-
-def is_shipped(path: Path) -> bool:
-    """Return whether a file is one of the package's."""
-    return path.parent == _SHIPPED
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
 def find_pipeline(name_or_path: str | Path) -> Path:
     """Return the path of a shipped pipeline by name, or of a file. Raise ``PipelineError`` if there is neither."""
     name = str(name_or_path)
     if name in shipped_pipelines():
-        return _SHIPPED / f"{name}.yaml"
+        return SHIPPED / f"{name}.yaml"
     path = Path(name)
     if path.is_file():
         return path
@@ -99,10 +94,13 @@ class UniqueKeysLoader(yaml.SafeLoader):
         seen = set[str]()
         for key, _ in node.value if id(node) not in self._checked else ():
             if key.tag not in _KEY_TAGS:
-                raise _bad_key(key, "a key that is no text", "text, in quotes where it looks like a number")
-            if key.value in seen:
-                raise _bad_key(key, f"a second {key.value!r}", "every key once")
-            seen.add(key.value)
+                problem, accepted = "a key that is no text", "text, in quotes where it looks like a number"
+            elif key.value in seen:
+                problem, accepted = f"a second {key.value!r}", "every key once"
+            else:
+                seen.add(key.value)
+                continue
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark, accepted)
         self._checked.add(id(node))
         super().flatten_mapping(node)
 
@@ -117,10 +115,6 @@ class _StrictLoader(UniqueKeysLoader):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "an alias", mark, "every value written out")
         return super().compose_node(parent, index)
-
-
-def _bad_key(node: yaml.Node, problem: str, accepted: str) -> yaml.constructor.ConstructorError:
-    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark, accepted)
 
 
 for _tag, _pattern, _first in (

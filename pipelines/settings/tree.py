@@ -480,12 +480,7 @@ def first_part(name: str, columns: Iterable[str]) -> str:
     return name if name in columns else name.partition(".")[0]
 
 
-def _check_template(text: str) -> str:
-    template_parts(text)
-    return text
-
-
-_Column = Annotated[NonEmptyText, AfterValidator(_check_template)]
+_Column = Annotated[NonEmptyText, AfterValidator(lambda text: template_parts(text) and text)]
 
 
 class FieldMap(Section):

@@ -174,11 +174,6 @@ class JudgeRewarder:
 
     asks_model: ClassVar[bool] = True
 
-    @property
-    def instructions(self) -> str:
-        """The system message of every call."""
-        return self.options.form.system(self.options.rubric_text)
-
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model."""
         shown = self._shown(context.answer, context.metadata)
@@ -189,7 +184,8 @@ class JudgeRewarder:
             read = read_verdict
         elif options.checklist is not None:
             read = partial(read_checklist, points=options.checklist)
-        voters = [Voter(seat, self.instructions, options.form, read, context) for seat in options.seats]
+        instructions = options.form.system(options.rubric_text)
+        voters = [Voter(seat, instructions, options.form, read, context) for seat in options.seats]
         asked = [
             (voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)
         ]
@@ -205,8 +201,9 @@ class JudgeRewarder:
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote of every model on every output."""
         votes, texts = self.options.votes, 1 + (self.options.preset == "grounded")
+        instructions = self.options.form.system(self.options.rubric_text)
         return tuple(
-            JudgeLoad(seat, self.instructions, shown=texts, calls_low=votes, questions=group_size * votes)
+            JudgeLoad(seat, instructions, shown=texts, calls_low=votes, questions=group_size * votes)
             for seat in self.options.seats
         )
 
@@ -411,21 +408,18 @@ class PairwiseRewarder:
     asks_model: ClassVar[bool] = True
     compares: ClassVar[bool] = True
 
-    @property
-    def instructions(self) -> str:
-        """The system message of every call."""
-        return PAIR_FORM.system(self.options.rubric_text)
-
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
         questions = 2 * self.options.votes * len(chosen_pairs(group_size, self.options.max_pairs))
-        return (JudgeLoad(self.options, self.instructions, shown=2, calls_low=0, questions=questions),)
+        instructions = PAIR_FORM.system(self.options.rubric_text)
+        return (JudgeLoad(self.options, instructions, shown=2, calls_low=0, questions=questions),)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""
         if len(context.outputs) < 2:
             raise RewardError(f"{len(context.outputs)} attempt(s); comparing needs at least two")
-        voter = Voter(self.options, self.instructions, PAIR_FORM, read_preference, context)
+        instructions = PAIR_FORM.system(self.options.rubric_text)
+        voter = Voter(self.options, instructions, PAIR_FORM, read_preference, context)
         firsts = distinct(context.outputs)
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)

@@ -75,11 +75,11 @@ class Reference(ABC):
 
     def compare(self, output: str) -> Compared:
         """Compare an output. Raises ``RewardError`` for one that has two readings."""
-        stated = stated_answer(output, denied=self._denies())
+        stated = stated_answer(output, denied=self._denies)
         if stated is None:
             return nothing(output)
         *before, after = _TAKES_BACK.split(stated.whole)
-        again = stated_answer(after, denied=self._denies()) if before else None
+        again = stated_answer(after, denied=self._denies) if before else None
         if again is not None:
             with suppress(RewardError):
                 if (compared := self._compare(again)).right:
@@ -98,7 +98,9 @@ class Reference(ABC):
         places = [*re.finditer(whole_words(wanted), said)]
         return bool(places) and all(_is_denied(said, *place.span()) for place in places)
 
+    @property
     def _denies(self) -> bool:
+        """Whether a denial may be the answer."""
         return False
 
     @abstractmethod
@@ -543,6 +545,7 @@ class LabelReference(Reference):
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """Plain texts that are read as a label, to the label."""
 
+    @property
     def _denies(self) -> bool:
         return any(re.match(r"not?\b.", label) for label in self._known)
 

@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, Field
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import read_state
-from tfgrpo.stores.experiences.record import Strict
+from tfgrpo.stores.experiences.record import Strict, read_lines_as
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
 
@@ -176,7 +176,7 @@ def lost_credit(path: Path) -> str | None:
 
 def read_decisions(path: Path) -> Iterator[Decision]:
     """Yield all decisions, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
-    return Decision.of_lines(path, read_bodies(path), "a decision")
+    return read_lines_as(Decision.model_validate_json, path, read_bodies(path), "a decision")
 
 
 def chain_problems(path: Path) -> list[str]:
@@ -288,7 +288,7 @@ class SealedTest(Strict):
 
 def sealed_tests(path: Path) -> Iterator[SealedTest]:
     """Yield all tests, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
-    return SealedTest.of_lines(path, read_bodies(path), "a test on sealed items")
+    return read_lines_as(SealedTest.model_validate_json, path, read_bodies(path), "a test on sealed items")
 
 
 def record_test(path: Path, test: SealedTest) -> SealedTest:

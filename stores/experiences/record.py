@@ -44,11 +44,6 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(frozen=True, **STRICT)
 
-    @classmethod
-    def of_lines(cls, path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[Self]:
-        """Yield the record of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
-        return read_lines_as(cls.model_validate_json, path, lines, what)
-
 
 class Reward(Strict):
     """Reward of the evidence for a lesson."""

@@ -192,34 +192,46 @@ class Telemetry:
         """Whether anything is recorded."""
         return not self._closed and (self._tracer is not None or bool(self._measures))
 
-    def span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
-        """Any other step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates."""
-        return self._start(name, attributes)
-
-    def workflow_span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
-        """A whole run of the pipeline ``name``."""
-        return self._start(f"invoke_workflow {name}", {**attributes, "operation": "invoke_workflow", "workflow": name})
-
-    def epoch_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
-        """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
-        return self._start("tfgrpo.epoch", _with_literals(attributes))
-
-    def rollout_span(self, *, keep_open: bool = False, **attributes: Unpack[Attributes]) -> OpenSpan:
-        """One rollout of one ``agent``.
+    def span(
+        self,
+        name: str,
+        *,
+        keep_open: bool = False,
+        kind: SpanKind = SpanKind.INTERNAL,
+        **attributes: Unpack[Attributes],
+    ) -> OpenSpan:
+        """Any step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates.
 
         ``keep_open``: only an exception or ``SpanHandle.end`` ends the span, not the end of the block.
         """
+        if self._tracer is None:
+            return _SILENT
+        span = self._tracer.start_span(replace_surrogates(name), kind=kind, attributes=_present(attributes))
+        return SpanHandle(span, content=self.options.content, keep_open=keep_open)
+
+    def workflow_span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """A whole run of the pipeline ``name``."""
+        whole: Attributes = {**attributes, "operation": "invoke_workflow", "workflow": name}
+        return self.span(f"invoke_workflow {name}", **whole)
+
+    def epoch_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
+        return self.span("tfgrpo.epoch", **_with_literals(attributes))
+
+    def rollout_span(self, *, keep_open: bool = False, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One rollout of one ``agent``."""
         whole: Attributes = {**_with_literals(attributes), "operation": "invoke_agent"}
-        return self._start(f"invoke_agent {attributes['agent']}", whole, keep_open=keep_open)
+        return self.span(f"invoke_agent {attributes['agent']}", keep_open=keep_open, **whole)
 
     def chat_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
         """One call of a ``model``."""
-        return self._start(f"chat {attributes['model']}", {**attributes, "operation": "chat"}, SpanKind.CLIENT)
+        whole: Attributes = {**attributes, "operation": "chat"}
+        return self.span(f"chat {attributes['model']}", kind=SpanKind.CLIENT, **whole)
 
     def tool_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
         """One call of a ``tool``."""
         whole: Attributes = {**attributes, "operation": "execute_tool", "tool_type": "function"}
-        return self._start(f"execute_tool {attributes['tool']}", whole)
+        return self.span(f"execute_tool {attributes['tool']}", **whole)
 
     def carrier(self) -> dict[str, str]:
         """Return the current position in the trace as text, for another thread or process."""
@@ -239,14 +251,6 @@ class Telemetry:
             yield
         finally:
             detach(token)
-
-    def _start(
-        self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL, *, keep_open: bool = False
-    ) -> OpenSpan:
-        if self._tracer is None:
-            return _SILENT
-        span = self._tracer.start_span(replace_surrogates(name), kind=kind, attributes=_present(attributes))
-        return SpanHandle(span, content=self.options.content, keep_open=keep_open)
 
     def record(self, event: Event, **facts: Unpack[Facts]) -> None:
         """Record what is known of an event in every metric that measures any of it; None is unknown."""

@@ -1,3 +1,3 @@
-"""Actors: chat, tools, and agents of the user's own: a callable, a command or an HTTP service. A run imports one of these."""
+"""Actors: chat, tools, and agents of the user's own: a callable, a command or an HTTP service."""
 
 __all__ = ["own", "registry"]

@@ -61,6 +61,9 @@ class CommandActor(OwnAgent):
             "here": str(self._here),
             **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
         }
+        base = self._passed_on if session is None else agent_environment(session, self._passed_on)
+        own = (each.partition("=") for each in self._settings.env if "=" in each)
+        env = {**base, **{name: _filled(text, values) for name, _, text in own}}
         guard = self._guarded(attempt.runtime)
         async with guard.folder(_folder_name(attempt)) as folder:
             ended = await guard.run(
@@ -68,7 +71,7 @@ class CommandActor(OwnAgent):
                 stdin=self._stdin(attempt),
                 folder=folder,
                 template=self._template,
-                env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
+                env={**env, "PWD": str(folder)},  # else that of this process
                 limits=Limits(memory_mb=self._settings.memory_mb),
             )
             if ended.limit:
@@ -126,11 +129,6 @@ class CommandActor(OwnAgent):
         """Variables without secrets, unless one is passed through by name."""
         named = {each for each in self._settings.env if "=" not in each}
         return {name: value for name, value in os.environ.items() if name in named or not _is_secret(name, value)}
-
-    def _environment(self, session: RolloutSession | None, values: Mapping[str, str]) -> dict[str, str]:
-        base = self._passed_on if session is None else agent_environment(session, self._passed_on)
-        own = (each.partition("=") for each in self._settings.env if "=" in each)
-        return {**base, **{name: _filled(text, values) for name, _, text in own}}
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:

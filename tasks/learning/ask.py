@@ -304,8 +304,11 @@ async def ask(
     async def once(messages: tuple[Message, ...]) -> ChatReply:
         nonlocal finish_reason
         attempt = replace(key, attempt=key.attempt + len(call_keys))
-        sent = _with_repair_advice(messages, runtime) if call_keys else messages
-        request = _request(question, attempt, sent, runtime)
+        if call_keys:  # endpoints differ on a second system message, so the advice joins the first one
+            first, *rest = messages
+            advised = replace(first, content=f"{first.content}\n\n{_instruction(runtime, 'repair', {})}")
+            messages = (advised, *rest)
+        request = _request(question, attempt, messages, runtime)
         call_keys.append(model_key(attempt, request))
         reply = await runtime.model.complete(request, attempt)
         spend.calls.append(reply.used)
@@ -356,12 +359,6 @@ def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...]
         seed=derive_seed(night_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
         answer_schema=question,
     )
-
-
-def _with_repair_advice(messages: tuple[Message, ...], runtime: Runtime) -> tuple[Message, ...]:
-    """Endpoints differ on a second system message, so the advice joins the first one."""
-    first, *rest = messages
-    return (replace(first, content=f"{first.content}\n\n{_instruction(runtime, 'repair', {})}"), *rest)
 
 
 def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:

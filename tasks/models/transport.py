@@ -226,35 +226,27 @@ async def _arriving(reply: aiohttp.ClientResponse, take: Take) -> bool:
     library = None if reply.connection is None else reply.connection.protocol
     if library is None or library.transport is None:  # all has come
         return await turn
-    with _Tap(library, library.transport, arrived):
+    transport: Any = library.transport
+    transport.set_protocol(_Tap(library, arrived))
+    try:
         return await turn
+    finally:
+        transport.set_protocol(library)
 
 
-class _Tap(asyncio.Protocol):
-    """Precedes the HTTP library on a connection, and calls ``arrived`` after it has read what came."""
+class _Tap:
+    """Precedes the HTTP library's protocol on a connection, and calls ``arrived`` after it has read what came."""
 
-    def __init__(self, library: asyncio.Protocol, transport: asyncio.Transport, arrived: Callable[[], None]) -> None:
-        self._library, self._transport, self._arrived = library, transport, arrived
+    def __init__(self, library: asyncio.Protocol, arrived: Callable[[], None]) -> None:
+        self._library, self._arrived = library, arrived
 
-    def __enter__(self) -> None:
-        self._transport.set_protocol(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._transport.set_protocol(self._library)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
 
     def data_received(self, data: bytes) -> None:
         self._library.data_received(data)
         self._arrived()
 
-    def eof_received(self) -> None:
-        self._library.eof_received()
-
     def connection_lost(self, error: Exception | None) -> None:
         self._library.connection_lost(error)
         self._arrived()
-
-    def pause_writing(self) -> None:
-        self._library.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._library.resume_writing()

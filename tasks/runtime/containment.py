@@ -66,7 +66,8 @@ def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WA
     """Cancel work at once; return a coroutine that waits at most ``wait_s`` and returns whether all of it has ended."""
     pending = []
     for work in running:
-        work.add_done_callback(_retrieve)  # of work that is done, too: who waited for it may be gone
+        # Looks at the exception, also of work that is done: asyncio logs those that are never retrieved.
+        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         if work.cancel():
             pending.append(work)
     return _ended(pending, wait_s)
@@ -74,9 +75,3 @@ def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WA
 
 async def _ended(pending: list[asyncio.Future[Any]], wait_s: float) -> bool:
     return not pending or not (await asyncio.wait(pending, timeout=wait_s))[1]
-
-
-def _retrieve(work: asyncio.Future[Any]) -> None:
-    """Look at the exception: asyncio logs those that are never retrieved at the end of the process."""
-    if not work.cancelled():
-        work.exception()

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl import model_in, validate
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import two_decimals
-from tfgrpo.stores.patterns import PatternStats, Remembered
+from tfgrpo.stores.patterns import PatternStats, Remembered, rank_patterns
 from tfgrpo.tasks.models.structured import parse_answer
 
 CandidateEnd: TypeAlias = Literal[
@@ -139,13 +139,13 @@ def hint_of(memory: Remembered, mode: MemoryMode) -> str:
 
     Models wrote them: those that look like an instruction, an address or a secret are skipped.
     """
-    if mode == "exploit":
-        ranked, opening = memory.ranked(), _EXPLOIT
-        lines = [*_lines("did well", ranked.good), *_lines("did badly", ranked.bad)]
-    elif mode == "explore":
-        opening, lines = _EXPLORE, _lines("tried", memory.ranked().tried)
-    else:
+    if mode not in {"exploit", "explore"}:
         return ""
+    ranked = rank_patterns(memory.patterns, memory.round)
+    if mode == "exploit":
+        opening, lines = _EXPLOIT, [*_lines("did well", ranked.good), *_lines("did badly", ranked.bad)]
+    else:
+        opening, lines = _EXPLORE, _lines("tried", ranked.tried)
     return "\n".join([opening, *lines, "</structures>"]) if lines else ""
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from tfgrpo.pipelines.settings.tree import SelectionStage
-from tfgrpo.stores.experiences.record import Strict
+from tfgrpo.stores.experiences.record import Strict, read_lines_as
 from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 VALIDITY: Final[SelectionStage] = "VALIDITY_GAP"
@@ -75,7 +75,7 @@ def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
 
     Raises ``CorruptFile`` for any other line.
     """
-    rounds = SelectionRound.of_lines(path, read_bodies(path), "a selection")
+    rounds = read_lines_as(SelectionRound.model_validate_json, path, read_bodies(path), "a selection")
     return (entry for entry in rounds if entry.simulated is simulated)
 
 

@@ -355,14 +355,9 @@ def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> N
 
 def draw_cohort(session: Session, epoch: int) -> Cohort:
     """Draw the items of a learning epoch and write them into the manifest."""
-    cohort = draw_items(session, epoch)
+    cohort = session.plan.cohort(epoch)
     session.books.cohort(epoch, cohort)
     return cohort
-
-
-def draw_items(session: Session, epoch: int) -> Cohort:
-    """Draw items to learn on; those of an epoch that does not learn are free for measuring."""
-    return session.plan.cohort(epoch)
 
 
 @contextmanager

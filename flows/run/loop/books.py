@@ -34,7 +34,7 @@ from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, 
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.learning.credit import Credit, Memory, credit_of
-from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
+from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.loop.learn import Swept
@@ -263,7 +263,11 @@ class Books:
             rollout_latency_ms=_latencies(result.rollouts),
             tools=tuple(tool for _, tool in sorted(tools.items())),
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
-            halves=tuple(_half_metrics(half, result.rollouts) for half in result.halves),
+            halves=tuple(
+                HalfMetrics(half.arm, half.signal, half.mean_reward, half.spread, _outcomes(own), _latencies(own))
+                for half in result.halves
+                for own in [[rollout for rollout in result.rollouts if rollout.key.arm == half.arm]]
+            ),
         )
 
 
@@ -273,11 +277,6 @@ def _outcomes(rollouts: Iterable[RolloutRecord]) -> dict[str, int]:
 
 def _latencies(rollouts: Iterable[RolloutRecord]) -> tuple[float, ...]:
     return tuple(1000.0 * rollout.latency_s for rollout in rollouts)
-
-
-def _half_metrics(half: HalfResult, rollouts: Iterable[RolloutRecord]) -> HalfMetrics:
-    own = [rollout for rollout in rollouts if rollout.key.arm == half.arm]
-    return HalfMetrics(half.arm, half.signal, half.mean_reward, half.spread, _outcomes(own), _latencies(own))
 
 
 @dataclasses.dataclass(slots=True)

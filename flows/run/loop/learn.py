@@ -217,13 +217,8 @@ def _record_operations(
     for record in records:
         session.telemetry.record("experience", epoch=epoch, domain=session.domain, op=_OPERATIONS[record.operation])
     for _, reason in rejected:
-        label = reason_label(reason)
+        label = "_".join(re.findall(r"[a-z]+", reason.lower())[:4])  # without figures and names
         session.telemetry.record("experience", epoch=epoch, domain=session.domain, op="rejected", reason=label)
-
-
-def reason_label(reason: str) -> str:
-    """Return the first four words of a reason as a metric label, without figures and names."""
-    return "_".join(re.findall(r"[a-z]+", reason.lower())[:4])
 
 
 def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> CurationResult:

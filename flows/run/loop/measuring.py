@@ -10,7 +10,7 @@ from itertools import cycle, islice
 
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.lessons import library_of, store_of
-from tfgrpo.flows.run.loop.batches import accept_batches, draw_items, group_spec, open_epoch, prompts, row_of, two_sided
+from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, open_epoch, prompts, row_of, two_sided
 from tfgrpo.flows.run.loop.learn import credit, swept_sides
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.inject import without_meaning
@@ -31,7 +31,7 @@ from tfgrpo.tasks.shapes import GroupSpec, PackText
 def measure_on_demand(session: Session, asked: Measuring) -> str:
     """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_batch`` does."""
     epoch = session.settings.tfgrpo.epochs
-    session.books.cohort(epoch, draw_items(session, epoch))
+    session.books.cohort(epoch, session.plan.cohort(epoch))  # an epoch that does not learn
     if asked.control is not None:
         return _compare_with_control(session, asked.control)
     trial = {each.experience_id: each for each in (*session.serving.entries, *session.learning.credit.on_trial)}
@@ -85,7 +85,7 @@ def _measured(
 ) -> list[Row]:
     """Run and record groups on two sides and return their rows, which are credited unless they are against a control."""
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
-    before, drawn = _measured_before(session), draw_items(session, epoch).items
+    before, drawn = _measured_before(session), session.plan.cohort(epoch).items
     coin = stream(session.settings.tfgrpo.night_seed, "measured first", before)
     items = islice(cycle(drawn), before % len(drawn), before % len(drawn) + len(sides))
     draws, specs = Counter[str](), list[GroupSpec]()

@@ -70,7 +70,7 @@ class LedgerQuestion(Puzzle):
         solution = Solution(self, solver, dialogue.steps)
         try:
             if calls := self._next_calls(solution, dialogue):
-                return Turn(solution.new_steps(), calls)
+                return Turn(solution.new_steps, calls)
             return Turn(solution.answered(to_cents(self._answer(solution, dialogue))))
         except ValueError:
             return Turn("SIMULATED: a tool gave no usable result.\nAnswer: 0")

@@ -326,8 +326,9 @@ class Solution:
         text = working.format(*map(decimal_text, numbers)) if numbers else working
         self._steps.append(f"Step {len(self._steps) + 1}: {shown + ': ' if shown else ''}{text}")
 
+    @property
     def new_steps(self) -> str:
-        """Return the steps of this turn."""
+        """The steps of this turn."""
         return "\n".join(self._steps[self._earlier :])
 
     def answered(self, answer: object) -> str:
