@@ -118,9 +118,9 @@ class Prompts:
     """Prompts that a lesson may not repeat."""
 
     own: tuple[str, ...] = ()
-    """Of the items that the lesson comes from."""
+    """Prompts of the items that the lesson comes from."""
     batch: tuple[str, ...] = ()
-    """Of the batch: a name or number that several of them have belongs to no single item."""
+    """Prompts of the batch: a name or number that several of them have belongs to no single item."""
     ordinary: str = ""
     """Text whose words belong to no item, such as that of the pack."""
 

@@ -31,7 +31,7 @@ OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
 Build: TypeAlias = Callable[[str, Mapping[str, Any], str], "AnyScorer"]
 """Builds a scorer from its name, its options, and their location."""
 DECIMALS: Final = 12
-"""Of a total, so that mathematically equal weighted sums tie."""
+"""Decimals of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
 _POLICIES: Final = ", ".join(get_args(OnAbstain))

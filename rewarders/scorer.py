@@ -293,7 +293,7 @@ class Scorer:
     needs_answer: bool = False
     """Abstains on an item without a reference answer."""
     per_item: bool = True
-    """Of a batch: no score depends on the others, so that one of a failed batch is asked about alone."""
+    """In a batch, no score depends on the others, so that one of a failed batch is asked about alone."""
     ranks: bool = False
     """Runs after the others and reads their totals from ``context.prior_scores``."""
     compares: bool = False

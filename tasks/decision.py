@@ -17,7 +17,7 @@ from tfgrpo.stores.experiences.decisions import Decision, DecisionVerdict, Gain
 from tfgrpo.tasks.learning.credit import Credit
 
 CONFIDENCE: Final = 0.95
-"""Of every interval that a person sees, and of the proof."""
+"""Confidence of every interval that a person sees, and of the proof."""
 ENTER: Final = NormalDist().cdf(RULES.enter)
 """Probability to help that a library in force needs."""
 

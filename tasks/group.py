@@ -61,7 +61,7 @@ class GroupComparison:
 
 class _Member(NamedTuple):
     spec: GroupSpec
-    """Of its side."""
+    """Specification of its side."""
     half: int
     rollout: FinishedRollout
     own: GroupComparison

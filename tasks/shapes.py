@@ -103,7 +103,7 @@ class Attempts(NamedTuple):
     """Attempts of a group: all, or those of one half."""
 
     spec: GroupSpec
-    """Of a half: with its arm and text."""
+    """Specification of a half, with its arm and text."""
     indices: range
 
 
@@ -191,7 +191,7 @@ class Contrast:
     best_reward: float
     best_rank: float
     spread: float
-    """Of the group's rewards; 0 if all attempts failed, and were held against the reference answer."""
+    """Spread of the group's rewards; 0 if all attempts failed, and were held against the reference answer."""
     cause: str = ""
     """As the reflection put it; empty if it named none, or nothing fit to be stored."""
 
@@ -250,7 +250,7 @@ class GroupResult:
     """Proposed texts that violate a rule, with the reason."""
     reflection_failure: Failed | None
     learning: Usage
-    """Of the reflection."""
+    """Usage of the reflection."""
     budget_refused: str | None
     """Set when the ledger refused any call of the group."""
     fatal: str | None
@@ -260,7 +260,7 @@ class GroupResult:
     """Failed calls of judges and of learning with their keys, to be recorded when the batch is accepted; those of rollouts
     are in their outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen
-    """Of the group's judges."""
+    """Usage of the group's judges."""
     halves: tuple[HalfResult, ...] = ()
     """Empty for a group that is not split."""
     judgements: tuple[LessonJudgement, ...] = ()

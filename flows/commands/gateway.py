@@ -70,7 +70,7 @@ class _Checked(NamedTuple):
     model: ModelSettings
     endpoint: Endpoint
     keys: Callable[[], tuple[str, ...]] | None
-    """Of clients; None without ``--token-env`` and ``--keys``."""
+    """Keys of clients; None without ``--token-env`` and ``--keys``."""
     held_out: float
     concurrency: int
     kept: tuple[Path, int] | None

@@ -124,7 +124,7 @@ class EpochSums:
 
     start: EpochStart
     score_range: Range = UNIT
-    """Of the reward, as its rewarders declare it."""
+    """Range of the reward, as its rewarders declare it."""
     groups: int = 0
     informative: int = 0
     arms: dict[str, _ArmSum] = field(default_factory=dict)

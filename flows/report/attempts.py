@@ -35,9 +35,9 @@ class ViewLimits(NamedTuple):
     attempts: int | None = None
     """The lowest ones."""
     steps: int | None = None
-    """Of an attempt, half of them from its beginning and half from its end."""
+    """Most steps of an attempt, half of them from its beginning and half from its end."""
     chars: int | None = None
-    """Of each text, from its beginning and its end."""
+    """Most characters of each text, from its beginning and its end."""
 
     def cut(self, text: str) -> str:
         """Return a text within the limit, with a mark for what is omitted."""
@@ -186,7 +186,7 @@ class ItemView:
     question: str | None
     """None: the run has not recorded it."""
     system_prompt: str
-    """Of the item, before the question."""
+    """The item's own, before the question."""
     reference: str | None
     """Empty for an item without one; None: the run has not recorded it."""
     tally: ItemTally

@@ -36,7 +36,7 @@ _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
 _EVIDENCE: Final = ViewLimits(chars=2_000)
 STATES: Final = ("in force", "on trial", "known", "kept out")
-"""Of a lesson, in the order in which the page shows them."""
+"""States of a lesson, in the order in which the page shows them."""
 
 
 @dataclass(slots=True)

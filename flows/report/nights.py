@@ -16,7 +16,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import sentence_of
 
 COLUMNS: Final = ("no.", "date (UTC)", "decision", "gain (95 %)", "lessons", "calls", "cost", "run", "besides")
-"""Of the history; *besides* has a person's reasons, an early end, and what model or dataset is new."""
+"""Columns of the history; *besides* has a person's reasons, an early end, and what model or dataset is new."""
 _MOST: Final = 60
 """Nights in the picture, the newest."""
 _LABELS: Final = 20
@@ -30,7 +30,7 @@ class HistoryEntry:
     """One line of the history: a night, or what a person changed."""
 
     run_id: str
-    """Of a person's change, what it does and the number of its line."""
+    """For a person's change, what it does and the number of its line."""
     at: datetime
     """When it was decided; of a run without a decision, when it began."""
     outcome: str
@@ -39,7 +39,7 @@ class HistoryEntry:
     """The figures of a night, the reasons of a person, or how a run without a decision ended."""
     simulated: bool
     number: int | None = None
-    """Of the decision's line, from 1: what ``tfgrpo experiences rollback`` takes. None for a run that decided nothing."""
+    """Number of the decision's line, from 1: what ``tfgrpo experiences rollback`` takes. None where nothing was decided."""
     night: int | None = None
     """Number of the night of its kind of model, by its start, from 1; None for a person's word."""
     decision: Decision | None = None

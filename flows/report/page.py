@@ -44,7 +44,7 @@ _ROLES = {
 }
 _ITEMS_SHOWN = 50
 _ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
-"""Of each item on the page, so that it stays small: `tfgrpo show` has the rest."""
+"""Limits for each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
 def write_report(night: Night) -> Path:

@@ -51,7 +51,7 @@ class RunEntry:
     run_id: str
     started_at: datetime
     status: str
-    """Of the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
+    """As in the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
     state: str
     """The status; ``unfinished`` for a run that was killed, which can be resumed."""
     night: int | None

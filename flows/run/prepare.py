@@ -67,7 +67,7 @@ class Prepared:
     resolved: Resolved
     plan: Plan
     warnings: tuple[str, ...]
-    """Of the plan, the actor and the preflight."""
+    """What the plan, the actor and the preflight warn of."""
     earlier: Mapping[str, Any] | None = None
     """Manifest of the run that is resumed or replayed."""
     mcp_tools: tuple[ListedTool, ...] = ()

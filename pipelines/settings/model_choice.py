@@ -46,7 +46,7 @@ class PriceList(Mapping[str, Price]):
     remote: str | None
     """Address whose vendor has list prices; None without one."""
     source: str = "model.prices"
-    """Of the pipeline's own."""
+    """Where the pipeline's own prices are from."""
 
     def find(self, name: str) -> ListPrice | None:
         """Return the price of a model and its source; None where it is unknown."""

@@ -131,7 +131,7 @@ class JudgeOptions(Options):
     retries: Annotated[Whole, Field(ge=0, le=5), accepts("a whole number from 0 to 5")] = 1
     """Further calls after an unusable answer, before the vote is lost."""
     temperature: Annotated[FiniteNumber, Field(ge=0, le=2), accepts("a number from 0 to 2")] = 0.3
-    """Of the judge's calls."""
+    """Temperature of the judge's calls."""
     model: JudgeText | None = None
     """Model that judges, as the endpoint calls it. None: the one that reflects."""
     max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000), accepts("a whole number from 1 to 1,000,000")] | None = None

@@ -39,7 +39,7 @@ POINTS: Final = 100.0
 _PRIOR_FREEDOM: Final = 4.0
 """Degrees of freedom that the first variance counts for."""
 _DIGITS: Final = 9
-"""Of a mean in points: what is equal but for the order of a sum is equal, and nothing is above zero by rounding alone."""
+"""Decimals of a mean in points: what differs by the order of a sum is equal, and nothing is above zero by rounding alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Rules:
     """Share of the net contrasts that is left one night later."""
 
     word_mean: float = 1.5
-    """Of one unit of support, before any row."""
+    """Mean of one unit of support, before any row."""
     word_sd: float = 2.0
     own_mean: float = -0.3
     """The price of carrying any lesson."""
@@ -70,11 +70,11 @@ class Rules:
     row_memory: float = 0.9
     """Weight of a row one night later."""
     first_variance: float = 0.12
-    """Of one attempt, in squared shares of the range, before any night."""
+    """Variance of one attempt, in squared shares of the range, before any night."""
     least_variance: float = 0.02
 
     held_sd: float = 3.0
-    """Of the gain on held-out items, before any sweep."""
+    """Standard deviation of the gain on held-out items, before any sweep."""
     held_drift: float = 0.5
     """Standard deviation of the change of that gain in one night."""
     held_break: float = 3.0
@@ -201,7 +201,7 @@ class Posterior:
     """Shape ``(lessons,)``."""
     covariance: FloatArray
     word: Effect
-    """Of one unit of support: near zero where reflections are noise."""
+    """Effect of one unit of support: near zero where reflections are noise."""
 
     def total(self, lessons: Sequence[int]) -> Effect:
         """Return the sum of the effects of these lessons: what a library of them is worth over no lessons."""
@@ -304,7 +304,7 @@ MIXED: Final = 0.2
 LESSONS: Final = 8
 """Lessons that share the gain evenly."""
 SUPPORT: Final = 1.0
-"""Of each of them: that of ten contrasts in its favour, which it has after a night or two."""
+"""Support of each of them: that of ten contrasts in its favour, which it has after a night or two."""
 _TASKS: Final = 4_000
 
 

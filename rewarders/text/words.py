@@ -33,7 +33,7 @@ LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\
 _MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
-"""Of a chemical formula in LaTeX: ``H_2O``."""
+"""Subscript of a chemical formula in LaTeX: ``H_2O``."""
 QUOTES: Final = str.maketrans(
     "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
 )

@@ -27,7 +27,7 @@ Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "help
 """``recurs``: the causes of several contrasts of a batch name it. ``helped``, ``misled``: what a contrast says of a lesson in
 its prompts. ``brought in``: by a person."""
 _ROUNDING: Final = 1e-9
-"""Of the range: how far outside of it a sum of weighted parts may be."""
+"""Share of the range: how far outside of it a sum of weighted parts may be."""
 PERSON_GROUPS: Final = 4.0
 """Support of a lesson that a person brings in: that of four groups."""
 _ID_DIGITS: Final = 24
@@ -50,7 +50,7 @@ class Row:
     """Ids of the lessons that only this side carried."""
     other: tuple[str, ...]
     rewards_one: tuple[float, ...]
-    """Of the scored attempts, as shares of the declared range."""
+    """Rewards of the scored attempts, as shares of the declared range."""
     rewards_other: tuple[float, ...]
     lost_one: int = Field(default=0, ge=0)
     """Attempts of this side without a reward."""

@@ -23,9 +23,9 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
 
 DecisionVerdict: TypeAlias = Literal["in force", "not yet", "taken back"]
-"""Of a night: a library is in force, none was and none is, or the one in force no longer is."""
+"""What a night decides: a library is in force, none was and none is, or the one in force no longer is."""
 Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
-"""Of a person."""
+"""What a person decides."""
 VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
 OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
 """Note of a night that decided nothing for that."""
@@ -50,7 +50,7 @@ class Decision(Strict):
 
     schema_version: Literal[1] = 1
     run_id: str
-    """Of a person's word: what it does and the number of the line, such as ``retire-7``."""
+    """For a person's word, what it does and the number of the line, such as ``retire-7``."""
     decided_at: AwareDatetime
     decision: DecisionVerdict | Correction
     experience_ids: tuple[str, ...]
@@ -75,7 +75,7 @@ class Decision(Strict):
     notes: tuple[str, ...] = ()
     """What else the night found, such as evidence that was omitted."""
     reasons: dict[str, str] = Field(default_factory=dict)
-    """Of ``retire`` and ``approve``: why each lesson is kept out or let in, by id."""
+    """In ``retire`` and ``approve``, why each lesson is kept out or let in, by id."""
     who: str = ""
     """Who decided, if a person did."""
     why: str = ""
@@ -84,7 +84,7 @@ class Decision(Strict):
     """Number of the night, by its start, from 1; None for a person's word."""
     simulated: bool
     accepted: tuple[str, ...] = ()
-    """Of ``rollback``: damage of the task's files that stays."""
+    """In ``rollback``, damage of the task's files that stays."""
     credit_lines: int = Field(default=0, ge=0)
     """Lines of ``credit.jsonl``, set when recorded."""
     credit_sha256: str = ""

@@ -23,7 +23,7 @@ class Price:
     input_nano: int | Fraction
     output_nano: int | Fraction
     cached_nano: int | Fraction | None = None
-    """Of prompt tokens from the endpoint's cache; None: as other prompt tokens."""
+    """Price of prompt tokens from the endpoint's cache; None: as other prompt tokens."""
     dearer: tuple[tuple[int, Price], ...] = ()
     """Prices of all tokens of a call whose prompt is longer than this many, in ascending order."""
 

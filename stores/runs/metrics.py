@@ -79,7 +79,7 @@ class GroupMetrics(HalfMetrics):
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
     halves: tuple[HalfMetrics, ...] = ()
-    """Of a group on two sides."""
+    """Sides of a group that has two."""
 
     @property
     def tool_cost_usd(self) -> float | None:

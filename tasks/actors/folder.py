@@ -24,7 +24,7 @@ class _Entry(NamedTuple):
     mode: str
     """As git writes it."""
     content: bytes
-    """Of a link: its target."""
+    """For a link, its target."""
 
 
 def changes(before: Path | None, after: Path, most: int) -> str:

@@ -156,7 +156,7 @@ class _Finished:
     calls: tuple[Usage, ...]
     """Usage of each model call."""
     latency_s: float | None = None
-    """Of the whole attempt."""
+    """Seconds of the whole attempt."""
 
     def to_json(self) -> dict[str, Any]:
         usage = asdict(Usage.total(self.calls))

@@ -21,7 +21,7 @@ from tfgrpo.tasks.tools.python import python_tool, python_warnings
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, tool_from_function
 
 _SHOWN_CHARS = 80
-"""Of an unknown tool's name in the message to the model."""
+"""Characters of an unknown tool's name in the message to the model."""
 
 
 class ChatActor:

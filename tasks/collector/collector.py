@@ -60,7 +60,7 @@ class Generation:
     latency_s: float | None = None
     error: str | None = None
     prompt_token_ids: tuple[int, ...] | None = None
-    """Of the prompt that was sent; those of the first generation that has them go to the group."""
+    """Tokens of the prompt that was sent; those of the first generation that has them go to the group."""
     metadata: Mapping[str, Any] = EMPTY
 
 

@@ -32,7 +32,7 @@ class Dialect(ABC):
     """One protocol. Reads leniently: what it does not know of a reply is passed on all the same."""
 
     path: ClassVar[str]
-    """Of the method below the endpoint's address; also its name in the journal."""
+    """Path of the method below the endpoint's address; also its name in the journal."""
     limits: ClassVar[tuple[str, ...]]
     """Fields of the most tokens of a completion."""
     sampling: ClassVar[tuple[str, ...]] = ("temperature",)
@@ -348,7 +348,7 @@ _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _OUTPUTS = tuple(f"{kind}_output" for kind in _CALLS)
 
 _ITEM_LABELS = frozenset({"id", "internal_chat_message_metadata_passthrough"})
-"""Of an item. The second is Codex's, with the time and the id of a turn."""
+"""Labels of an item. The second is Codex's, with the time and the id of a turn."""
 
 
 class ResponsesDialect(Dialect):

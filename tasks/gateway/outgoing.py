@@ -39,7 +39,7 @@ class Additions:
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Temperature and seed to write in; what is absent stays the agent's own."""
     digest: str = field(init=False)
-    """Of the lessons."""
+    """Digest of the lessons."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digest", sha256_hex(self.lessons)[:16])
@@ -57,7 +57,7 @@ class Outgoing:
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
     max_tokens: int | None
-    """Of one completion; None if the request does not say."""
+    """Most tokens of one completion; None if the request does not say."""
     completions: int
     temperature: float | None
     added: str | None

@@ -28,7 +28,7 @@ from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repai
 from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
 
 TEMPERATURE = 0.3
-"""Of every learning call: some freedom of wording, little of judgement."""
+"""Temperature of every learning call: some freedom of wording, little of judgement."""
 AFTER_SHORTENING: Final = ", after shortening"
 """Ends the reason of a lesson that was refused in its shorter wording."""
 _MAX_CHARS_TO_SHORTEN = 4_000

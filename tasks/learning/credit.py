@@ -50,9 +50,9 @@ class Memory:
     """What credit is computed from. Grows by every batch, and is never changed."""
 
     records: tuple[ExperienceRecord, ...]
-    """Of all nights, in the order in which they were written, reworded ones included."""
+    """Records of all nights, in the order in which they were written, reworded ones included."""
     lines: tuple[CreditLine, ...]
-    """Of this kind of model (simulated or real), in the order in which they were written; the sweeps of all nights."""
+    """Lines of this kind of model (simulated or real), in the order in which they were written; the sweeps of all nights."""
     night: int
     conditions: str
     """Digest of model and rewarders: rows under others are passed over."""

@@ -510,9 +510,9 @@ class ExperiencePolicy:
     """Thresholds of a lesson's evidence."""
 
     min_reward: float = -math.inf
-    """Of its best attempt. Any: where all attempts fail, the reference answer teaches."""
+    """Least reward of its best attempt. Any: where all attempts fail, the reference answer teaches."""
     min_rank: float = 0.5
-    """Of its best attempt in its group: what the worse half did is no evidence."""
+    """Least rank of its best attempt in its group: what the worse half did is no evidence."""
 
 
 def optimize_experience(

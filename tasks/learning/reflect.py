@@ -37,7 +37,7 @@ class RankedAttempt:
     """1 best, 0 worst, ties share the mean."""
     scores: tuple[RewardScore, ...] = ()
     half: int = 0
-    """Of a group with two sides, by number: its attempts had one prompt."""
+    """Side of a group that has two, by number: its attempts had one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Reflection:
     rejected: tuple[tuple[str, str], ...] = ()
     """Texts that broke a rule, with the reason."""
     judgements: tuple[LessonJudgement, ...] = ()
-    """Of lessons in the prompts of the attempts."""
+    """Judgements of lessons in the prompts of the attempts."""
     contrasts: tuple[Contrast, ...] = ()
     """Those whose question was answered."""
     spend: Spend = field(default_factory=Spend)

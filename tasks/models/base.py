@@ -108,7 +108,7 @@ class ChatReply:
     usage: TokenUsage | None = None
     """None when the endpoint sent none: unknown, not zero."""
     latency_s: float = 0.0
-    """Of the successful attempt, without waits for a slot or for retries."""
+    """Seconds of the successful attempt, without waits for a slot or for retries."""
     cost_usd: float | None = None
     """None when the price or the usage is unknown."""
     model: str = ""

@@ -122,7 +122,7 @@ class Endpoint:
     models: tuple[str, ...] = ()
     """Models of the run, which the preflight looks up."""
     wire: ModelSettings = field(default_factory=ModelSettings)
-    """Of these, how the endpoint wants its requests."""
+    """Settings for how the endpoint wants its requests."""
     timeout_s: float = 120.0
     """Seconds one attempt may take in total."""
     more_headers: Mapping[str, str] = field(default_factory=dict, repr=False)

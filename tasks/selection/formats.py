@@ -56,7 +56,7 @@ class CandidateOutcome:
     repairable: bool = True
     """Whether the actor is asked again for an answer that cannot be used."""
     error_type: str | None = None
-    """Of a candidate that was lost."""
+    """Kind of the error that a candidate was lost by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class SelectionRound(Strict):
     answered: int = Field(ge=0)
     """Candidates with an answer."""
     valid: int = Field(ge=0)
-    """Of those, the usable ones, repaired ones too."""
+    """The usable ones of those, repaired ones too."""
     chosen: int | None
     """Index of the chosen candidate; None when there was none."""
     reward: float | None

@@ -19,14 +19,14 @@ from tfgrpo.tasks.processes.process import Guard, Limits
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _MOST_BYTES: Final = 1 << 20
-"""Of what it prints; the model reads head and tail of it."""
+"""Most bytes of what it prints; the model reads head and tail of it."""
 _TIMEOUT_S: Final = 30
-"""Of one call: what takes longer is no step of an attempt."""
+"""Seconds of one call: what takes longer is no step of an attempt."""
 _HELD: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
 """Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel
 would count all of the user's."""
 _OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_bytes=_MOST_BYTES)
-"""Of the client of a container; what runs inside has the limits of the command."""
+"""Limits of the client of a container; what runs inside has the limits of the command."""
 _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 

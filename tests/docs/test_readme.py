@@ -65,7 +65,7 @@ def at_desk(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "examples" / "errands.jsonl", place / "items.jsonl")
     monkeypatch.chdir(place)
     monkeypatch.setattr(local_run, "run_locally", as_command)
-    monkeypatch.setattr("tfgrpo.flows.commands.run.start_server", lambda _environment: None)
+    monkeypatch.setattr("tfgrpo.flows.orchestration.local_server.start_server", lambda _environment: None)
     return place
 
 

@@ -38,7 +38,7 @@ _UNPAIRED: Final = {
 class _Run(NamedTuple):
     night: Night
     rewards: Mapping[str, Mapping[str, Sequence[float]]]
-    """Of the scored attempts by arm and item; of an item without any, none."""
+    """Rewards of the scored attempts by arm and item; an item without any is not there."""
     questions: Mapping[str, tuple[str, ...]]
 
     @classmethod

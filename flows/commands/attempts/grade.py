@@ -139,7 +139,7 @@ class MixGrading:
     timeout_s: float
     """For a grader and a batch."""
     plan: BasePlan | None
-    """Of its judges; None without any."""
+    """Plan of its judges; None without any."""
     warnings: tuple[str, ...]
     spent: Totals | None = None
     over_budget: str | None = None

@@ -32,7 +32,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle
 
 _ROWS: Final = 50
 _CHARS: Final = 4_000
-"""Of a text on the terminal; `--json` has it whole."""
+"""Characters of a text on the terminal; `--json` has it whole."""
 _NAMED: Final = 10
 """Most items that a message names."""
 

@@ -290,7 +290,7 @@ class _Import:
     """The lessons of a file, screened for a task."""
 
     name: str
-    """Of the file, with the beginning of its digest."""
+    """Name of the file, with the beginning of its digest."""
     paths: TaskPaths
     store: ExperienceStore
     pack: LoadedPack

@@ -70,7 +70,7 @@ class Session:
     lock: BaseFileLock
     """Held while the run is open, so that no other process writes its files."""
     timing: Callable[[], dict[str, float]]
-    """Of this part of the run, so far."""
+    """Seconds of this part of the run, so far."""
     waits: bool = False
     """Whether an endpoint did not answer when the run was prepared."""
     finished_before: bool = False

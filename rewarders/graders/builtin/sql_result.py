@@ -27,7 +27,7 @@ MOST_STEPS: Final = 200_000_000
 """Instructions of the database between two looks at the limit, and most of one query: the same everywhere, unlike seconds."""
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 10 << 20
-"""Of one value, and of a statement."""
+"""Most bytes of one value, and of a statement."""
 _QUERIES: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )

@@ -31,7 +31,7 @@ from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_b
 from tfgrpo.tasks.models.wire import called
 
 _DIRECTIONS: Final = 64
-"""Of the vectors that embed a text."""
+"""Dimensions of the vectors that embed a text."""
 _HEADERS: Final = {"x-simulated": LABEL}
 _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
 

@@ -67,7 +67,7 @@ def test_a_stopped_run_prints_the_command_that_resumes_it():
 def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypatch, status):
     summary = RunSummary(status, "night", "so it ended", {"spent": "$0.0000"})
     monkeypatch.setattr(local_run, "run_locally", lambda prepared, screen, server: screen.ended(summary) or summary)
-    monkeypatch.setattr("tfgrpo.flows.commands.run.start_server", lambda environment: None)
+    monkeypatch.setattr("tfgrpo.flows.orchestration.local_server.start_server", lambda environment: None)
     assert cli.main(["run", "--dry-run", "--json"]) == summary.exit_code
     assert json.loads(capsys.readouterr().out) == summary.as_json()
     assert cli.main(["run", "--dry-run"]) == summary.exit_code

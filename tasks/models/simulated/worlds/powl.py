@@ -72,7 +72,7 @@ class Mistake:
     """What one pitfall does to a model."""
 
     name: str
-    """Of the pitfall."""
+    """Name of the pitfall."""
     rewrite: _Rewrite
 
     def occasions(self, model: Model) -> tuple[str, ...]:
