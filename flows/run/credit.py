@@ -43,16 +43,16 @@ def memory_of(
     night: int,
     slots: int,
     conditions: str | None = None,
-    serving: Sequence[str] | None = None,
+    in_force_ids: Sequence[str] | None = None,
 ) -> Memory:
     """Return what a task knows about one kind of model, with only the lessons whose stamps verify.
 
-    ``conditions`` None: those of the newest row. ``serving`` None: what the decisions say is in force.
+    ``conditions`` None: those of the newest row. ``in_force_ids`` None: what the decisions say is in force.
     """
     lines = [line for line in lines if line.simulated == simulated]
-    if serving is None:
+    if in_force_ids is None:
         last = in_force(decisions, simulated=simulated)
-        serving = last.experience_ids if last else ()
+        in_force_ids = last.experience_ids if last else ()
     if conditions is None:
         conditions = next((line.conditions for line in reversed(lines) if isinstance(line, Row)), "")
     named = {
@@ -61,7 +61,7 @@ def memory_of(
         for name in ((*line.one, *line.other) if isinstance(line, Row) else (line.experience_id,))
     }
     records: dict[str, ExperienceRecord] = {}
-    for record in filter(store.verify_stamp, store.find([*named, *serving])):
+    for record in filter(store.verify_stamp, store.find([*named, *in_force_ids])):
         records.setdefault(record.experience_id, record)
     return Memory(
         records=tuple(records.values()),
@@ -69,7 +69,7 @@ def memory_of(
         night=night,
         conditions=conditions,
         slots=slots,
-        serving=tuple(serving),
+        in_force=tuple(in_force_ids),
         kept_out=kept_out(decisions, simulated=simulated),
     )
 
@@ -112,10 +112,10 @@ def effect_text(effect: Mapping[str, Any] | None) -> str:
     return f"{mean} points ({low} … {high}), {pluralize(effect['attempts'], 'attempt')}"
 
 
-def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> dict[str, Any]:
+def lesson_json(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]) -> dict[str, Any]:
     """Return what is known of a lesson besides its record: its state, effect, words for and against, and tokens."""
     return {
-        "state": lesson_state(lesson, credit, serving),
+        "state": lesson_state(lesson, credit, in_force_ids),
         "effect": effect_json(lesson.effect, lesson.attempts),
         "support": lesson.net,
         "groups_for": lesson.groups_for,
@@ -127,9 +127,9 @@ def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> 
     }
 
 
-def lesson_state(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str:
+def lesson_state(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]) -> str:
     """Return ``in force``, ``kept out``, ``on trial`` or ``known``."""
-    if not lesson.ids.isdisjoint(serving):
+    if not lesson.ids.isdisjoint(in_force_ids):
         return "in force"
     if lesson.kept_out:
         return "kept out"

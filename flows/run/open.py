@@ -64,7 +64,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
     ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
-    serving, outdated = starting_library(plan, ids)
+    in_force, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id), clock)
     with ExitStack() as undo:
@@ -78,7 +78,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         if request.resume is not None:
             runtime.ledger.start_at_least(known.spent)
         books = Books(context.paths, run_id, task.credit, plan.rewarders)
-        fields = _opening_fields(prepared, context, serving, clock)
+        fields = _opening_fields(prepared, context, in_force, clock)
         books.manifest.update(**fields, **identity, files={}, task_files={})
         began: dict[str, Any] = fields["began_with"]
         happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
@@ -93,8 +93,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=store_of(plan, task, clock=clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, serving, began),
-            serving=serving,
+            learning=_learning(plan, in_force, began),
+            in_force=in_force,
             conditions=conditions_of(plan),
             measures=prepared.request.measures,
             fan_out=fan_out,
@@ -166,7 +166,7 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
     return fields
 
 
-def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> LearningState:
+def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> LearningState:
     """Return what a run starts with: all that the task's nights have measured and said, up to its beginning."""
     night = plan.settings.tfgrpo.night or 0
     memory = memory_of(
@@ -177,7 +177,7 @@ def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> Learnin
         night=night,
         slots=plan.pack.manifest.experience_slots,
         conditions=conditions_of(plan),
-        serving=[entry.experience_id for entry in serving.entries],
+        in_force_ids=[entry.experience_id for entry in in_force.entries],
     )
     return LearningState.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
 
@@ -290,7 +290,7 @@ def _context(context: RunContext, prepared: Prepared, run: RunPaths, clock: Cloc
     return replace(context, ledger_path=run.ledger, task_ledger_path=shared)
 
 
-def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, clock: Clock) -> dict[str, Any]:
+def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, clock: Clock) -> dict[str, Any]:
     request, plan, earlier = prepared.request, prepared.plan, prepared.earlier or {}
     resumed = {} if context.replay else earlier
     lasting = resumed.get("lasting_warnings", [])
@@ -334,7 +334,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         "measures": None if request.measures is None else request.measures.model_dump(),
         "began_with": _began_with(prepared),
         "in_force": {
-            "library_id": serving.library_id,
-            "experience_ids": [entry.experience_id for entry in serving.entries],
+            "library_id": in_force.library_id,
+            "experience_ids": [entry.experience_id for entry in in_force.entries],
         },
     }

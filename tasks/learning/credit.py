@@ -58,7 +58,7 @@ class Memory:
     """Digest of model and rewarders: rows under others are passed over."""
     slots: int
     """Most lessons that a prompt has room for."""
-    serving: tuple[str, ...] = ()
+    in_force: tuple[str, ...] = ()
     """Ids of what was in force when the night began, in the order of the prompt."""
     kept_out: Mapping[str, str] = field(default_factory=dict)
     """Lessons that a person keeps out, with the reason."""
@@ -326,20 +326,20 @@ def _traces(
 
 def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trace]) -> dict[str, ExperienceRecord]:
     """Return the known lessons by id, at most ``MOST_KNOWN``: what is in force, then what was heard of last and most."""
-    serving = [current.get(name, name) for name in memory.serving]
+    in_force = [current.get(name, name) for name in memory.in_force]
     newest = {each.experience_id: each for each in memory.records if current[each.experience_id] == each.experience_id}
     texts: set[tuple[str, str]] = set()
     living: list[str] = []
-    for name in dict.fromkeys((*serving, *newest)):
+    for name in dict.fromkeys((*in_force, *newest)):
         record, trace = newest.get(name), traces.get(name)
         if record is None or (record.polarity, record.summary32) in texts:
             continue  # of equal texts, which runs at the same time may store, the first
-        if name in serving or (trace is not None and (trace.attempts or trace.weight >= _FORGOTTEN)):
+        if name in in_force or (trace is not None and (trace.attempts or trace.weight >= _FORGOTTEN)):
             texts.add((record.polarity, record.summary32))
             living.append(name)
     nothing = _Trace(0, 0)
     heard = {name: traces.get(name, nothing) for name in living}
-    most = sorted(living, key=lambda name: (name not in serving, -heard[name].last, -heard[name].weight))
+    most = sorted(living, key=lambda name: (name not in in_force, -heard[name].last, -heard[name].weight))
     stay = set(most[:MOST_KNOWN])
     return {name: newest[name] for name in living if name in stay}
 
@@ -409,7 +409,7 @@ def _known(
             groups_against=len(trace.groups_against),
             nights=memory.night - trace.first,
             opposites=tuple(sorted(rivals, key=lambda other: (-effect[other].mean, other))),
-            kept_out=kept_out.get(name) or (HELD if held and ids[name].isdisjoint(memory.serving) else ""),
+            kept_out=kept_out.get(name) or (HELD if held and ids[name].isdisjoint(memory.in_force) else ""),
         )
     return known
 

@@ -160,7 +160,7 @@ class TaskExperiences:
         """Both kinds of model, simulated or not, that of the library in force first."""
         return self.simulated, not self.simulated
 
-    def serving(self, *, simulated: bool) -> tuple[str, ...]:
+    def in_force(self, *, simulated: bool) -> tuple[str, ...]:
         """Return the ids of what is in force for one kind of model."""
         decision = decision_in_force(self.paths, simulated=simulated)
         return decision.experience_ids if decision else ()
@@ -178,12 +178,12 @@ class TaskExperiences:
         """Return ``lesson_json`` of the lessons known for these kinds of model, by id; without any, for ``simulated``."""
         found: dict[str, dict[str, Any]] = {}
         for simulated in kinds or (self.simulated,):
-            serving = self.serving(simulated=simulated)
+            in_force_ids = self.in_force(simulated=simulated)
             credit = task_credit(self.paths, self.store, simulated=simulated)
             for lesson in credit.known.values():
-                own = lesson_json(lesson, credit, serving)
+                own = lesson_json(lesson, credit, in_force_ids)
                 for name in lesson.ids:
-                    newest = name == lesson.record.experience_id or name in serving
+                    newest = name == lesson.record.experience_id or name in in_force_ids
                     found.setdefault(name, own if newest else {**own, "state": "reworded"})
         return found
 

@@ -57,7 +57,7 @@ _SHOWN: Final = 10
 def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
     experiences = open_experiences(place, packs_root, console)
-    serving = experiences.serving(simulated=experiences.simulated)
+    in_force_ids = experiences.in_force(simulated=experiences.simulated)
     credit = task_credit(experiences.paths, experiences.store, simulated=experiences.simulated)
     records = list(experiences.store.find({name for each in credit.known.values() for name in each.ids}))
     lessons: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         first = min((one for one in records if one.experience_id in each.ids), key=lambda one: one.created_at)
         origin = {"cause": each.record.cause, "group_id": each.record.group_id, "first_run": first.run_id}
         named = {"experience_id": each.record.experience_id, "polarity": each.record.polarity}
-        lessons.append({**named, "text": each.record.summary32, **lesson_json(each, credit, serving), **origin})
+        lessons.append({**named, "text": each.record.summary32, **lesson_json(each, credit, in_force_ids), **origin})
     lessons.sort(key=lambda each: _STATES.index(each["state"]))
     if console.as_json:
         console.result({"simulated": experiences.simulated, "lessons": lessons})

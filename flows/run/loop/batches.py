@@ -105,7 +105,7 @@ def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
 
 def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSpec]]:
     """Yield the groups of a run that only measures: one actor per item, with what is in force."""
-    [text] = prompts(session, [session.serving.entries])
+    [text] = prompts(session, [session.in_force.entries])
     positions = count()
     for batch, items in enumerate(cohort.batches):
         yield [

@@ -226,7 +226,7 @@ class Books:
 
     def in_force(self, learning: LearningState) -> Sequence[str]:
         """Return what is in force by the run's decision; before it, what was when the run began."""
-        return learning.memory.serving if self.decision is None else self.decision.experience_ids
+        return learning.memory.in_force if self.decision is None else self.decision.experience_ids
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:

@@ -298,7 +298,7 @@ def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
     """Return the library that was put into force since this run began; None for none."""
     store = store_of(session.plan, session.replay_of or session.task)
     now = verified(decided_library(store, in_force(earlier, simulated=session.plan.simulated)), store)
-    return None if now.library_id == session.serving.library_id else now
+    return None if now.library_id == session.in_force.library_id else now
 
 
 def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
@@ -312,7 +312,7 @@ def _without_suspects(
     session: Session, verdict: DecisionVerdict, library: Library, follows: Library
 ) -> tuple[DecisionVerdict, Library, str]:
     """Return what stays in force after an alarm, and the lessons that it may be due to: those that were not in force before."""
-    before = {entry.experience_id for entry in session.serving.entries}
+    before = {entry.experience_id for entry in session.in_force.entries}
     suspects = [each.experience_id for each in follows.entries if each.experience_id not in before]
     if not suspects:  # then it is one of those in force
         suspects = [each.experience_id for each in follows.entries]
@@ -323,7 +323,7 @@ def _without_suspects(
 
 
 def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
-    memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.serving.entries)
+    memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.in_force.entries)
     credit = credit_of(memory)
     out, overtaken = kept_out(earlier, simulated=session.plan.simulated), _overtaken(session, earlier)
     notes: list[str] = []

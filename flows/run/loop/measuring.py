@@ -34,7 +34,7 @@ def measure_on_demand(session: Session, asked: Measuring) -> str:
     session.books.cohort(epoch, session.plan.cohort(epoch))  # an epoch that does not learn
     if asked.control is not None:
         return _compare_with_control(session, asked.control)
-    trial = {each.experience_id: each for each in (*session.serving.entries, *session.learning.credit.on_trial)}
+    trial = {each.experience_id: each for each in (*session.in_force.entries, *session.learning.credit.on_trial)}
     lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else tuple(trial.values())
     if not lessons:
         return "nothing was measured: no lesson is on trial or in force"
@@ -54,9 +54,9 @@ def measure_on_demand(session: Session, asked: Measuring) -> str:
 
 
 def _compare_with_control(session: Session, control: Control) -> str:
-    if not session.serving.entries:
+    if not session.in_force.entries:
         return "nothing was measured: no lesson is in force"
-    [library] = prompts(session, [session.serving.entries])
+    [library] = prompts(session, [session.in_force.entries])
     against = library
     if control == "no-lessons":
         [against] = prompts(session, [()])
@@ -118,14 +118,14 @@ def open_sealed(session: Session) -> str:
 
     Nothing is decided. A resumed run keeps the result on record.
     """
-    swept = swept_sides(session, session.serving.entries)
+    swept = swept_sides(session, session.in_force.entries)
     differences = swept.differences(session.plan.score_range)
     interval = paired_confidence_sequence(differences, CONFIDENCE) if differences else None
     test = SealedTest(
         run_id=session.run_id,
         tested_at=session.clock(),
-        library_id=session.serving.library_id,
-        experience_ids=tuple(entry.experience_id for entry in session.serving.entries),
+        library_id=session.in_force.library_id,
+        experience_ids=tuple(entry.experience_id for entry in session.in_force.entries),
         model=session.plan.models.name,
         simulated=session.plan.simulated,
         estimate=None if interval is None else 100 * interval.estimate,

@@ -59,7 +59,7 @@ class Session:
     books: Books
     observer: Observer
     learning: LearningState
-    serving: Library
+    in_force: Library
     """The library in force when the run started."""
     conditions: str
     """Digest of model and rewarders, under which rows are measured."""

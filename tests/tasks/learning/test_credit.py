@@ -73,7 +73,7 @@ def ids(records):
 
 
 def test_a_lesson_without_rows_or_words_is_not_known_and_one_in_force_is():
-    credit = credit_of(memory(word("a"), row(["b"]), serving=("d",)))
+    credit = credit_of(memory(word("a"), row(["b"]), in_force=("d",)))
     assert list(credit.known) == ["d", "a", "b"]
     assert credit_of(memory()).known == {}
 
@@ -94,7 +94,7 @@ def test_lessons_have_the_groups_for_and_against_them_their_attempts_and_their_n
 def test_at_most_so_many_lessons_are_known_those_in_force_first_then_those_heard_of_last():
     records = [make_record(f"e{number:03d}") for number in range(MOST_KNOWN + 30)]
     lines = [word(one.experience_id, night=int(number >= 30)) for number, one in enumerate(records)]
-    known = credit_of(memory(*lines, records=records, night=1, serving=("e000",))).known
+    known = credit_of(memory(*lines, records=records, night=1, in_force=("e000",))).known
     assert len(known) == MOST_KNOWN
     assert "e000" in known
     assert not {f"e{number:03d}" for number in range(1, 30)} & known.keys()
@@ -241,8 +241,8 @@ def test_no_more_lessons_are_on_trial_than_a_prompt_has_room_for_and_the_best_ar
 
 def test_lessons_come_in_the_order_of_the_prompt_what_is_in_force_first():
     lines = [word(name, 5.0) for name in "abcd"]
-    assert list(credit_of(memory(*lines, serving=("d", "b"))).known) == ["d", "b", "a", "c"]
-    assert ids(credit_of(memory(*lines, serving=("d", "b"))).on_trial) == ["d", "b", "a", "c"]
+    assert list(credit_of(memory(*lines, in_force=("d", "b"))).known) == ["d", "b", "a", "c"]
+    assert ids(credit_of(memory(*lines, in_force=("d", "b"))).on_trial) == ["d", "b", "a", "c"]
 
 
 def test_the_order_of_lines_changes_nothing():
@@ -403,8 +403,8 @@ def test_rows_of_tonight_and_last_night_alone_say_how_unequal_attempts_are():
     ],
 )
 def test_a_lesson_that_only_strangers_speak_for_is_held_and_not_on_trial(words, held):
-    for serving in ((), ("a",)):
-        credit = credit_of(memory(*words, serving=serving))
-        kept = held and not serving
+    for in_force in ((), ("a",)):
+        credit = credit_of(memory(*words, in_force=in_force))
+        kept = held and not in_force
         assert (credit.known["a"].kept_out == HELD) is kept
         assert (A in credit.on_trial) is not kept
