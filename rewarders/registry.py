@@ -159,60 +159,60 @@ def _from_python(
     return replace(made, place=place, source=source)
 
 
-def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:
+def as_scorer(name: str, target: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:
     """Return a user's object as a scorer: what a class or factory makes, an object as it is, or a function's call.
 
     Raises ``PipelineError`` when it is none and makes none.
     """
-    if callable(found) and (isinstance(found, type) or not _scores(found)) and call_fits(found, options):
-        made: object = constructed(found, options, where, key)
+    if callable(target) and (isinstance(target, type) or not _scores(target)) and call_fits(target, options):
+        made: object = constructed(target, options, where, key)
         if inspect.iscoroutine(made):
             made.close()
         if not _scores(made) and not callable(made):
             kind = "nothing" if made is None else f"a {type(made).__name__}"
             raise PipelineError.one(where, f"something that makes {kind}", _ACCEPTED)
-        found, options = made, {}
-    elif isinstance(found, type):
-        found, options = constructed(found, options, where, key), {}  # raises: its options do not fit
-    if _scores(found):
+        target, options = made, {}
+    elif isinstance(target, type):
+        target, options = constructed(target, options, where, key), {}  # raises: its options do not fit
+    if _scores(target):
         if options:
             raise PipelineError.one(where + key, ", ".join(sorted(options)), "no options: it is an object already")
-        return _of_object(name, found, where)
-    if not callable(found):
-        raise PipelineError.one(where, "nothing" if found is None else f"a {type(found).__name__}", _ACCEPTED)
+        return _of_object(name, target, where)
+    if not callable(target):
+        raise PipelineError.one(where, "nothing" if target is None else f"a {type(target).__name__}", _ACCEPTED)
     try:
         if options:
-            refuse_unknown(found, options, f"{where}{key}")
-        call, scope = bound(found, options)
-        score_range = declared_range(found)
-        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=found)
+            refuse_unknown(target, options, f"{where}{key}")
+        call, scope = bound(target, options)
+        score_range = declared_range(target)
+        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=target)
     except ValueError as error:  # a plain one for a callable of which Python knows no signature
         given = error.given if isinstance(error, OptionError) else str(error)
         raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error
 
 
-def _of_object(name: str, found: object, where: str) -> Scorer:
+def _of_object(name: str, target: object, where: str) -> Scorer:
     try:
-        score_range = declared_range(found)
+        score_range = declared_range(target)
     except OptionError as error:
         raise PipelineError.one(where, error.given, error.accepted) from error
     traits: dict[str, Any] = {
-        each: getattr(found, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
+        each: getattr(target, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
     }
-    traits |= {"place": "thread", "score_range": score_range, "made_from": found}
-    if isinstance(found, ItemScorer) and type(found).wanted is ItemScorer.wanted:
+    traits |= {"place": "thread", "score_range": score_range, "made_from": target}
+    if isinstance(target, ItemScorer) and type(target).wanted is ItemScorer.wanted:
         traits["unusable"] = None  # it compares with nothing
-    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
+    flags: dict[str, Any] = {flag: bool(getattr(target, flag, False)) for flag in ("ranks", "compares", "asks_model")}
     if flags["asks_model"]:
         traits["place"] = "loop"
-    elif callable(call := getattr(found, "score_one", None)):
+    elif callable(call := getattr(target, "score_one", None)):
         return Scorer(name, call, **traits)
-    elif callable(call := getattr(found, "grade_batch", None)):
-        return Scorer(name, call, scope="batch", per_item=getattr(found, "per_item", False) is True, **traits)
-    own = getattr(found, "rewarder_id", name if isinstance(found, ItemScorer) else None)
+    elif callable(call := getattr(target, "grade_batch", None)):
+        return Scorer(name, call, scope="batch", per_item=getattr(target, "per_item", False) is True, **traits)
+    own = getattr(target, "rewarder_id", name if isinstance(target, ItemScorer) else None)
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
-    return Scorer(own, cast("Any", found).score, scope="group", **flags, **traits)
+    return Scorer(own, cast("Any", target).score, scope="group", **flags, **traits)
 
 
 TRIAL: Final = GraderInput.of(

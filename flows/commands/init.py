@@ -39,7 +39,7 @@ _BATCH: Final = 25
 _ACCEPTED: Final = "items with one question each"
 
 
-class _Asked(NamedTuple):
+class _Basis(NamedTuple):
     """What the file is made from."""
 
     data: str
@@ -71,19 +71,19 @@ def init(
     check_output_file(target, lambda _: force, replaced, option="--pipeline", endings=(".yaml", ".yml"))
     asks = sys.stdin is not None and sys.stdin.isatty() and not yes and not console.as_json
     ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
-    asked = _asked(data, base_url, model, chosen, ask)
-    columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
-    if not asked.dataset.answers:
+    basis = _basis(data, base_url, model, chosen, ask)
+    columns: dict[str, str | None] = {name: getattr(basis.fields, name) for name in ("id", "prompt", "answer")}
+    if not basis.dataset.answers:
         columns["answer"] = None
     absent = {"id": "the row", "answer": "nowhere"}
     shown = ", ".join(f"{name} from {absent[name] if of is None else repr(of)}" for name, of in columns.items())
-    system = next((item.system_prompt for item in asked.dataset.items[:1]), "")
-    shown += f", system prompt from {asked.fields.system_prompt!r}" if system else ""
-    console.say(f"{asked.data}: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
-    for note in (f"{asked.rewards.entries[0].name} grades: {asked.rewards.reason}", *asked.notes):
-        console.say(f"{asked.data}: {note}", wrap=False)
-    facts, text = _checked(target, _text(asked), console)
-    replace_text(target, _text(asked))
+    system = next((item.system_prompt for item in basis.dataset.items[:1]), "")
+    shown += f", system prompt from {basis.fields.system_prompt!r}" if system else ""
+    console.say(f"{basis.data}: {pluralize(len(basis.dataset.items), 'item')}, {shown}", wrap=False)
+    for note in (f"{basis.rewards.entries[0].name} grades: {basis.rewards.reason}", *basis.notes):
+        console.say(f"{basis.data}: {note}", wrap=False)
+    facts, text = _checked(target, _text(basis), console)
+    replace_text(target, _text(basis))
     console.say(f"{target} written", wrap=False)
     written = f"--pipeline {shlex.quote(str(target))}"
     after = [f"tfgrpo doctor {written} --ping", f"tfgrpo run {written}"]
@@ -105,9 +105,9 @@ def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any],
             raise type(error)(named) from None
 
 
-def _asked(
+def _basis(
     data: str | None, base_url: str | None, model: str | None, chosen: Mapping[str, str | None], ask: Callable[..., str]
-) -> _Asked:
+) -> _Basis:
     data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
     # Before the next question: a wrong path shows at once.
     columns = _columns(chosen, data, ask) if data else ProposedColumns({})
@@ -131,7 +131,7 @@ def _asked(
     if columns.options and fields.prompt != columns.prompt_with_options():
         left = quoted_names(columns_of(columns.options))
         notes += (f"the prompt is without the options in {left}: not every answer is one of them",)
-    return _Asked(data, base_url, model, fields, dataset, rewards, learn, notes)
+    return _Basis(data, base_url, model, fields, dataset, rewards, learn, notes)
 
 
 def _answer(console: Console, question: str, known: str = "") -> str:
@@ -199,45 +199,45 @@ def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[Field
         raise
 
 
-def _text(asked: _Asked) -> str:
+def _text(basis: _Basis) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
-    sample = max(2, min(_SAMPLE, asked.learn))
+    sample = max(2, min(_SAMPLE, basis.learn))
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
     general = find_pipeline("general").read_text(encoding="utf-8")
     sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
     _, *template = sized.split("\n\n")
-    fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(FieldMap(), name)}
+    fields = {name: column for name, column in basis.fields.model_dump().items() if column != getattr(FieldMap(), name)}
     blocks = {block.partition(":")[0].lstrip("# "): (block,) for block in template} | {
         "pipeline": (
-            f"task_id: {json.dumps(task_of_data(asked.data))} # names the directory under out/",
+            f"task_id: {json.dumps(task_of_data(basis.data))} # names the directory under out/",
             "pack: general",
         ),
         "dataset": (
             "dataset:",
-            f"  path: {json.dumps(asked.data)}",
+            f"  path: {json.dumps(basis.data)}",
             f"  held_out: {_HELD_OUT} # share that only the evaluation sweep sees",
             *([f"  fields: {json.dumps(fields, ensure_ascii=False)}"] if fields else ()),
         ),
-        "rewarders": ("rewarders:", *_rewarder_lines(asked.rewards)),
+        "rewarders": ("rewarders:", *_rewarder_lines(basis.rewards)),
         "model": (
             "model:",
-            f"  name: {json.dumps(asked.model)}",
-            f"  base_url: {json.dumps(asked.base_url)}",
+            f"  name: {json.dumps(basis.model)}",
+            f"  base_url: {json.dumps(basis.base_url)}",
             "  api_key: env:OPENAI_API_KEY # the variable of the key",
-            *_price_lines(asked),
+            *_price_lines(basis),
         ),
     }
     return "\n\n".join(("# Written by `tfgrpo init`. Every setting: tfgrpo config", *map("\n".join, blocks.values())))
 
 
-def _price_lines(asked: _Asked) -> Iterator[str]:
-    found = PriceList({}, None if is_local(asked.base_url) else asked.base_url).find(asked.model)
+def _price_lines(basis: _Basis) -> Iterator[str]:
+    found = PriceList({}, None if is_local(basis.base_url) else basis.base_url).find(basis.model)
     if found is not None:
         usd = [float(each) / 1000 for each in (found.price.input_nano, found.price.output_nano)]
         yield f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {found.source}"
         return
     yield "  # prices: # unknown; USD per million tokens, needed by budget.max_usd"
-    yield f"  #   {json.dumps(asked.model)}: {{ input: 0.15, output: 0.60 }}"
+    yield f"  #   {json.dumps(basis.model)}: {{ input: 0.15, output: 0.60 }}"
 
 
 def _rewarder_lines(rewards: Rewards) -> Iterator[str]:

@@ -105,21 +105,21 @@ def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str
 
     Raise ``SettingsError`` for a malformed ``--set``, and for one that differs from the option of the same setting.
     """
-    found = dict(values)
+    arguments = dict(values)
     if options:
-        flagged = {each.key: found.pop(str(each.name)) for each in options if isinstance(each, SettingOption)}
+        flagged = {each.key: arguments.pop(str(each.name)) for each in options if isinstance(each, SettingOption)}
         flagged = {key: value for key, value in flagged.items() if value is not None}
-        by_key = assigned(found.pop("assignments"))
+        by_key = assigned(arguments.pop("assignments"))
         twice = [key for key, value in flagged.items() if by_key.get(key, value) != value]
         if twice:
             raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
-        found["settings"] = by_key | flagged
-    if "task_id" in found:
-        found["place"] = TaskPlace(found.pop("out"), found.pop("task_id"))
-    if "packs_root" in found:
-        root = found["packs_root"] or os.environ.get("TFGRPO_PACKS_ROOT")
-        found["packs_root"] = Path(root) if root else None
-    return found
+        arguments["settings"] = by_key | flagged
+    if "task_id" in arguments:
+        arguments["place"] = TaskPlace(arguments.pop("out"), arguments.pop("task_id"))
+    if "packs_root" in arguments:
+        root = arguments["packs_root"] or os.environ.get("TFGRPO_PACKS_ROOT")
+        arguments["packs_root"] = Path(root) if root else None
+    return arguments
 
 
 def assigned(assignments: Sequence[str]) -> dict[str, str]:

@@ -35,27 +35,27 @@ COUNTS: Final = (
 )
 
 
-def compared_pairs(found: JudgeCounts) -> int:
+def compared_pairs(counts: JudgeCounts) -> int:
     """Return the number of pairs of attempts that differ in truth."""
-    return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])
+    return int(counts["concordant"] + counts["discordant"] + counts["tied_by_judge"])
 
 
-def tau(found: JudgeCounts) -> float | None:
+def tau(counts: JudgeCounts) -> float | None:
     """Return Kendall's tau-b over all pairs of attempts within a group (Kendall 1945, Biometrika 33, 239-251).
 
     ``(C - D) / sqrt((C + D + T_judge) (C + D + T_truth))``; None when either side ties everything.
     """
-    decided = found["concordant"] + found["discordant"]
-    scale = (decided + found["tied_by_judge"]) * (decided + found["tied_in_truth"])
-    return (found["concordant"] - found["discordant"]) / math.sqrt(scale) if scale else None
+    decided = counts["concordant"] + counts["discordant"]
+    scale = (decided + counts["tied_by_judge"]) * (decided + counts["tied_in_truth"])
+    return (counts["concordant"] - counts["discordant"]) / math.sqrt(scale) if scale else None
 
 
 SHARES: Final[Mapping[str, Callable[[JudgeCounts], float | None]]] = {
     # Of the truly ordered pairs those that the judge orders alike; a tie of the judge counts one half.
-    "agreement": lambda found: _share(found["concordant"] + found["tied_by_judge"] / 2, compared_pairs(found)),
+    "agreement": lambda counts: _share(counts["concordant"] + counts["tied_by_judge"] / 2, compared_pairs(counts)),
     "tau": tau,
-    "swap_consistency": lambda found: _share(found["consistent"], found["swaps"]),
-    "vote_difference": lambda found: _share(found["disagreement"], found["voted"]),
+    "swap_consistency": lambda counts: _share(counts["consistent"], counts["swaps"]),
+    "vote_difference": lambda counts: _share(counts["disagreement"], counts["voted"]),
 }
 
 
@@ -98,8 +98,8 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
     def holds_truth(scorer: AnyScorer) -> bool:
         return any(isinstance(each.made_from, GroundTruth) for _, each in scorers_within(scorer))
 
-    found = [pair for weighted in scorers for pair in scorers_within(weighted.scorer)]
-    truth = next((path for path, each in found if isinstance(each.made_from, GroundTruth)), None)
+    pairs = [pair for weighted in scorers for pair in scorers_within(weighted.scorer)]
+    truth = next((path for path, each in pairs if isinstance(each.made_from, GroundTruth)), None)
     paths = [
         path
         for weighted in scorers
@@ -118,16 +118,16 @@ def calibrate_group(
 ) -> dict[str, float]:
     """Return the counts of one rewarder in one group. ``attempts``: scores by path of the graded ones, by rollout id."""
     judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
-    found: dict[str, float] = {"attempts": len(attempts), "abstained": len(attempts) - len(judged)}
+    counts: dict[str, float] = {"attempts": len(attempts), "abstained": len(attempts) - len(judged)}
     if truth is not None:
         both = [(attempts[name][truth].score, score.score) for name, score in judged.items() if truth in attempts[name]]
-        found |= rank_agreement(both)
+        counts |= rank_agreement(both)
     votes = [
         [vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()
     ]
     apart = [[abs(one - other) for one, other in combinations(each, 2)] for each in votes if len(each) > 1]
-    found |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
-    return found | _comparisons(judged)
+    counts |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
+    return counts | _comparisons(judged)
 
 
 def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:

@@ -111,15 +111,15 @@ def refuse_lost(
         attempted = _attempted(run)
     except CorruptFile as error:
         raise SettingsError.one(option, f"{run_id}: {error}", f"one with a whole ledger: {remedy}") from error
-    known = Journalled(Totals(), 0)
+    journalled = Journalled(Totals(), 0)
     with suppress(CorruptFile):  # zeros
-        known = read_journal(run.journal)
-    lost = None if pay_again else _lost_answers(run, known, attempted, spent, closed)
+        journalled = read_journal(run.journal)
+    lost = None if pay_again else _lost_answers(run, journalled, attempted, spent, closed)
     if lost is not None:
         again = "" if pay_again is None else ", or go on and pay for them with --pay-again"
         raise SettingsError.one(option, lost, f"one with its journal: {remedy}{again}")
-    if not known.spent.journalled or spent not in {None, Totals()}:
-        return known
+    if not journalled.spent.journalled or spent not in {None, Totals()}:
+        return journalled
     budget = context.settings.budget
     caps = [name for name in ("max_usd", "max_tokens", "max_calls") if getattr(budget, name) is not None]
     unknown = f"what it has spent is unknown: {run.ledger} is missing or empty"
@@ -127,9 +127,9 @@ def refuse_lost(
         without = " ".join(f"--set budget.{name}=none" for name in caps)
         accepted = f"one with its ledger, or without caps ({without}): {remedy}"
         raise SettingsError.one(option, f"{run_id} under a cap, and {unknown}", accepted)
-    answers = pluralize(known.spent.calls, "answered call")
+    answers = pluralize(journalled.spent.calls, "answered call")
     warning = f"of {run_id} before it was resumed, {unknown}; it counts the {answers} of the journal"
-    return known._replace(warnings=(warning,))
+    return journalled._replace(warnings=(warning,))
 
 
 def _lost_answers(run: RunPaths, known: Journalled, attempted: int, spent: Totals | None, closed: int) -> str | None:

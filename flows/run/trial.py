@@ -164,16 +164,16 @@ async def ping_models(plan: Plan) -> Pinged:
             # In a thread, because a Secret block is fetched with its own event loop.
             key = await asyncio.to_thread(read_api_key, chosen)
             endpoint = endpoint_of(chosen, chosen.base_url or "", key)
-            found = await ping(endpoint, role, name, plan.settings.tfgrpo.temperature.train, http)
+            pinged = await ping(endpoint, role, name, plan.settings.tfgrpo.temperature.train, http)
             price = plan.models.price_list(role).get(name)
-            tokens += found.bound + found.attempts
-            nano += 0 if price is None else price.cost(found.bound, found.attempts)
-            last = {finding.setting or finding.said: finding for finding in found.findings}
+            tokens += pinged.bound + pinged.attempts
+            nano += 0 if price is None else price.cost(pinged.bound, pinged.attempts)
+            last = {finding.setting or finding.said: finding for finding in pinged.findings}
             problems += (_problem(plan, role, name, finding) for finding in last.values())
-            if not found.findings:
-                silence = ", but counts no tokens: what it costs will be unknown" if found.silent else ""
+            if not pinged.findings:
+                silence = ", but counts no tokens: what it costs will be unknown" if pinged.silent else ""
                 answers.append(f"{role}: {name} at {endpoint.display_url} answers{silence}")
-    unknown = any(found is None for *_, found in plan.models.priced)
+    unknown = any(each is None for *_, each in plan.models.priced)
     cost = f"at most {tokens:,} tokens, of an unknown price" if unknown else f"at most ${nano / NANO:.6f}"
     return Pinged(tuple(answers), tuple(problems), cost)
 

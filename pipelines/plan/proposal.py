@@ -103,21 +103,21 @@ def proposed_columns(
 ) -> ProposedColumns:
     """Return the columns of the fields, by their names and the values of the first rows; ``chosen`` ones are given."""
     seen = _Seen(columns, rows)
-    found = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
-    found["prompt"] = chosen.get("prompt") or seen.prompt()
+    fields = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
+    fields["prompt"] = chosen.get("prompt") or seen.prompt()
     options, count = ("", 0) if chosen.get("prompt") else _options(seen)
-    shown = {column for text in (*found.values(), options) if text for column in columns_of(text)}
+    shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown)
-    found["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
-    asked = seen.asked(found["prompt"]) if found["prompt"] is not None else {}
-    chat = found["prompt"] or "" if asked is None else ""
-    found |= asked or {}
-    if found["prompt"] is not None and not chosen.get("prompt"):
-        found["prompt"] = seen.whole_prompt(found["prompt"], {*found.values(), *answers[:1]})
-    read = (*found.values(), options if answers else "")
+    fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
+    asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
+    chat = fields["prompt"] or "" if asked is None else ""
+    fields |= asked or {}
+    if fields["prompt"] is not None and not chosen.get("prompt"):
+        fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
+    read = (*fields.values(), options if answers else "")
     used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
-    return ProposedColumns(found, options, count, tuple(seen.notes(answers, used)), chat)
+    return ProposedColumns(fields, options, count, tuple(seen.notes(answers, used)), chat)
 
 
 @dataclass(frozen=True, slots=True)

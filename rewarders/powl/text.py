@@ -111,15 +111,15 @@ def parse_text(text: str | None, *, aliases: bool = False) -> Model:
     Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
-    found = _expression(whole, skip_space(whole, whole.startswith("\ufeff")), aliases)
+    parsed = _expression(whole, skip_space(whole, whole.startswith("\ufeff")), aliases)
     try:
-        if isinstance(found.result, _Mistake) or skip_space(whole, found.end) < len(whole):
-            found = _in_prose(whole, aliases)
-        if isinstance(found.result, _Mistake):
-            raise found.result
+        if isinstance(parsed.result, _Mistake) or skip_space(whole, parsed.end) < len(whole):
+            parsed = _in_prose(whole, aliases)
+        if isinstance(parsed.result, _Mistake):
+            raise parsed.result
     except _Mistake as mistake:
         raise error_at(whole, *mistake.args) from None
-    return found.result
+    return parsed.result
 
 
 def without_wrapping(text: str) -> str:

@@ -156,12 +156,12 @@ def _in_an_object(text: str) -> Stated | None:
         return None
     called = value.get("arguments") if "name" in value else None
     value = called if isinstance(called, dict) else value
-    found = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
-    if isinstance(called, dict) and len(found) != 1:
+    answers = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
+    if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
-    if len(found) != 1 or isinstance(found[0], dict | list):
+    if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
-    answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])
+    answer = answers[0].translate(_UNESCAPED) if isinstance(answers[0], str) else json.dumps(answers[0])
     return Stated(answer.strip(), "object", text)
 
 
@@ -256,16 +256,16 @@ def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str])
     A block extends from an opening line to the next closing one with the same fence; an opening without one is skipped.
     Both patterns may match only lines that start with three backticks or tildes, after white space.
     """
-    starts = (found.start() for found in _FENCE_BEGINS.finditer(text))
+    starts = (match.start() for match in _FENCE_BEGINS.finditer(text))
     lines = [Block(begin, len(text) if (end := text.find("\n", begin)) < 0 else end) for begin in starts]
     closers: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
-        if found := closing.fullmatch(text, *line):
-            closers.setdefault(found[1], []).append(number)
+        if match := closing.fullmatch(text, *line):
+            closers.setdefault(match[1], []).append(number)
     number = 0
     while number < len(lines):
-        found = opening.fullmatch(text, *lines[number])
-        ascending = closers.get(found[1], []) if found else []
+        match = opening.fullmatch(text, *lines[number])
+        ascending = closers.get(match[1], []) if match else []
         place = bisect_right(ascending, number)
         if place < len(ascending):
             yield Block(lines[number].end + 1, lines[ascending[place]].begin)

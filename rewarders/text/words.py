@@ -91,12 +91,12 @@ class Reference(ABC):
 
     def _is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
-        said, wanted = plain(stated.text if stated.is_marked else stated.whole[-_LONGEST_PART:]), plain(self.text)
-        said += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
-        if not stated.is_marked and _NO_ANSWER.search(said.replace(wanted, "")):
+        statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-_LONGEST_PART:]), plain(self.text)
+        statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
+        if not stated.is_marked and _NO_ANSWER.search(statement.replace(wanted, "")):
             raise RewardError(f"{shown(stated.whole[-_LONGEST_PART:])} may state no answer")
-        places = [*re.finditer(whole_words(wanted), said)]
-        return bool(places) and all(_is_denied(said, *place.span()) for place in places)
+        places = [*re.finditer(whole_words(wanted), statement)]
+        return bool(places) and all(_is_denied(statement, *place.span()) for place in places)
 
     @property
     def _denies(self) -> bool:
@@ -204,12 +204,12 @@ _MOST_BARE: Final = 5
 
 def _is_bare(line: str) -> bool:
     """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
-    said = line.strip(' *_`"')
+    statement = line.strip(' *_`"')
     return (
-        0 < len(said.split()) <= _MOST_BARE
-        and said[-1] not in ":,?!\u2026"
-        and not _OPENING.match(said)
-        and said[0] != "#"
+        0 < len(statement.split()) <= _MOST_BARE
+        and statement[-1] not in ":,?!\u2026"
+        and not _OPENING.match(statement)
+        and statement[0] != "#"
     )
 
 
@@ -222,10 +222,10 @@ class TextReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         right = self.states(stated)
-        said, whole = only_number(stated.text), only_number(self.text)
+        statement, whole = only_number(stated.text), only_number(self.text)
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
             raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
-        if not right and said and whole and whole.abbreviated and said.value == whole.value:
+        if not right and statement and whole and whole.abbreviated and statement.value == whole.value:
             raise RewardError(f"{shown(stated.text)} may be {self.shown}")  # or ``k`` is a variable
         return Compared(right, shown(stated.text))
 
@@ -299,34 +299,35 @@ class TextReference(Reference):
 
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
-        wanted, said = _comparable(self.text), _comparable(part)
-        wanted = _without_accents(wanted) if said.isascii() and " " in wanted else wanted
+        wanted, statement = _comparable(self.text), _comparable(part)
+        wanted = _without_accents(wanted) if statement.isascii() and " " in wanted else wanted
         if not re.search(r"\w", wanted):
-            same = wanted and "".join(_SYMBOLS.findall(said)) == wanted
-            return bool(same) and not _NEGATION.search(said.partition(wanted)[0])
-        if not re.search(whole_words(wanted), said):
+            same = wanted and "".join(_SYMBOLS.findall(statement)) == wanted
+            return bool(same) and not _NEGATION.search(statement.partition(wanted)[0])
+        if not re.search(whole_words(wanted), statement):
             wanted = _ARTICLE.sub("", wanted)
-            said = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, said)
-        said += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
-        places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), said)]
-        places = [each for each in places if not _is_denied(said, each.start(), each.end())]
-        if not places and wanted in said and re.search(f"[{UNSPACED}]", wanted):
+            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
+        statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
+        places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
+        places = [each for each in places if not _is_denied(statement, each.start(), each.end())]
+        if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
             if re.search(
-                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)", said
+                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)",
+                statement,
             ):
                 return True
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
-        if not places or any(_has_alternative(said, each) for each in places):
+        if not places or any(_has_alternative(statement, each) for each in places):
             return False
-        self._refuse_mention(wanted, said, part, places)
+        self._refuse_mention(wanted, statement, part, places)
         return True
 
-    def _refuse_mention(self, wanted: str, said: str, part: str, places: Sequence[re.Match[str]]) -> None:
+    def _refuse_mention(self, wanted: str, statement: str, part: str, places: Sequence[re.Match[str]]) -> None:
         """Raise ``RewardError`` where a sentence may hold the text and state something else."""
         masked = _MARKUP.sub("", part).replace(self.text, _MASK)
         head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
         if (
-            head not in ("", said, _comparable(masked))
+            head not in ("", statement, _comparable(masked))
             and _MASK not in head
             and not re.search(whole_words(wanted), head)
             and len(head.split()) <= 3
@@ -334,12 +335,12 @@ class TextReference(Reference):
             and not _OPENING.match(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
-        rest = said.replace(wanted, "")
-        if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(said, each) for each in places):
+        rest = statement.replace(wanted, "")
+        if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
-        if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, said, places):
+        if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, statement, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
-        if all(_is_of(said, each) for each in places):
+        if all(_is_of(statement, each) for each in places):
             raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
         if not _ADDRESS.search(self.text):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
@@ -404,17 +405,17 @@ def several_in(text: str) -> list[str]:
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
 
-def _is_aside(said: str, place: re.Match[str]) -> bool:
+def _is_aside(statement: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
-    before, behind = re.split("[,;] ", said[: place.start()])[-1], said[place.end() :]
+    before, behind = re.split("[,;] ", statement[: place.start()])[-1], statement[place.end() :]
     return " but " in behind or any(map(_ASIDE.search, (before, re.split("[,;](?: |$)", behind)[0])))
 
 
-def _is_of(said: str, place: re.Match[str]) -> bool:
+def _is_of(statement: str, place: re.Match[str]) -> bool:
     """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
-    subject = re.match(r"\s+(?:is|are|was|were)\b", said[place.end() :])
-    phrase = not _VERB.search(said) and len(said.split()) <= _MOST_OF
-    return bool(_OF.search(said[: place.start()]) and (subject or phrase))
+    subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
+    phrase = not _VERB.search(statement) and len(statement.split()) <= _MOST_OF
+    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
 def _is_sentence(text: str) -> bool:
@@ -438,11 +439,11 @@ _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|thi
 """Words that are in most sentences, whatever they state."""
 
 
-def _is_part_of_code(wanted: str, said: str, places: Sequence[re.Match[str]]) -> bool:
+def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]]) -> bool:
     """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
     if not re.search(r"[\\/|$=;{}<>]|\s-\w", wanted):
         return False
-    around = ((said[: each.start()], said[each.end() :]) for each in places)
+    around = ((statement[: each.start()], statement[each.end() :]) for each in places)
     return all(
         re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+-\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
         for before, after in around
@@ -471,9 +472,9 @@ _NEGATED_BEHIND: Final = re.compile(
 )
 
 
-def _has_alternative(said: str, place: re.Match[str]) -> bool:
+def _has_alternative(statement: str, place: re.Match[str]) -> bool:
     """Return whether another answer is offered next to this one: ``Paris or London``, ``Paris/London``."""
-    before, behind = said[max(0, place.start() - 20) : place.start()], said[place.end() : place.end() + 20]
+    before, behind = statement[max(0, place.start() - 20) : place.start()], statement[place.end() : place.end() + 20]
     return bool(
         re.match(r"\W{0,2}\s*(?:or|oder|ou|o|или|vs\.?|and/or)\b\s*\S|\s*/", behind)
         or re.search(r"(?:\b(?:or|either|oder|ou|или)|/)\W{0,3}\s*$", before)
@@ -565,14 +566,14 @@ class LabelReference(Reference):
 
     def _label_of(self, part: str) -> str | frozenset[str]:
         known = self._known
-        said = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
-        if said in known:
-            return known[said]
+        statement = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
+        if statement in known:
+            return known[statement]
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
-        first = pattern.match(said)
-        listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", said[first.end() :])
-        if first and not listed and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
+        first = pattern.match(statement)
+        listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
+        if first and not listed and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", statement[first.end() :]):
             return known[first[0]]
         bold = {
             known[plain(each)]
@@ -584,11 +585,11 @@ class LabelReference(Reference):
             return bold.pop()
         named: set[str] = set()
         denied: set[str] = set()
-        for place in pattern.finditer(said):
-            if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", said[place.end() :]):
+        for place in pattern.finditer(statement):
+            if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
                 continue  # no idea
-            (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
-        if len(named) > 1 and (concluded := _conclusion(said)):
+            (denied if _is_denied(statement, *place.span()) else named).add(known[place[0]])
+        if len(named) > 1 and (concluded := _conclusion(statement)):
             return self._label_of(concluded)
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:

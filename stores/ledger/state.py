@@ -218,14 +218,14 @@ class Usage:
     @classmethod
     def total(cls, parts: Iterable[Usage]) -> Usage:
         """Return the sum of several usages."""
-        known = list(parts)
-        if len(known) == 1:  # nearly every attempt
-            return known[0]
+        usages = list(parts)
+        if len(usages) == 1:  # nearly every attempt
+            return usages[0]
         return cls(
-            add_counts(part.calls for part in known),
-            add_counts(part.prompt_tokens for part in known),
-            add_counts(part.completion_tokens for part in known),
-            add_costs(part.cost_usd for part in known),
+            add_counts(part.calls for part in usages),
+            add_counts(part.prompt_tokens for part in usages),
+            add_counts(part.completion_tokens for part in usages),
+            add_costs(part.cost_usd for part in usages),
         )
 
 

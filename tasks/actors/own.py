@@ -104,19 +104,19 @@ def pointed(value: object, pointer: str) -> str:
     """Return what a JSON pointer points at: a text as it is, anything else as JSON. Raise ``ActorError`` for nothing."""
     if value is None:
         raise ActorError("the answer is no JSON, in which actor.answer has a place")
-    found: Any = value
+    inner: Any = value
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and name in found:
-            found = found[name]
-        elif isinstance(found, Sequence) and not isinstance(found, str) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(inner, Mapping) and name in inner:
+            inner = inner[name]
+        elif isinstance(inner, Sequence) and not isinstance(inner, str) and name.isdecimal() and int(name) < len(inner):
+            inner = inner[int(name)]
         else:
-            names = ", ".join(map(repr, found)) if isinstance(found, Mapping) else type(found).__name__
+            names = ", ".join(map(repr, inner)) if isinstance(inner, Mapping) else type(inner).__name__
             raise ActorError(
                 f"nothing at {pointer} of the answer (actor.answer); there is: {names[:_SHOWN] or 'nothing'}"
             )
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
 
 
 def event_frames(text: str) -> tuple[Frame, ...]:

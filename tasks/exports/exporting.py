@@ -172,20 +172,20 @@ def _unusable_logprob(rollout: Rollout) -> str:
 def _provenance(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
     """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
-    known = group.metadata
+    metadata = group.metadata
     return {
-        "run_id": known.get("run_id"),
+        "run_id": metadata.get("run_id"),
         "group_id": group.id,
-        "item_id": known.get("item_id"),
-        "epoch": known.get("epoch"),
-        "phase": known["phase"] if known.get("phase") in ("eval", "measure") else "train",
+        "item_id": metadata.get("item_id"),
+        "epoch": metadata.get("epoch"),
+        "phase": metadata["phase"] if metadata.get("phase") in ("eval", "measure") else "train",
         "policy_version": group.policy_version,
         "experience_version": group.experience_version,
-        "library_id": known.get("library_id"),
-        "pack_stamp": known.get("pack_stamp"),
+        "library_id": metadata.get("library_id"),
+        "pack_stamp": metadata.get("pack_stamp"),
         "prompt": report.options.prompt,
         "degenerate": chosen.degenerate,
-        "simulated": bool(known.get("simulated", False)),
+        "simulated": bool(metadata.get("simulated", False)),
     }
 
 

@@ -272,11 +272,14 @@ def _logprobs(turns: Sequence[RecordedTurn]) -> LogProbs | None:
 
     They are complete with a value for every token that the endpoint counted; hidden reasoning has no values.
     """
-    known = [(reply.token_logprobs, reply.usage) for reply, _ in turns if reply.token_logprobs]
-    if not known:
+    measured = [(reply.token_logprobs, reply.usage) for reply, _ in turns if reply.token_logprobs]
+    if not measured:
         return None
-    if len(known) < len(turns):
+    if len(measured) < len(turns):
         return LogProbs()
-    complete = all(usage and not usage.reasoning and len(tokens) >= usage.completion for tokens, usage in known)
-    total, count = math.fsum(value for tokens, _ in known for value in tokens), sum(len(tokens) for tokens, _ in known)
-    return LogProbs(known[0][0] if len(turns) == 1 else None, total=total, count=count, complete=complete)
+    complete = all(usage and not usage.reasoning and len(tokens) >= usage.completion for tokens, usage in measured)
+    total, count = (
+        math.fsum(value for tokens, _ in measured for value in tokens),
+        sum(len(tokens) for tokens, _ in measured),
+    )
+    return LogProbs(measured[0][0] if len(turns) == 1 else None, total=total, count=count, complete=complete)

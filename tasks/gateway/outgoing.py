@@ -91,10 +91,10 @@ def outgoing(
 ) -> Outgoing:
     """Return the request to forward. ``refused``: additions that the endpoint does not take."""
     body = request.value
-    asked = body.get("model")
-    asked = asked if isinstance(asked, str) else ""
-    model = next((name for pattern, name in additions.models.items() if fnmatchcase(asked, pattern)), asked)
-    if model != asked:
+    wanted = body.get("model")
+    wanted = wanted if isinstance(wanted, str) else ""
+    model = next((name for pattern, name in additions.models.items() if fnmatchcase(wanted, pattern)), wanted)
+    if model != wanted:
         request.set("model", model)
     for name in dialect.sampling:
         if name in additions.sampling:

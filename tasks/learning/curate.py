@@ -259,13 +259,13 @@ class _Curation:
         """Return what the curator sees of a lesson; of one that this batch taught there are no figures yet."""
         shown: dict[str, object] = {"id": label, "polarity": record.polarity, "text": record.summary32}
         shown |= {"cause": record.cause} if record.cause else {}
-        known = self.batch.known.get(record.experience_id)
-        if known is None:
+        lesson = self.batch.known.get(record.experience_id)
+        if lesson is None:
             return shown
-        shown |= {"for": known.groups_for, "against": known.groups_against, "nights": known.nights}
-        effect = known.effect.interval(known.attempts)
+        shown |= {"for": lesson.groups_for, "against": lesson.groups_against, "nights": lesson.nights}
+        effect = lesson.effect.interval(lesson.attempts)
         points = f"{effect.estimate:+.1f} points ({effect.low:+.1f} … {effect.high:+.1f})"
-        return shown | ({"effect": f"{points}, {pluralize(known.attempts, 'attempt')}"} if known.attempts else {})
+        return shown | ({"effect": f"{points}, {pluralize(lesson.attempts, 'attempt')}"} if lesson.attempts else {})
 
     async def _carry_out(self, answer: ClassAnswer) -> str:
         """Carry out one answer. Return why it may not be, or an empty text."""
