@@ -126,7 +126,7 @@ def dask_workers(at_once: int) -> Iterator[RunWork]:
     from distributed.deploy.utils import nprocesses_nthreads  # noqa: PLC0415 - an extra: 0.3 s
     from prefect_dask.task_runners import DaskTaskRunner  # noqa: PLC0415 - as above
 
-    workers = min(nprocesses_nthreads()[0], at_once)  # type: ignore[no-untyped-call]
+    workers = min(nprocesses_nthreads()[0], at_once)
     # The work is asynchronous: a "thread" is a place for a group, and no thread is started. Without an address Dask's page
     # takes port 8787 of every interface, which one run on a machine can have.
     cluster = {"n_workers": workers, "threads_per_worker": -(-at_once // workers), "dashboard_address": "127.0.0.1:0"}
