@@ -28,11 +28,10 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports --no-cache
 
-# Four workers on two cores: some wait for processes and servers. What they all import is compiled by one process before.
+# Four workers on two cores: some wait for processes and servers.
 PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest --collect-only -qq >/dev/null
 	$(PYTEST) -n 4 -m "not slow" --cov --cov-report=term
 
 # What is slow by nature: each holds, at scale, a promise of which `make test` has a case.

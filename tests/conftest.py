@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+_BEGAN = time.monotonic()
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
@@ -54,17 +56,29 @@ hypothesis.settings.register_profile("quick", parent=hypothesis.settings.get_pro
 hypothesis.settings.load_profile("tfgrpo")
 
 
-UNTRACED_GROUPS = {"deployments", "install", "prefect"}
+UNTRACED_GROUPS = {"deployments", "prefect"}
 """Groups of tests that start real processes."""
 UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
+    "tests/flows/commands/test_export.py",
     "tests/flows/commands/test_perfect_agent.py",
+    "tests/flows/commands/test_taking_back.py",
+    "tests/flows/commands/test_verify.py",
+    "tests/flows/report/test_page.py",
+    "tests/flows/run/loop/test_curation.py",
+    "tests/flows/run/loop/test_deciding.py",
+    "tests/flows/run/loop/test_learn.py",
     "tests/flows/run/test_close.py",
     "tests/flows/run/test_execution.py",
     "tests/flows/run/test_index.py",
+    "tests/flows/run/test_judging.py",
+    "tests/flows/run/test_notify.py",
+    "tests/flows/run/test_open.py",
+    "tests/flows/run/test_prepare.py",
     "tests/flows/run/test_replay.py",
     "tests/flows/run/test_saturation.py",
+    "tests/flows/run/test_sealed.py",
     "tests/flows/test_cli",
     "tests/flows/whole_runs/",
     "tests/pipelines/mix/test_sampling.py",
@@ -72,14 +86,18 @@ UNTRACED_PATHS = (
     "tests/pipelines/settings/test_layers.py",
     "tests/rewarders/advantages/test_estimators.py",
     "tests/rewarders/graders/test_robustness.py",
+    "tests/rewarders/statistics/test_credit.py",
+    "tests/rewarders/statistics/test_power.py",
     "tests/rewarders/test_isolation.py",
     "tests/rewarders/text/test_fences.py",
     "tests/tasks/actors/test_own_agents.py",
+    "tests/tasks/gateway/test_passing.py",
     "tests/tasks/models/simulated/test_worlds.py",
     "tests/test_doors.py",
     "tests/test_every_setting.py",
     "tests/test_front_door_processes.py",
     "tests/test_fuzz.py",
+    "tests/test_promises.py",
 )
 """Tests of whole runs, of commands, of many cases and of whole texts: what the coverage counts comes from other tests."""
 
@@ -108,8 +126,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import modules under the tracer in one worker only: what it sees there is the same in all of them."""
-    with nullcontext() if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" else untraced():
+    """Let the first worker import all modules before the others do: it compiles them, and shows them to the tracer."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    imported = Path(tempfile.gettempdir(), f"tfgrpo-imported-{os.environ.get('PYTEST_XDIST_TESTRUNUID')}")
+    if worker == "gw0":
+        try:
+            return (yield)
+        finally:
+            imported.touch()
+            atexit.register(imported.unlink, missing_ok=True)
+    while not imported.exists() and time.monotonic() < _BEGAN + 120:
+        time.sleep(0.1)
+    with untraced():
         return (yield)
 
 
