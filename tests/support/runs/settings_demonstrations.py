@@ -53,7 +53,7 @@ AGENTS = "tests.support.runs.settings_probe"
 
 
 def of_plan(look: Callable[[Plan], object]) -> Observe:
-    return lambda probe, options: look(probe.plan(options))
+    return lambda probe, options: look(probe.shared(probe.plan, options))
 
 
 def of_gateway(probe: SettingsProbe, options: Options) -> object:
@@ -68,14 +68,16 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
 
 def of_tiny(look: Callable[[TinyRun], object], **faults: float) -> Observe:
     def observed(probe: SettingsProbe, options: Options) -> object:
-        with broken_calls(**faults):
-            return look(probe.tiny_run(options))
+        if faults:
+            with broken_calls(**faults):
+                return look(probe.tiny_run(options))
+        return look(probe.shared(probe.tiny_run, options))
 
     return observed
 
 
 def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
-    return lambda probe, options: look(probe.exchange(options, **behaviour))
+    return lambda probe, options: look(probe.shared(probe.exchange, options, **behaviour))
 
 
 class _Echo(BaseHTTPRequestHandler):

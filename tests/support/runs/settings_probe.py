@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -43,6 +44,7 @@ from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
 Options = Mapping[str, str]
+Effect = TypeVar("Effect")
 
 REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.max_retries": "0", "model.wait_s": "0"}
 TINY = {"dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
@@ -212,6 +214,9 @@ class Endpoint:
         return {"content": json.dumps({"text": question["text"]} if "text" in question else screened)}
 
 
+_shared: dict[tuple[str, int], Any] = {}
+
+
 class SettingsProbe:
     """Resolves, plans and runs under settings as on the command line."""
 
@@ -219,6 +224,17 @@ class SettingsProbe:
         self.root = root
         self.monkeypatch = monkeypatch
         self._runs = 0
+        self._asked = Counter[str]()
+
+    def shared(self, effect: Callable[..., Effect], options: Options, **behaviour: Any) -> Effect:
+        """Return an effect of options; the n-th of equal ones is made once for all probes, so two are two of them."""
+        key = f"{effect.__name__} {sorted(options.items())} {behaviour}"
+        self._asked[key] += 1
+        place = (key, self._asked[key])
+        if place not in _shared:
+            _shared[place] = effect(options, **behaviour)
+        made: Effect = _shared[place]
+        return made
 
     def resolved(self, options: Options) -> Resolved:
         return resolve_settings(cli={"out": str(self.root / "out"), **options}, env={})
