@@ -25,7 +25,7 @@ def test_every_seed_passes():
 
 
 @pytest.mark.parametrize("engine", ["atheris", "hypothesis"])
-@pytest.mark.untraced
+@pytest.mark.slow
 def test_an_engine_fuzzes_for_as_long_as_it_is_told(engine):
     if engine == "atheris" and importlib.util.find_spec("atheris") is None:
         pytest.skip("the extra `fuzz` is not installed: `make fuzz` installs it, or says that it cannot")

@@ -105,7 +105,7 @@ def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
 
 @pytest.mark.parametrize(
     ("world", "seed"),
-    [("plain", 0), ("tempting", 2), pytest.param("many", 3, marks=pytest.mark.slow)],
+    [("plain", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("tempting", 2), ("many", 3)))],
 )
 def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(world, seed):
     compared = []

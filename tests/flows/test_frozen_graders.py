@@ -137,6 +137,7 @@ def test_a_run_scores_its_other_items_and_two_signals_end_it(home, number):
         assert_two_signals_end(process, number, home)
 
 
+@pytest.mark.slow
 def test_a_selection_chooses_among_the_graded_candidates_and_two_signals_end_it(home, number):
     pipeline = {"pack": "arithmetic", "actor": {"kind": "agent.py:agent"}, "dry_run": True}
     path = write(home / "slow.yaml", {**pipeline, "rewarders": REWARDERS[:1]})
@@ -152,6 +153,7 @@ def test_a_selection_chooses_among_the_graded_candidates_and_two_signals_end_it(
         assert_two_signals_end(process, number, home)
 
 
+@pytest.mark.slow
 def test_the_data_server_answers_meanwhile_and_two_signals_end_it(home, number):
     mix = {
         "paths": {"data_root": "."},

@@ -28,6 +28,7 @@ def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
         assert asyncio.run(run_on_worker(context, seen)) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("prefect")
 def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_process_teaches(tmp_path):
     with Server(SimulatedOptions(latency_s=0.1)) as server:

@@ -47,7 +47,7 @@ async def test_every_refusal_is_described(tmp_path, token):
             assert (set(operation["responses"]), "security" in operation) == (expected[path] | closed, bool(closed))
 
 
-@pytest.mark.untraced
+@pytest.mark.slow
 async def test_schemathesis_finds_nothing(tmp_path):
     """Its checks on a real server, but for "valid data is accepted": which sample ids there are is not described."""
     program = [sys.executable, "-c", "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"]

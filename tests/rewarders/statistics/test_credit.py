@@ -160,7 +160,7 @@ def test_an_effect_is_likely_by_its_normal_distribution():
 # --- coverage
 
 
-@pytest.mark.parametrize("attempts", [2, 5])
+@pytest.mark.parametrize("attempts", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(attempts):
     generator, lessons, inside = np.random.default_rng(attempts), 10, []
     for _ in range(200):

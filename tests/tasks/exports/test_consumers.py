@@ -21,8 +21,6 @@ from tests.support.agents.exports import export, group, rollout
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 
-pytestmark = pytest.mark.xdist_group("install")
-
 TRL = ("trl", "transformers", "tokenizers", "safetensors", "regex")
 SETS = ("trl-grpo", "trl-dpo", "trl-kto", "trl-sft")
 
@@ -150,6 +148,7 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.slow
 def test_trl_s_own_checks_pass_and_its_chat_templates_apply(trl, tmp_path):
     for target in SETS:
         export([*plain_groups(), *tool_groups()], target, tmp_path / f"{target}.jsonl")
