@@ -31,10 +31,10 @@ import httpx
 
 from tests.support.models.faults import FAULTS
 from tests.support.runs.running import (
+    LEARNING,
     PATIENCE_S,
     ROOT,
     RUN,
-    SMALL,
     TASK,
     Server,
     decided,
@@ -45,6 +45,7 @@ from tests.support.runs.running import (
     run,
     start,
     store,
+    words,
 )
 from tests.support.runs.selections import ITEMS
 from tfgrpo.stores.errors import CorruptFile
@@ -117,7 +118,7 @@ def check_files(out: Path, tally: Tally, why: str) -> None:
 def killed_runs(rng: random.Random, kills: int, tally: Tally, *arguments: str) -> None:
     """Kill one run over HTTP this often, let it end, and hold it against a run that nothing happened to."""
     seed = rng.randrange(1 << 20)
-    small = ("--sample-size", str(SMALL["sample_size"]), "--batch-size", str(SMALL["batch_size"]), "--seed", str(seed))
+    small = (*words(LEARNING), "--seed", str(seed))
     with tempfile.TemporaryDirectory() as folder, Server(SimulatedOptions(latency_s=0.01)) as server:
         whole, out = Path(folder, "whole"), Path(folder, "killed")
         asked = ("--model", "simulated", "--base-url", server.url, *small, *arguments, "--run-id", RUN)

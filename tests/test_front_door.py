@@ -24,7 +24,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 
-SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3}
+SMALL = {"dry_run": True, "sample_size": 4, "batch_size": 2, "epochs": 2}
 ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
 
 
@@ -351,7 +351,7 @@ def test_progress_is_shown_when_asked_for(capfd):
     said = capfd.readouterr()
     assert said.out == ""
     assert "\nNot yet: " in said.err
-    assert "epoch 1/3 train" in said.err
+    assert "epoch 1/2 train" in said.err
 
 
 def test_a_stopped_run_is_a_result_and_is_resumed_with_the_same_function():

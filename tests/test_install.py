@@ -18,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.runs.running import prefect_server
+
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("flows", "tasks", "pipelines", "rewarders", "prompt_packs", "stores")
 PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile")
-pytestmark = pytest.mark.xdist_group("install")
+pytestmark = pytest.mark.xdist_group("prefect")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,7 @@ def users_folder(tmp_path) -> Path:
     (tmp_path / "rewarders" / "__init__.py").write_text(USERS_REWARDER)
     (tmp_path / "rewarders" / "mine.py").write_text(USERS_REWARDER)
     (tmp_path / "own.yaml").write_text(
-        "actor: {kind: 'tasks:solve'}\ntfgrpo: {enabled: true, sample_size: 4, batch_size: 2}\n"
+        "actor: {kind: 'tasks:solve'}\ntfgrpo: {enabled: true, sample_size: 4, batch_size: 2, epochs: 2}\n"
         "rewarders: [{name: 'rewarders:right'}, {name: 'rewarders/mine.py:right'}, {name: gt}]\n"
     )
     return tmp_path
@@ -153,8 +155,8 @@ def users_folder(tmp_path) -> Path:
 
 def test_an_install_runs_the_main_job_beside_modules_that_are_called_like_ours(fresh, users_folder):
     asked = ["--pipeline", "own.yaml", "--actor", "tasks.py:solve"]
-    home = str(users_folder / "prefect")
-    done = run([fresh / "tfgrpo", "run", "--dry-run", "--json", *asked], users_folder, 240, PREFECT_HOME=home)
+    api = {"PREFECT_API_URL": prefect_server()}
+    done = run([fresh / "tfgrpo", "run", "--dry-run", "--json", *asked], users_folder, 240, **api)
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout)
     assert (answer["status"], answer["simulated"]) == ("finished", True)
@@ -164,9 +166,9 @@ def test_an_install_runs_the_main_job_beside_modules_that_are_called_like_ours(f
 def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
     program = (
         "import tfgrpo, tasks, rewarders\n"
-        "result = tfgrpo.learn(agent=tasks.solve, rewarders=['gt', rewarders.right], sample_size=4, dry_run=True)\n"
+        "result = tfgrpo.learn(agent=tasks.solve, rewarders=['gt', rewarders.right], sample_size=4, epochs=2, dry_run=True)\n"
         "print(result.status, len(result.rows()) > 0, tfgrpo.load_run('latest') == result)\n"
-        "print(tfgrpo.learn(agent='tasks:solve', sample_size=4, dry_run=True).status)\n"
+        "print(tfgrpo.learn(agent='tasks:solve', sample_size=4, epochs=2, dry_run=True).status)\n"
     )
     (users_folder / "script.py").write_text(program)
     done = run([fresh / "python", "script.py"], users_folder, 240)

@@ -21,7 +21,7 @@ import yaml
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.machine import free_port, until
 from tests.support.runs.pages import ROOT, blocks
-from tests.support.runs.running import SMALL, TASK, run
+from tests.support.runs.running import LEARNING, TASK, run
 
 pytestmark = pytest.mark.xdist_group("observability")
 DASHBOARD: Final = json.loads((ROOT / "ops/dashboard.json").read_text(encoding="utf-8"))
@@ -36,7 +36,7 @@ PANELS: Final = {
 (_BLOCK,) = blocks("docs/observability.md", "promql")
 QUERIES: Final = dict(re.findall(r"^# \d+\. (.+)\n(.+)$", _BLOCK.text, re.MULTILINE))
 EVERYTHING: Final = PANELS | QUERIES | {rule["alert"]: rule["expr"] for rule in RULES}
-ASKED: Final = {**SMALL, "max_calls": 1000, "max_usd": 1.0}
+ASKED: Final = {**LEARNING, "max_calls": 1000, "max_usd": 1.0}
 _UNITS: Final = {"s": "_seconds", "USD": "_USD"}
 
 

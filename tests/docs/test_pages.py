@@ -150,7 +150,7 @@ def test_the_formulas_on_the_pages_are_those_of_the_code():
 
 def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path):
     with Server() as server:
-        asked = on_server(server, sample_size=10, batch_size=5)
+        asked = on_server(server, sample_size=10, batch_size=5, epochs=3)
         summary = run(tmp_path, **asked)
     assert summary.exit_code == 0, summary.message
     acting = [body for body in map(json.loads, server.bodies) if "response_format" not in body]

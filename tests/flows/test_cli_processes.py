@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.runs.running import ROOT, prefect_server
+from tests.support.runs.running import ROOT, SMALL, prefect_server, words
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands.table import COMMANDS
 
@@ -73,7 +73,7 @@ def test_settings_are_shown_without_importing_what_a_run_consists_of(at_home):
 def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monkeypatch):
     """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
     monkeypatch.setenv("PREFECT_API_URL", prefect_server())
-    done = isolated("-c", MODULES, "run", "--dry-run", "--sample-size", "4", "--batch-size", "4", cwd=at_home)
+    done = isolated("-c", MODULES, "run", "--dry-run", *words(SMALL), cwd=at_home)
     assert done.returncode == 0, done.stderr
     modules = done.stdout.split()
     assert len(modules) <= MOST_MODULES, modules

@@ -27,7 +27,7 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Scorer
 
-LIMIT_S = 3.0
+LIMIT_S = 2.0
 """Of calls some of which never end: also on a busy machine the others are done by then."""
 
 

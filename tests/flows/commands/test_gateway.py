@@ -22,7 +22,7 @@ import pytest
 from tests.support.agents.endpoint import KEY, Endpoint, message_body, response_body
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.running import TASK, run
+from tests.support.runs.running import LEARNING, TASK, run
 from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
 from tfgrpo.flows.run.lessons import ServedLessons
@@ -217,7 +217,7 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
             await session(f"s{number}", (as_codex if number % 2 else as_claude)(prompt))
         assert add_answers(file, asked) == list(asked)
         assert "<lessons>" not in str([each.body for each in endpoint.asked])
-        night = {"dataset__path": str(file), "sample_size": 20, "batch_size": 10}
+        night = {"dataset__path": str(file), **LEARNING}
         await asyncio.to_thread(partial(run, tmp_path / "out", run_id="night-1", seed=1, **night))
         task = Task(tmp_path / "out", TASK, capsys)
         held = [each for each in task.ask("experiences", "review")["lessons"] if each["state"] == "kept out"]

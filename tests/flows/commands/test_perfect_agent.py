@@ -62,7 +62,7 @@ def others(kind: Kind) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str, every: int) -> None:
     kind = KINDS[name]

@@ -74,6 +74,8 @@ def refused(capsys, *arguments):
 )
 def test_the_example_is_served_until_a_signal_comes(number):
     with serving(EXAMPLE) as server:
+        foreign = {"host": "evil.example"}
+        assert httpx.get(f"{server.url}/meta", headers=foreign, trust_env=False).status_code == 400
         answer = httpx.get(f"{server.url}/meta", trust_env=False).json()
         items = [
             item("<think>41 + 49</think>\n90", "sums:0"),
@@ -96,6 +98,7 @@ def test_verbose_logs_to_people_and_a_token_is_asked_for_and_never_printed(tmp_p
         with httpx.Client(base_url=server.url, trust_env=False) as client:
             assert client.get("/meta").status_code == 401
             client.headers["authorization"] = f"Bearer {TOKEN}"
+            assert client.get("/meta", headers={"host": "evil.example"}).status_code == 200, "a token is asked for"
             body = json.dumps({"iteration": 0, "items": [item(f"{RIGHT} \ud800 \x1b[2J")]})
             assert client.post("/grade", content=body, headers={"content-type": "application/json"}).status_code == 200
             assert client.post("/sample", json={"iteration": 0, "batch_size": 1}).status_code == 200
@@ -176,7 +179,7 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_its_interpreter_l
         time.sleep(1.0)  # of signals that wait together, the system delivers SIGHUP first
         server.process.send_signal(signal.SIGHUP)  # of a terminal that closes, one may come after another
         with pytest.raises(subprocess.TimeoutExpired):
-            server.process.wait(timeout=3)
+            server.process.wait(timeout=1)
         server.process.send_signal(second)
         assert server.process.wait(timeout=60) == -signal.SIGKILL
         assert isinstance(answer.exception(timeout=60), httpx.TransportError)
@@ -203,29 +206,18 @@ def test_the_children_of_a_grader_end_with_the_server(tmp_path, number):
         assert psutil.wait_procs([child], timeout=20)[1] == []
 
 
-@pytest.mark.parametrize("options", [[], ["--token-env", "MY_TOKEN"]])
-def test_other_host_names_are_accepted_only_with_a_token_or_a_public_address(tmp_path, options):
-    with serving(mix(tmp_path), *options, MY_TOKEN=TOKEN) as server:
-        headers = {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
-        address = server.url.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{address}/meta", headers=headers, trust_env=False).status_code == (200 if options else 400)
-
-
-@pytest.mark.parametrize(("failure", "status"), [("refuse", 503), ("answer", 200)])
-def test_on_failure_refuse_answers_with_503(tmp_path, failure, status):
-    with serving(rogue(tmp_path, "Raising"), "--on-failure", failure) as server:
+def test_on_failure_refuse_answers_with_503(tmp_path):
+    with serving(rogue(tmp_path, "Raising"), "--on-failure", "refuse") as server:
         body = {"iteration": 0, "items": [item(), item("boom"), item("boom")]}
         answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False)
-    assert answer.status_code == status
-    if status == 503:
-        assert answer.headers["retry-after"] == "1"
-        assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
 
 
-def test_a_public_address_without_a_token_is_a_warning(tmp_path):
-    with serving(mix(tmp_path), "--host", "0.0.0.0") as server:
-        _, said = server.end(signal.SIGTERM)
-    assert b"warning: 0.0.0.0 can be reached from other machines" in said
+def test_a_public_address_without_a_token_is_a_warning(tmp_path, capsys):
+    assert in_this_process(mix(tmp_path), "--host", "0.0.0.0") == (0, [200])
+    assert "warning: 0.0.0.0 can be reached from other machines" in capsys.readouterr().err
 
 
 def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys, monkeypatch):

@@ -36,18 +36,20 @@ def small(line: str, out: Path) -> str:
     words = shlex.split(line)
     if "deployment run" not in line:
         return line
-    if "--params" not in words:
-        words += ["--params", "{}"]
-    asked = json.loads(words[-1])
-    RunRequest(**asked)
-    return shlex.join([*words[:-1], json.dumps(few(out, asked))])
+    asked = {}
+    if "--params" in words:  # asked for second: this run is cancelled under way
+        *words, _, asked = words
+        asked = json.loads(asked)
+        RunRequest(**asked)
+        asked = {**asked, "settings": {"simulated.latency_s": 5.0, **asked.get("settings", {})}}
+    return shlex.join([*words, "--params", json.dumps(few(out, asked))])
 
 
 def few(out: Path, asked: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Parameters of a run of six items."""
+    """Parameters of a run of four items."""
     asked = asked or {}
-    settings = {"tfgrpo.batch_size": 3, "out": str(out), **asked.get("settings", {})}
-    return {**asked, "sample_size": 6, "settings": settings}
+    settings = {"tfgrpo.batch_size": 2, "out": str(out), **asked.get("settings", {})}
+    return {"epochs": 2, **asked, "sample_size": 4, "settings": settings}
 
 
 @pytest.fixture(scope="module")
@@ -151,10 +153,46 @@ def test_the_run_asked_for_ends_completed_with_the_sentence_of_its_decision(mach
     assert run["state"]["message"].startswith(VERDICTS)
 
 
-def test_the_run_leaves_its_record_where_it_was_told_to(machine):
+def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(machine):
     finished(machine)
+    run = machine.runs("tfgrpo-learning")[1]["id"]
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    capped = deployment["parameters"] | {"max_calls": 5000}
+    machine.send("PATCH", f"/deployments/{deployment['id']}", {"parameters": capped}).raise_for_status()
+    until(lambda: machine.state(run) == "RUNNING", "the second run to start")
+    third = machine.ask(deployment["id"], {**few(machine.home / "refused"), "max_calls": 100_000})
+    waits = "AwaitingConcurrencySlot"
+    until(lambda: machine.get(f"/flow_runs/{third}")["state_name"] == waits, "the third run to wait")
+    assert machine.state(run) == "RUNNING", "the second run goes on undisturbed"
+    files = machine.home / "out" / "tfgrpo-learning" / "runs" / run
+    journal = files / "journal.jsonl"
+    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call")
+    log = machine.home / "worker.log"
+    before = log.stat().st_size
+    # As the UI asks for it: the command takes seconds to start, and the run may have ended.
+    machine.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}}).raise_for_status()
+    machine.ended(run, "CANCELLED")
+    manifest = json.loads((files / "manifest.json").read_text())
+    assert manifest["status"] == "stopped"
+    assert manifest["message"] == "cancelled; every answered call is in the journal"
+    assert (files / "report.html").is_file()
+    said = log.read_text(encoding="utf-8", errors="replace")[before:]
+    assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
+    assert "cancelled; every answered call" in machine.artifacts(run)["night"]
+    message = machine.ended(third, "FAILED")["state"]["message"]
+    assert message.startswith("parameter max_calls: got 100000; accepted: at most 5000: the deployment's cap is 5000;")
+    (file,) = [path for path in (machine.home / "refused").rglob("*") if path.is_file()]
+    assert file.name == "manifest.json", "a line of `tfgrpo runs`, and nothing else"
+    assert json.loads(file.read_text())["status"] == "refused"
+    until(lambda: any("Finished in state" in line for line in machine.logs(third)), "the log to reach the server")
+    told = machine.logs(third)
+    assert any(message in line for line in told)
+    assert [line for line in told if "Traceback" in line] == []
+
+
+def test_the_run_leaves_its_record_where_it_was_told_to(machine):
     task = machine.home / "out" / "tfgrpo-learning"
-    run = next(task.glob("runs/*"))
+    run = task / "runs" / finished(machine)["id"]
     assert json.loads((run / "manifest.json").read_text())["status"] == "finished"
     assert (run / "report.html").is_file()
     assert (task / "experiences.jsonl").is_file()
@@ -198,21 +236,6 @@ def test_the_log_of_the_flow_run_tells_its_progress(machine):
     assert any(line.startswith("epoch 1 train done: ") for line in told)
 
 
-def test_a_run_above_a_cap_is_refused_in_a_sentence(machine):
-    finished(machine)
-    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")["id"]
-    run = machine.ask(nightly, {"settings": {"out": str(machine.home / "refused")}, "max_calls": 100_000})
-    message = machine.ended(run, "FAILED")["state"]["message"]
-    assert message.startswith("parameter max_calls: got 100000; accepted: at most 5000: the deployment's cap is 5000;")
-    (file,) = [path for path in (machine.home / "refused").rglob("*") if path.is_file()]
-    assert file.name == "manifest.json", "a line of `tfgrpo runs`, and nothing else"
-    assert json.loads(file.read_text())["status"] == "refused"
-    until(lambda: any("Finished in state" in line for line in machine.logs(run)), "the log to reach the server")
-    lines = machine.logs(run)
-    assert any(message in line for line in lines)
-    assert [line for line in lines if "Traceback" in line] == []
-
-
 def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_paused_as_they_are(machine, deploying):
     def deployment() -> dict[str, Any]:
         return dict(machine.get("/deployments/name/tfgrpo-learning/nightly"))
@@ -244,37 +267,6 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     assert deployment()["schedules"][0]["active"] is True
 
 
-def test_a_second_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(machine):
-    finished(machine)
-    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
-    out = machine.home / "cancelled"
-    slow = few(out, {"settings": {"simulated.latency_s": 2.0}})
-
-    run = machine.ask(deployment["id"], slow)
-    until(lambda: machine.state(run) == "RUNNING", "the first run to start")
-    second = machine.ask(deployment["id"], few(out, {"epoch": 3}))
-    waits = "AwaitingConcurrencySlot"
-    until(lambda: machine.get(f"/flow_runs/{second}")["state_name"] == waits, "the second run to wait")
-    assert machine.state(run) == "RUNNING", "the first run goes on undisturbed"
-    files = out / "tfgrpo-learning" / "runs" / run
-    journal = files / "journal.jsonl"
-    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call")
-    log = machine.home / "worker.log"
-    before = log.stat().st_size
-    # As the UI asks for it: the command takes seconds to start, and the run may have ended.
-    machine.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}}).raise_for_status()
-    machine.ended(run, "CANCELLED")
-    manifest = json.loads((files / "manifest.json").read_text())
-    assert manifest["status"] == "stopped"
-    assert manifest["message"] == "cancelled; every answered call is in the journal"
-    assert (files / "report.html").is_file()
-    said = log.read_text(encoding="utf-8", errors="replace")[before:]
-    assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
-    assert "cancelled; every answered call" in machine.artifacts(run)["night"]
-    mistyped = machine.ended(second, "FAILED")["state"]["message"]
-    assert mistyped.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?)")
-
-
 def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on_with_the_run_that_was_killed(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
@@ -302,7 +294,7 @@ def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on
     settings = manifest["settings"]
     caps = {"max_usd": 5.0, "max_tokens": 8_000_000, "max_calls": 5000}
     assert {name: settings["budget"][name] for name in caps} == caps
-    assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 3)
+    assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 2)
     assert settings["pipeline"] == "tfgrpo-learning"
     assert journal.read_bytes().startswith(answered[: answered.rindex(b"\n") + 1])
     assert sorted(machine.artifacts(run)) == ["night", "progress"]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.runs.running import PATIENCE_S, ROOT, RUN, lines, manifest, paths, prefect_server
+from tests.support.runs.running import PATIENCE_S, ROOT, RUN, SMALL, lines, manifest, paths, prefect_server, words
 
 pytestmark = pytest.mark.xdist_group("prefect")
 TERMINAL = """
@@ -32,15 +32,8 @@ def talkative(prompt, chat):
 
 
 def test_a_run_goes_on_and_finishes_when_its_terminal_is_closed(tmp_path):
-    asked = [
-        "--dry-run",
-        "--actor",
-        "tests.flows.orchestration.test_hangup:talkative",
-        "--sample-size",
-        "10",
-        "--concurrency",
-        "4",
-    ]
+    actor = "tests.flows.orchestration.test_hangup:talkative"
+    asked = ["--dry-run", "--actor", actor, *words(SMALL), "--concurrency", "4"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": prefect_server(), "TERM": "xterm"}
     done = subprocess.run(
         [sys.executable, "-c", TERMINAL, *asked, "--out", str(tmp_path), "--run-id", RUN],

@@ -10,7 +10,18 @@ import time
 import pytest
 
 from tests.support.runs.prefect_proxy import PrefectProxy
-from tests.support.runs.running import RUN, TASK, Server, finish, manifest, paths, prefect_server, start
+from tests.support.runs.running import (
+    RUN,
+    SMALL,
+    TASK,
+    Server,
+    finish,
+    manifest,
+    paths,
+    prefect_server,
+    start,
+    words,
+)
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -33,7 +44,7 @@ def proxy():
 
 
 def begin(tmp_path, proxy, model):
-    asked = ("--model", "simulated", "--base-url", model.url, "--sample-size", "10", "--batch-size", "5")
+    asked = ("--model", "simulated", "--base-url", model.url, *words(SMALL))
     return start(tmp_path, "--run-id", RUN, *asked, env={"PREFECT_API_URL": proxy.url, "OPENAI_API_KEY": "none"})
 
 
@@ -57,7 +68,7 @@ def test_a_reply_of_prefects_that_is_lost_changes_nothing_about_a_finished_run(t
 
 def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_warning(tmp_path, proxy, model):
     process = begin(tmp_path, proxy, model)
-    model.wait_for(30)
+    model.wait_for(8)
     proxy.become("silent")
     code, summary, said = ended(process)
     assert (code, summary["status"]) == (0, "finished"), said
@@ -70,7 +81,7 @@ def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_
 @pytest.mark.slow
 def test_a_stop_ends_like_any_other_when_the_server_is_gone(tmp_path, proxy, model):
     process = begin(tmp_path, proxy, model)
-    model.wait_for(30)
+    model.wait_for(8)
     proxy.become("gone")
     process.send_signal(signal.SIGTERM)
     code, summary, said = ended(process)

@@ -115,8 +115,8 @@ def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent
         "actor__kind": f"tests.flows.run.test_execution:{agent}",
     }
     summary = run(tmp_path, run_id=RUN, **SMALL, **more)
-    assert summary.message.startswith("RunAborted: not one of 40 rollouts of epoch 1 brought a reward")
-    assert summary.details["lost"] == {"rollouts": 40, "of": 40}
+    assert summary.message.startswith("RunAborted: not one of 16 rollouts of epoch 1 brought a reward")
+    assert summary.details["lost"] == {"rollouts": 16, "of": 16}
     assert run(tmp_path, resume=RUN).message == summary.message
 
 
@@ -124,9 +124,9 @@ def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
     rewarders = json.dumps([{"name": f"{EXAMPLES}:raises"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert "20 of 20 rollouts of a batch failed" in summary.message
+    assert "8 of 8 rollouts of a batch failed" in summary.message
     assert summary.message.endswith(f"rewarder_broke: {EXAMPLES}:raises: KeyError: 'S'")
-    assert summary.details["ledger"]["calls"] == 20
+    assert summary.details["ledger"]["calls"] == 8
 
 
 def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
@@ -134,7 +134,7 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         options = {"url": f"http://127.0.0.1:{nobody.getsockname()[1]}/grade", "retries": 0}
         summary = run(tmp_path, rewarders=json.dumps([{"name": "remote", "options": options}]), **SMALL)
-    assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 20)
+    assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 8)
     assert "rewarder_broke: remote: " in summary.message
 
 
@@ -304,7 +304,7 @@ def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt(tmp_path):
         until = []
 
         def away(number):
-            if number == 30:
+            if number == 12:
                 until.append(time.monotonic() + 3.0)
             return 503 if until and time.monotonic() < until[0] else None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.runs.running import RUN, SMALL, TASK, manifest, run
+from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, manifest, run
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.observer import Observers
@@ -59,7 +59,7 @@ def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkey
         monkeypatch.setenv(name, value)
     error, asked = ENDS[end]
     every = '["finished", "stopped", "failed"]'
-    options = {**SMALL, "max_calls": 1000, **asked, "notify__url": URL, "notify__on": every}
+    options = {**LEARNING, "max_calls": 1000, **asked, "notify__url": URL, "notify__on": every}
     summary = run(tmp_path, run_id=RUN, observer=error and Ends(error), **options)
     status = STATUS.get(end, "stopped")
     (point,) = otlp_receiver.points("tfgrpo.run.ended")
@@ -100,7 +100,7 @@ def test_an_end_that_the_disk_refuses_is_told_all_the_same(tmp_path, monkeypatch
 
 def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypatch, otlp_receiver):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    summary = run(tmp_path, run_id=RUN, **SMALL)
+    summary = run(tmp_path, run_id=RUN, **LEARNING)
     total = summary.details["decision"]["total"]
     sent = {name: otlp_receiver.points(f"tfgrpo.gain{name}")[0].value for name in ("", ".low", ".high")}
     assert sent == {"": total["mean"], ".low": total["low"], ".high": total["high"]}

@@ -10,7 +10,7 @@ from tests.support.runs.running import TASK, lines, manifest, paths, run
 from tfgrpo.stores.experiences.decisions import sealed_tests
 from tfgrpo.stores.files.layout import TaskPaths
 
-SEALED = {"dataset__sealed": 0.5, "sample_size": 40, "batch_size": 20}
+SEALED = {"dataset__sealed": 0.5, "sample_size": 20, "batch_size": 10}
 
 
 def on_record(out):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import LEARNING, RUN, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
-BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20}
+BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20, "epochs": 2}
 """Eighty attempts at once, of which 64 are let through."""
 INPUT, OUTPUT = 2.0, 8.0
 """US dollars per million tokens."""
@@ -86,7 +86,7 @@ def test_a_cap_is_never_exceeded_and_the_run_resumes_with_a_higher_one(tmp_path,
 @pytest.mark.parametrize("caps", [{"max_tokens": 30_000}, {"max_usd": 0.05, "max_calls": 40}])
 def test_a_run_can_end_under_the_caps_that_its_page_proposes(tmp_path, pipeline, caps):
     with Server() as server:
-        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **on_server(server), **caps)
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **on_server(server, **LEARNING), **caps)
         assert summary.status == "stopped", summary.message
         words = shlex.split(summary.details["morning"]["next"])
         proposed = dict(word.split("=") for word in words if word.startswith("budget."))
@@ -114,7 +114,7 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
 
     with ChatServer(answer) as server:
         asked = {
-            **SMALL,
+            **LEARNING,
             "model": "simulated",
             "base_url": server.url,
             "simulated__world": "arithmetic",

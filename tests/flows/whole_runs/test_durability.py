@@ -11,6 +11,7 @@ import signal
 import pytest
 
 from tests.support.runs.running import (
+    LEARNING,
     PATIENCE_S,
     RUN,
     SMALL,
@@ -26,6 +27,7 @@ from tests.support.runs.running import (
     start,
     store,
     timeless,
+    words,
 )
 from tfgrpo.flows import cli
 from tfgrpo.stores.files.layout import TaskPaths
@@ -46,8 +48,7 @@ def unkilled(tmp_path_factory):
 
 
 def options(server, *more):
-    small = ("--sample-size", str(SMALL["sample_size"]), "--batch-size", str(SMALL["batch_size"]))
-    return ("--model", "simulated", "--base-url", server.url, *small, *more)
+    return ("--model", "simulated", "--base-url", server.url, *words(SMALL), *more)
 
 
 def credit(out):
@@ -69,6 +70,10 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
         for moment in moments:
             process = start(tmp_path, *arguments)
             server.wait_for(max(moment, len(server.bodies) + 1))
+            os.kill(process.pid, signal.SIGSTOP)
+            refused = run(tmp_path, resume=RUN)
+            assert (refused.status, refused.exit_code) == ("refused", 2)
+            assert "a run that no other process has open" in refused.message
             os.kill(process.pid, signal.SIGKILL)
             assert process.wait(PATIENCE_S) == -signal.SIGKILL
             process.communicate()
@@ -76,8 +81,8 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
             known = len(lines(paths(tmp_path).journal))
             counted = lines(paths(tmp_path).ledger)[-1]["totals"]["journalled"]
             assert known - 1 <= counted <= known, "a journal cut after this kill would be noticed"
-        code, summary, said = finish(start(tmp_path, *arguments))
-        assert code == 0, said
+        summary = run(tmp_path, resume=RUN)
+        assert (summary.status, summary.exit_code) == ("finished", 0), summary.message
     assert cli.main(["verify", TASK, "--out", str(tmp_path)]) == 0, "kills are no damage"
     journal = lines(paths(tmp_path).journal)
     assert len({row["key"] for row in journal}) == len(journal), "a journalled call was made again"
@@ -88,7 +93,6 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
     assert known < len(journal)
     assert store(tmp_path) == store(reference)
     assert credit(tmp_path) == credit(reference)
-    assert summary["status"] == "finished"
     finished, expected = manifest(tmp_path), manifest(reference)
     for row in (*finished["tfgrpo"]["epochs"], *expected["tfgrpo"]["epochs"]):
         del row["latency_ms"]  # a clock's: what comes from the journal takes no time
@@ -146,28 +150,11 @@ def test_a_run_resumed_late_does_not_bring_an_old_library_back(tmp_path, unkille
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
     with Server() as server:
-        second = run(out, run_id="second", seed=5, **on_server(server, sample_size=30, batch_size=10))
+        second = run(out, run_id="second", seed=5, **on_server(server, **LEARNING))
         assert second.exit_code == 0, second.message
         state = json.loads(TaskPaths.of(out, TASK).state.read_text())
         run(out, resume=RUN, base_url=server.url)
     assert json.loads(TaskPaths.of(out, TASK).state.read_text())["in_force"] == state["in_force"]
-
-
-def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
-    reference, _ = unkilled
-    out = tmp_path / "copy"
-    shutil.copytree(reference, out)
-    journal = paths(out).journal
-    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
-    with Server(SimulatedOptions(latency_s=0.2)) as server:
-        first = start(out, "--resume", RUN, "--pay-again", "--base-url", server.url)
-        server.wait_for(1)
-        refused = run(out, resume=RUN, base_url=server.url, pay_again=True)
-        assert (refused.status, refused.exit_code) == ("refused", 2)
-        assert "a run that no other process has open" in refused.message
-        code, _, said = finish(first)
-    assert code == 0, said
-    assert store(out) == store(reference)
 
 
 @pytest.mark.parametrize(

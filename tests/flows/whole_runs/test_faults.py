@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.models.faults import FAULTS
-from tests.support.runs.running import RUN, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import LEARNING, RUN, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 
@@ -72,7 +72,7 @@ def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_pa
 
 def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_resumed(tmp_path):
     with Server() as server:
-        server.before_answer = lambda number: 500 if number > 28 else None
+        server.before_answer = lambda number: 500 if number > 12 else None
         asked = on_server(server, model__max_retries=0)
         summary = run(tmp_path, run_id=RUN, **asked)
         assert (summary.status, summary.exit_code) == ("failed", 1)
@@ -241,7 +241,7 @@ def test_a_night_whose_reflections_all_fail_ends_in_an_error(tmp_path, status):
 
 def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tmp_path):
     with _refused_learning(share=2) as server:
-        asked = on_server(server, model__max_retries=0, tfgrpo__max_lost_share=1.0)
+        asked = on_server(server, **LEARNING, model__max_retries=0, tfgrpo__max_lost_share=1.0)
         summary = run(tmp_path, run_id=RUN, **asked)
         again = run(tmp_path, resume=RUN)
     assert summary.exit_code == 0, summary.message

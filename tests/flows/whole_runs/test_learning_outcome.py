@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import LEARNING, RUN, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -75,7 +75,7 @@ def test_prompts_of_the_second_epoch_hold_the_lessons_of_the_first_byte_for_byte
 def test_the_same_seed_gives_the_same_run(tmp_path):
     stores = []
     for name in ("one", "two"):
-        summary = run(tmp_path / name, run_id=RUN, seed=3, tfgrpo__concurrency=4 if name == "one" else 32, **SMALL)
+        summary = run(tmp_path / name, run_id=RUN, seed=3, tfgrpo__concurrency=4 if name == "one" else 32, **LEARNING)
         stores.append((summary.details["decision"] | {"decided_at": None}, store(tmp_path / name)))
     assert stores[0] == stores[1]
     assert stores[0][1]

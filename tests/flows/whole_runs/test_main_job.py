@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.support.runs.running import (
+    LEARNING,
     PACKS,
     RUN,
     SMALL,
@@ -23,6 +24,7 @@ from tests.support.runs.running import (
     run,
     start,
     store,
+    words,
 )
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
@@ -43,7 +45,7 @@ def asks_twice(prompt, chat):
 
 @pytest.mark.xdist_group("prefect")
 def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
-    process = start(tmp_path, "--dry-run", "--run-id", RUN, "--sample-size", "30", "--batch-size", "15", "--seed", "1")
+    process = start(tmp_path, "--dry-run", "--run-id", RUN, *words(LEARNING))
     code, summary, said = finish(process)
     assert code == 0, said
     assert summary["decision"]["decision"] == "in force"
@@ -56,7 +58,7 @@ def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
     }  # fmt: skip
     assert all(stage.get("ok", True) for stage in manifest(tmp_path)["stages"]), manifest(tmp_path)["stages"]
     # The same run without Prefect: nothing of it depends on who fans the groups out.
-    alone = run(tmp_path / "alone", run_id=RUN, sample_size=30, batch_size=15, seed=1)
+    alone = run(tmp_path / "alone", run_id=RUN, **LEARNING)
     assert alone.exit_code == 0
     assert store(tmp_path) == store(tmp_path / "alone")
 

@@ -15,7 +15,7 @@ from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_s
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.stores.files.layout import TaskPaths
 
-FIRST_BATCH = 5 * 4
+FIRST_BATCH = 2 * 4
 """Attempts of the pipeline's groups of four."""
 
 
@@ -41,7 +41,7 @@ def test_a_run_in_which_nothing_is_right_stops_after_its_first_batch(stopped):
     assert (closed["status"], closed["ledger"]["calls"]) == ("stopped", FIRST_BATCH)
     assert len(lines(paths(out).rollouts)) == FIRST_BATCH, "the attempts that were paid for are on disk"
     assert summary.message.startswith(
-        "nothing was right: 20 graded attempts of the first batch, each with the lowest reward, 0; "
+        "nothing was right: 8 graded attempts of the first batch, each with the lowest reward, 0; "
     )
     assert f"--resume {RUN} --allow-zero goes on" in summary.message
 
@@ -52,10 +52,10 @@ def test_it_shows_three_attempts_beside_their_references_wherever_a_night_is_rea
     items = {row["item_id"]: row for row in lines(paths(out).items)}
     examples = summary.details["first_batch"]["examples"]
     assert examples == manifest(out)["first_batch"]["examples"]
-    assert len({each["item_id"] for each in examples}) == 3
+    assert len({each["item_id"] for each in examples}) == 2
     look = summary.details["morning"]["look"][0]
-    assert look.startswith("nothing was right: 20 graded attempts")
-    assert "nothing was right: 20 graded attempts" in progress
+    assert look.startswith("nothing was right: 8 graded attempts")
+    assert "nothing was right: 8 graded attempts" in progress
     for each in examples:
         row, item = rows[each["rollout_id"]], items[each["item_id"]]
         assert each["reference"] == item["answer"]
@@ -65,8 +65,8 @@ def test_it_shows_three_attempts_beside_their_references_wherever_a_night_is_rea
         shown = f"reference “{each['reference']}”, answered “{each['output']}”; {each['verdict']}"
         assert shown in look
         assert shown in progress
-    assert "nothing was right: 20 graded attempts" in paths(out).report.read_text()
-    assert "nothing was right: 20 graded attempts" in str(tfgrpo.load_run(paths(out).root))
+    assert "nothing was right: 8 graded attempts" in paths(out).report.read_text()
+    assert "nothing was right: 8 graded attempts" in str(tfgrpo.load_run(paths(out).root))
 
 
 def test_a_stopped_run_stops_again_without_a_call_and_goes_on_where_zeros_are_allowed(stopped, tmp_path):
@@ -82,7 +82,7 @@ def test_a_stopped_run_stops_again_without_a_call_and_goes_on_where_zeros_are_al
     assert went_on.exit_code == 0, went_on.message
     assert max(server.asked().values()) == 1, "an answered call was sent again"
     assert manifest(copy)["first_batch"]["stops"] is False
-    assert went_on.details["morning"]["look"][0].startswith("nothing was right: 20 graded attempts")
+    assert went_on.details["morning"]["look"][0].startswith("nothing was right: 8 graded attempts")
     replayed = run(copy, replay=RUN)
     assert (replayed.status, replayed.exit_code) == ("finished", 0), replayed.message
 
@@ -112,7 +112,7 @@ def test_a_first_batch_with_everything_right_is_shown_and_the_run_goes_on(tmp_pa
     assert summary.exit_code == 0, summary.message
     look = summary.details["morning"]["look"][0]
     assert look.startswith(
-        "everything was right: 20 graded attempts of the first batch, each with the highest reward, 1"
+        "everything was right: 8 graded attempts of the first batch, each with the highest reward, 1"
     )
     assert look.count("everything_right 1: ") == console.file.getvalue().count("everything_right 1: ") == 3
 

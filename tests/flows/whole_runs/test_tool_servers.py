@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.support.agents.upstream import needs
-from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, start, store
+from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start, store
 from tfgrpo.flows import cli
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
@@ -86,8 +86,8 @@ def test_a_killed_run_leaves_no_server_and_resumed_it_repeats_no_answered_call(t
         assert books.ended()
         before = len(books.called)
         assert before
-        code, summary, said = finish(start(tmp_path, "--resume", RUN, *model[2:4]))
-    assert (code, summary["status"]) == (0, "finished"), said
+        summary = run(tmp_path, resume=RUN, base_url=server.url)
+    assert summary.status == "finished", summary.message
     assert books.ended()
     place = paths(tmp_path, task="mcp-tools")
     keys = [row["key"] for row in lines(place.journal)]

@@ -49,8 +49,10 @@ TASK = "tfgrpo-learning"
 RUN = "night"
 PATIENCE_S = 300.0
 """Longest wait for what has to happen: on a busy machine a server may take minutes to start."""
-SMALL = {"sample_size": 10, "batch_size": 5}
-"""A run of a second, with lessons."""
+SMALL = {"sample_size": 4, "batch_size": 2, "epochs": 2}
+"""A run with two batches, lessons on trial and a sweep, of a sixth of a second."""
+LEARNING = {"sample_size": 10, "batch_size": 5, "epochs": 3}
+"""A run whose lessons come into force, three times as long."""
 
 
 @contextmanager
@@ -90,6 +92,11 @@ def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, *
     with untraced() if again in _traced else nullcontext():
         _traced.add(again)
         return execute(request(out, **asked), env or {}, observer or Observers(), in_process, clock=utc_now)
+
+
+def words(sizes: dict[str, int]) -> list[str]:
+    """Return options of the command line."""
+    return [word for name, size in sizes.items() for word in (f"--{name.replace('_', '-')}", str(size))]
 
 
 def on_server(server: Server, **asked: Any) -> dict[str, Any]:

@@ -120,19 +120,16 @@ async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, sett
     assert gone(path)
 
 
-async def test_names_that_two_have_are_told_apart_by_their_servers(server, settings):
-    needs_mcp()
-    both = settings({"a": server, "b": server}, tools=("tfgrpo.tasks.tools.bookkeeping:add",))
-    async with Called(both) as call:
-        assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
-        assert (await call("b__add", left=1)).text == "2"
-
-
-async def test_a_secret_comes_from_the_environment_and_is_not_repeated(server, settings, monkeypatch):
+async def test_two_servers_are_told_apart_and_a_secret_of_one_comes_from_the_environment_and_is_not_repeated(
+    server, settings, monkeypatch
+):
     needs_mcp()
     monkeypatch.setenv("MY_TOKEN", "s3cret-value")
-    async with Called(settings({"s": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}})) as call:
-        result = await call("add", left=-1)
+    both = {"a": server, "b": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}}
+    async with Called(settings(both, tools=("tfgrpo.tasks.tools.bookkeeping:add",))) as call:
+        assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
+        assert (await call("b__add", left=1)).text == "2"
+        result = await call("b__add", left=-1)
     assert not result.ok
     assert "negative, [hidden]" in result.text
 

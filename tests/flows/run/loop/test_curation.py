@@ -10,7 +10,20 @@ from functools import partial
 
 import pytest
 
-from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import (
+    LEARNING,
+    PACKS,
+    RUN,
+    SMALL,
+    TASK,
+    Server,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    store,
+)
 from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
@@ -54,7 +67,7 @@ def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, mo
 def test_a_lost_curation_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
     broken = Failed("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
     curated(monkeypatch, lost=1, spend=Spend(failure=broken, broken=[broken]))
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert run(tmp_path, run_id=RUN, **LEARNING).exit_code == 0
     said = [text for text in manifest(tmp_path)["warnings"] if text.startswith("epoch 1, batch 1: 1 of ")]
     assert "questions about the batch brought no usable answer (no usable answer)" in said[0]
     kept = [row for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"]
@@ -69,7 +82,7 @@ def without_the_first(pack, prompts):
 
 def test_a_lesson_that_is_not_injected_is_a_warning_and_in_no_row(tmp_path, monkeypatch):
     monkeypatch.setattr(lessons, "merge_each", without_the_first)
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert run(tmp_path, run_id=RUN, **LEARNING).exit_code == 0
     assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
     rows = lines(TaskPaths.of(tmp_path, TASK).credit)
     (swept,) = {tuple(row["one"]) for row in rows if row.get("source") == "sweep"}
@@ -83,7 +96,7 @@ def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, mon
     monkeypatch.setattr(lessons, "merge_each", without_the_first)
     # The second epoch writes under a stamp that is not in force.
     monkeypatch.setattr(ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it))
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert run(tmp_path, run_id=RUN, **LEARNING).exit_code == 0
     said = manifest(tmp_path)["warnings"]
     counted = {
         point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")
@@ -178,6 +191,6 @@ def test_the_manifest_has_the_cohort_when_an_epoch_starts_and_its_summary_when_i
 
             return told
 
-    assert run(tmp_path, run_id=RUN, observer=Looking(), **SMALL).exit_code == 0
+    assert run(tmp_path, run_id=RUN, observer=Looking(), **LEARNING).exit_code == 0
     assert drawn == [["1"], ["1", "2"], ["1", "2", "3"]]
     assert ended == [[1], [1, 2], [1, 2, 3]]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agents.steps import group, record, spec
 from tests.support.runs.running import (
+    LEARNING,
     RUN,
     SMALL,
     TASK,
@@ -124,7 +125,7 @@ def test_a_night_with_nothing_to_follow_sweeps_nothing_and_says_so(tmp_path):
     assert (decision["decision"], decision["experience_ids"], decision["swept"]) == ("not yet", [], 0)
     assert decision["rewards"] == {"library": None, "none": None}
     assert written["forecast"]["calls"]["low"] <= len(server.bodies) == written["ledger"]["calls"]
-    assert [epoch["phase"] for epoch in written["tfgrpo"]["epochs"]] == ["train", "train"]
+    assert [epoch["phase"] for epoch in written["tfgrpo"]["epochs"]] == ["train"]
     assert all(check["ok"] for stage in written["stages"] for check in stage.get("checks", ()))
     assert summary.message in paths(tmp_path).report.read_text()
 
@@ -143,7 +144,7 @@ def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
 def whole(tmp_path_factory):
     """A small run without any trouble."""
     out = tmp_path_factory.mktemp("whole")
-    assert run(out, run_id=RUN, **SMALL).exit_code == 0
+    assert run(out, run_id=RUN, **LEARNING).exit_code == 0
     return out
 
 
@@ -152,7 +153,7 @@ def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monke
         yield from reversed(list(real(session, specs)))
 
     monkeypatch.setattr(running_batches, "run_groups", backwards)
-    run(tmp_path, run_id=RUN, **SMALL)
+    run(tmp_path, run_id=RUN, **LEARNING)
     assert (store(tmp_path), decided(tmp_path)) == (store(whole), decided(whole))
     order = [[row["rollout_id"] for row in lines(paths(out).rollouts)] for out in (tmp_path, whole)]
     assert order[0] == order[1]
@@ -172,7 +173,7 @@ def test_a_run_that_breaks_between_its_lines_of_credit_has_each_once_when_it_is_
         return done
 
     monkeypatch.setattr(CreditFile, "append", breaks)
-    assert run(tmp_path, run_id=RUN, **SMALL).status == "failed"
+    assert run(tmp_path, run_id=RUN, **LEARNING).status == "failed"
     assert not TaskPaths.of(tmp_path, TASK).promotions.exists()
     monkeypatch.undo()
     for _ in range(2):
@@ -233,7 +234,7 @@ def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
 
 
 def test_a_batch_refused_by_the_budget_is_not_recorded(tmp_path):
-    summary = run(tmp_path, run_id=RUN, max_calls=26, **SMALL)
+    summary = run(tmp_path, run_id=RUN, max_calls=10, **SMALL)
     assert summary.exit_code == 3
     rows = lines(paths(tmp_path).rollouts)
     per_batch = Counter(row["group_id"] for row in rows)

@@ -66,9 +66,9 @@ def test_a_named_lesson_is_measured_beside_the_others(own_run, task):
 @pytest.mark.parametrize("control", ["no-lessons", "neutral", "same"])
 def test_what_is_in_force_is_compared_with_a_control_and_no_row_is_written(own_run, task, control):
     before = task.paths.credit.read_bytes()
-    shown = task.ask("experiences", "measure", "--control", control, "--rollouts", 240)
+    shown = task.ask("experiences", "measure", "--control", control, "--rollouts", 160)
     found = manifest(own_run.out, shown["run_id"])["control"]
-    assert (found["name"], found["groups"], shown["measured"]) == (control, 60, [])
+    assert (found["name"], found["groups"], shown["measured"]) == (control, 40, [])
     assert found["low"] < found["mean"] < found["high"]
     assert (found["mean"] > 10.0) is (control != "same")
     assert task.paths.credit.read_bytes() == before
