@@ -108,14 +108,3 @@ def test_the_snippet_of_the_page_runs_as_a_script_and_inside_a_running_loop(tmp_
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr == ""
     assert len(re.findall(r"^(?:in force|not yet|taken back)\b", done.stdout, re.MULTILINE)) == 2
-
-
-@pytest.mark.parametrize("module", ["tfgrpo", "flows.tfgrpo"])
-def test_both_modules_are_the_command(tmp_path, module):
-    arguments = ["run"] if module == "tfgrpo" else []
-    line = [sys.executable, "-m", module, *arguments, "--replay", "none", "--json"]
-    done = subprocess.run(
-        line, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "TFGRPO_OUT": str(tmp_path)}
-    )
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["problems"][0]["source"] == "--replay"

@@ -87,13 +87,7 @@ def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monke
     assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
 
 
-def test_the_script_finds_modules_of_the_working_directory(at_home):
-    (at_home / "mine_alone.py").write_text("async def agent(prompt):\n    return 'x'\n")
-    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_alone:agent", cwd=at_home)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_module_of_the_user_does_not_hide_ours(at_home):
+def test_the_script_finds_modules_of_the_working_directory_and_none_hides_ours(at_home):
     for ours in ("stores", "pipelines"):
         (at_home / f"{ours}.py").write_text(f"raise SystemExit('the wrong {ours}')\n")
     (at_home / "mine_too.py").write_text(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.support.agents.upstream import needs
-from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start, store
+from tests.support.runs.running import ROOT, RUN, SMALL, Server, finish, lines, paths, run, start, store, words
 from tfgrpo.flows import cli
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
@@ -38,7 +38,7 @@ for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.ex
     server.add_tool(logged(tool), structured_output=False)
 server.run()
 """
-SIZES = ("--sample-size", "6", "--batch-size", "3", "--epochs", "2")
+SIZES = words(SMALL)
 
 
 class Books:

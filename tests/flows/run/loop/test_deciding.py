@@ -18,7 +18,8 @@ from tfgrpo.tasks.canaries import Canaries
 from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, OVERRULED, sentence_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
-NIGHT = {"sample_size": 8, "batch_size": 4}
+NIGHT = {"sample_size": 8, "batch_size": 4, "epochs": 2}
+LONGER = {**NIGHT, "epochs": 3}
 
 
 def decisions(out):
@@ -76,7 +77,7 @@ def test_a_gain_that_is_gone_overnight_is_taken_back_whatever_the_nights_before_
 def test_a_lesson_that_the_sweep_did_not_carry_does_not_come_into_force_by_the_rows_of_the_sweep(own_run):
     *_, doubtful = decisions(own_run.out)[0].considered
     speak_against(own_run.out, lessons=[doubtful], times=6, rewards_other=(0.45,) * 4)
-    assert run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT).exit_code == 0
+    assert run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **LONGER).exit_code == 0
     carried = next(row.one for row in read_credit(TaskPaths.of(own_run.out, TASK).credit) if "n2/sweep" in row.line_id)
     assert doubtful not in carried
     assert manifest(own_run.out, "n2")["tfgrpo"]["lessons"][doubtful]["effect"]["mean"] > 0.0
@@ -145,9 +146,9 @@ def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repea
         if who == "a person":
             Task(own_run.out, TASK, capsys).tell("experiences", "rollback", "none")
         else:
-            assert run(own_run.out, run_id="other", **NIGHT, seed=7, tfgrpo__night=1).exit_code == 0
+            assert run(own_run.out, run_id="other", **LONGER, seed=7, tfgrpo__night=1).exit_code == 0
 
-    summary = run(own_run.out, run_id="n2", observer=AtFirstEpochEnd(overtake), **NIGHT)
+    summary = run(own_run.out, run_id="n2", observer=AtFirstEpochEnd(overtake), **LONGER)
     *_, before, last = decisions(own_run.out)
     assert before.experience_ids != decisions(own_run.out)[0].experience_ids, "nothing was overtaken"
     assert (last.run_id, last.notes[-1]) == ("n2", OVERTAKEN)
