@@ -45,9 +45,9 @@ def test_a_known_attack_is_rejected_for_what_it_is(rule: str, text: str) -> None
     assert verdict.reason
 
 
-@pytest.mark.parametrize("text", GOOD)
-def test_an_ordinary_lesson_passes_unchanged(text: str) -> None:
-    assert screen_lesson(text) == ScreenedLesson(text, count_words(text))
+def test_an_ordinary_lesson_passes_unchanged() -> None:
+    for text in GOOD:
+        assert screen_lesson(text) == ScreenedLesson(text, count_words(text))
 
 
 def test_control_bidi_and_invisible_characters_are_stripped() -> None:

@@ -268,6 +268,7 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     assert deployment()["schedules"][0]["active"] is True
 
 
+@pytest.mark.slow
 def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on_with_the_run_that_was_killed(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")

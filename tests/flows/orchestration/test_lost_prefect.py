@@ -58,6 +58,7 @@ def ended(process):
     return code, summary, said
 
 
+@pytest.mark.slow
 def test_a_reply_of_prefects_that_is_lost_changes_nothing_about_a_finished_run(tmp_path, proxy, model):
     proxy.become("losing")
     code, summary, said = ended(begin(tmp_path, proxy, model))

@@ -54,7 +54,7 @@ def dollars(server):
     return (server.prompt_tokens * INPUT + (server.tokens - server.prompt_tokens) * OUTPUT) / 1e6
 
 
-@pytest.mark.parametrize("cap", ["max_calls", "max_tokens", "max_usd"])
+@pytest.mark.parametrize("cap", ["max_calls", pytest.param("max_tokens", marks=pytest.mark.slow), "max_usd"])
 def test_a_cap_is_never_exceeded_and_the_run_resumes_with_a_higher_one(tmp_path, pipeline, uncapped, cap):
     reference, needed = uncapped
     limit = needed[cap] * 0.6 if cap == "max_usd" else int(needed[cap] * 0.6)

@@ -74,6 +74,7 @@ def books(tmp_path: Path) -> Books:
     return Books(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_server_and_resumed_it_repeats_no_answered_call(tmp_path, books):
     with Server(SimulatedOptions(world="ledger-tools", latency_s=0.1)) as server:
         model = ("--model", "simulated", "--base-url", server.url, "--concurrency", "2")

@@ -93,30 +93,30 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert learning.enabled is False
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_field_can_be_set_on_the_command_line(leaf: SettingField) -> None:
-    value = other_value(leaf)
-    resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
-    assert same(resolved.settings, leaf, value)
-    assert value_at(resolved.settings, leaf.key) != leaf.default
-    assert resolved.sources[leaf.key] == f"command line {leaf.flag or f'--set {leaf.key}'}"
-    assert {source for key, source in resolved.sources.items() if key != leaf.key} == {"default"}
+def test_every_field_can_be_set_on_the_command_line() -> None:
+    for leaf in LEAVES:
+        value = other_value(leaf)
+        resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
+        assert same(resolved.settings, leaf, value)
+        assert value_at(resolved.settings, leaf.key) != leaf.default
+        assert resolved.sources[leaf.key] == f"command line {leaf.flag or f'--set {leaf.key}'}"
+        assert {source for key, source in resolved.sources.items() if key != leaf.key} == {"default"}
 
 
-@pytest.mark.parametrize("leaf", WITH_ENV, ids=lambda leaf: leaf.env)
-def test_every_variable_sets_its_field(leaf: SettingField) -> None:
-    assert leaf.env is not None
-    resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
-    assert same(resolved.settings, leaf, other_value(leaf))
-    assert resolved.sources[leaf.key] == f"environment {leaf.env}"
+def test_every_variable_sets_its_field() -> None:
+    for leaf in WITH_ENV:
+        assert leaf.env is not None
+        resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
+        assert same(resolved.settings, leaf, other_value(leaf))
+        assert resolved.sources[leaf.key] == f"environment {leaf.env}"
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_field_can_be_set_in_a_pipeline_file(leaf: SettingField, tmp_path: Path) -> None:
-    path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
-    resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
-    assert same(resolved.settings, leaf, other_value(leaf))
-    assert resolved.sources[leaf.key] == f"pipeline file {path}"
+def test_every_field_can_be_set_in_a_pipeline_file(tmp_path: Path) -> None:
+    for leaf in LEAVES:
+        path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
+        resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
+        assert same(resolved.settings, leaf, other_value(leaf))
+        assert resolved.sources[leaf.key] == f"pipeline file {path}"
 
 
 def test_flags_and_variables_are_unique() -> None:
