@@ -171,6 +171,7 @@ def test_nothing_of_the_callers_environment_reaches_a_measured_run(monkeypatch, 
 # --- nights in fast forward, which are counted and not timed
 
 
+@pytest.mark.slow
 def test_after_a_kill_and_a_dead_endpoint_every_night_is_on_record_and_every_end_is_told_once(tmp_path):
     found = nights(tmp_path, 3, {1: "killed", 3: "dead"})
     assert found.unlisted == []
