@@ -222,7 +222,8 @@ async def test_the_time_limit_ends_the_whole_session_also_one_that_ignores_sigte
 async def test_cancellation_ends_the_group_and_sigterm_gives_it_time_to_clean_up(tmp_path, folders, monkeypatch):
     monkeypatch.setattr(process, "GRACE_S", 60.0)  # a busy machine may take more than the usual second
     left = tmp_path / "cleaned"
-    code = f"trap 'echo done > {left}; exit 1' TERM; sleep 987.502 & wait"
+    # Its input ends only when it has been started for good: until then nothing is waited for.
+    code = f"trap 'echo done > {left}; exit 1' TERM; cat > /dev/null; sleep 987.502 & wait"
     async with opened(tmp_path, f"sh -c {shlex.quote(code)}") as runtime:
         running = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
         # Not in a script any more, but asleep: the trap is set by then.
