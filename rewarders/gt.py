@@ -30,6 +30,7 @@ from tfgrpo.rewarders.scorer import (
     references,
 )
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
+from tfgrpo.rewarders.text.choices import LETTERS, ChoiceReference, options_of
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
@@ -42,14 +43,11 @@ from tfgrpo.rewarders.text.references import (
     read_reference,
 )
 from tfgrpo.rewarders.text.words import (
-    LETTERS,
     TRUTH,
-    ChoiceReference,
     Compared,
     LabelReference,
     Reference,
     TextReference,
-    options_of,
     plain,
     same_text,
     shown,

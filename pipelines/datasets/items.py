@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, columns_of, first_part, is_template, template_parts
 from tfgrpo.rewarders.text.answers import written_value
-from tfgrpo.rewarders.text.words import options_of
+from tfgrpo.rewarders.text.choices import options_of
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number

@@ -26,6 +26,7 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
+from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, ChoiceReference, ChoicesReference
 from tfgrpo.rewarders.text.numbers import (
     TO_BASE,
     UNITS,
@@ -42,12 +43,9 @@ from tfgrpo.rewarders.text.numbers import (
 from tfgrpo.rewarders.text.words import (
     LATEX_SPACE,
     QUOTES,
-    SEVERAL_LETTERS,
     SHOWN,
     TRUTH,
     UNCLEAR,
-    ChoiceReference,
-    ChoicesReference,
     Compared,
     LabelReference,
     Reference,

@@ -1,4 +1,4 @@
-"""Compare an output with one reference of words: a text, a label, or options by their letters.
+"""Compare an output with one reference of words: a text, or a label.
 
 Each kind reads like a careful person. What has two readings is no score: ``compare`` raises ``RewardError``.
 """
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
@@ -23,14 +23,14 @@ _SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
 """A factorial, or a prime: their signs are no punctuation."""
 SHOWN: Final = 80
 """Longest value in evidence."""
-_LONGEST_PART: Final = 2_000
+LONGEST_PART: Final = 2_000
 """Characters of an answer, or of a line, that are searched for a text, a label or an option."""
 _LOOK_BACK: Final = 60
 """Characters before an occurrence in which it may be denied."""
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
+MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Subscript of a chemical formula in LaTeX: ``H_2O``."""
@@ -48,7 +48,7 @@ _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
     r"(?:the|an?)?\s*"
 )
-_OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
+OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
 _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
 
 
@@ -91,12 +91,12 @@ class Reference(ABC):
 
     def _is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
-        statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-_LONGEST_PART:]), plain(self.text)
+        statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         if not stated.is_marked and _NO_ANSWER.search(statement.replace(wanted, "")):
-            raise RewardError(f"{shown(stated.whole[-_LONGEST_PART:])} may state no answer")
+            raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
         places = [*re.finditer(whole_words(wanted), statement)]
-        return bool(places) and all(_is_denied(statement, *place.span()) for place in places)
+        return bool(places) and all(is_denied(statement, *place.span()) for place in places)
 
     @property
     def _denies(self) -> bool:
@@ -116,7 +116,7 @@ def plain(text: str) -> str:
         for pattern, symbol in VOCABULARY["symbols"].items():
             text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
     # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
-    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
+    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(MARKUP.sub("", text).split()))
     if _SIGNED.fullmatch(collapsed):
         return collapsed
     bare = _LEAD.sub("", collapsed).removesuffix(" |")
@@ -132,7 +132,7 @@ def _without_symbols(text: str) -> str:
 
 def same_text(one: str, other: str) -> bool:
     """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
-    folded = (" ".join(_MARKUP.sub("", each).translate(QUOTES).casefold().split()).rstrip(".") for each in (one, other))
+    folded = (" ".join(MARKUP.sub("", each).translate(QUOTES).casefold().split()).rstrip(".") for each in (one, other))
     return len({*folded}) == 1
 
 
@@ -150,7 +150,7 @@ def nothing(output: str) -> Compared:
 _CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
 
 
-def _conclusion(text: str) -> str:
+def conclusion_of(text: str) -> str:
     """Return what a text concludes with; empty where it does not conclude."""
     *before, last = _CONCLUSION.split(text)
     return last if before else ""
@@ -180,8 +180,8 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     in an answer with a remark below. Raise ``RewardError`` where both do, and differ.
     """
     if stated.is_marked:
-        return [stated.text[:_LONGEST_PART]]
-    last, first = (part[:_LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
+        return [stated.text[:LONGEST_PART]]
+    last, first = (part[:LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
     if first == last:
         return [last]
     if _LISTED.match(first):
@@ -261,7 +261,7 @@ class TextReference(Reference):
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = _one_spelling(self.text)
-        bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
+        bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
         for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0], _without_symbols(bare))):
             if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
                 return True
@@ -309,7 +309,7 @@ class TextReference(Reference):
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
-        places = [each for each in places if not _is_denied(statement, each.start(), each.end())]
+        places = [each for each in places if not is_denied(statement, each.start(), each.end())]
         if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
             if re.search(
                 rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)",
@@ -324,7 +324,7 @@ class TextReference(Reference):
 
     def _refuse_mention(self, wanted: str, statement: str, part: str, places: Sequence[re.Match[str]]) -> None:
         """Raise ``RewardError`` where a sentence may hold the text and state something else."""
-        masked = _MARKUP.sub("", part).replace(self.text, _MASK)
+        masked = MARKUP.sub("", part).replace(self.text, _MASK)
         head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
         if (
             head not in ("", statement, _comparable(masked))
@@ -457,7 +457,7 @@ def whole_words(text: str) -> str:
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#-]|[.,:/]\d|'s \w)"
 
 
-def _is_denied(text: str, start: int, end: int) -> bool:
+def is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
     asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
@@ -553,7 +553,7 @@ class LabelReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         parts = parts_of(stated, self._whole)
         if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
-            parts.append(stated.whole[-_LONGEST_PART:])
+            parts.append(stated.whole[-LONGEST_PART:])
         for part in parts:
             found = self._label_of(part)
             if isinstance(found, str):
@@ -588,8 +588,8 @@ class LabelReference(Reference):
         for place in pattern.finditer(statement):
             if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
                 continue  # no idea
-            (denied if _is_denied(statement, *place.span()) else named).add(known[place[0]])
-        if len(named) > 1 and (concluded := _conclusion(statement)):
+            (denied if is_denied(statement, *place.span()) else named).add(known[place[0]])
+        if len(named) > 1 and (concluded := conclusion_of(statement)):
             return self._label_of(concluded)
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
@@ -615,163 +615,3 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 
 TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct": "yes", "incorrect": "no"}
 """Readings of the labels of a yes-no question."""
-
-_LETTER: Final = re.compile(
-    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
-    (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
-    re.VERBOSE,
-)
-_OPTION_LINE: Final = re.compile(
-    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
-)
-
-
-LETTERS: Final = "ABCDEFGHIJ"
-_NUMBERS: Final = "123456789"
-_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
-
-
-def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
-
-    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
-    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
-    of letters.
-    """
-    lines = _OPTION_LINE.findall(prompt)
-    for signs in _OPTION_SIGNS:
-        options = {sign: text for sign, text in lines if sign in signs}
-        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
-        if len(options) > 1 and signs[0] in options and in_order:
-            return {sign.upper(): text for sign, text in options.items()}
-    within = next((found for line in reversed(prompt.splitlines()) if (found := _options_within(line))), {})
-    return within or _options_of_metadata(metadata if isinstance(metadata, Mapping) else {})
-
-
-def _options_within(line: str) -> dict[str, str]:
-    """Return the options that a line has one after the other: ``A) red B) blue``."""
-    for signs in _OPTION_SIGNS:
-        ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
-        places: list[re.Match[str]] = []
-        for sign in signs:
-            mark = re.compile(rf"(?<![^\s,;])[(\[]?{sign}{ends}(?=\S)")
-            place = mark.search(line, places[-1].end() if places else 0)
-            if place is None:
-                break
-            places.append(place)
-        if len(places) > 1:
-            ends_at = [*(place.start() for place in places[1:]), len(line)]
-            texts = (line[place.end() : end].strip(" ,;|\t") for place, end in zip(places, ends_at, strict=True))
-            return dict(zip(signs.upper(), texts, strict=False))
-    return {}
-
-
-def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
-    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
-    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
-        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
-        if len(options) > 1 and "A" in options:
-            return options
-    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
-    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceReference(Reference):
-    """The letter of an option. Right when the output states this letter, or the text of the option."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the options by letter; empty when the prompt shows none."""
-
-    @property
-    def shown(self) -> str:
-        """The letter, and the option if it is known."""
-        option = self.options.get(self.text)
-        return shown(self.text if option is None else f"{self.text}) {option}")
-
-    def _compare(self, stated: Stated) -> Compared:
-        for part in parts_of(stated, self._whole):
-            letters = self._letters(part)
-            if len(letters) == 1:
-                return Compared(letters == {self.text}, shown(part))
-            if letters and stated.is_marked:
-                return Compared(False, shown(part))
-            if letters:
-                raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
-        return Compared(False, f"{shown(stated.text)}, which names no option")
-
-    def _whole(self, line: str) -> str | None:
-        bare = plain(line)
-        if len(bare) == 1 and "a" <= bare <= "j":
-            return bare.upper()
-        marked = _OPTION_MARK.match(_MARKUP.sub("", line).strip())
-        if marked and plain(self.options.get(marked[1].upper(), "")) == plain(line[line.index(marked[1]) + 1 :]):
-            return marked[1].upper()
-        return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
-
-    def _letters(self, part: str) -> set[str]:
-        whole = self._whole(part)
-        if whole is not None:
-            return {whole}
-        marked = _OPTION_MARK.match(_MARKUP.sub("", part).strip())
-        if marked and (other := self._whole(marked.string[marked.end() :])):
-            return {marked[1].upper(), other}
-        text = re.sub(
-            rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", _MARKUP.sub("", part)
-        ).strip()
-        named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
-        letters = {
-            (found["upper"] or found["lower"]).upper() for found in named if not _is_denied(text.lower(), *found.span())
-        }
-        if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
-            return {(named[0]["upper"] or named[0]["lower"]).upper()}
-        if len(letters) == 1:
-            return letters
-        if len(letters) > 1 and (concluded := _conclusion(text)):
-            return self._letters(concluded)
-        held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
-        # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
-        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
-        return longest if len(longest) == 1 or not letters else letters
-
-
-_LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
-
-
-def _holds(part: str, option: str) -> bool:
-    try:
-        return TextReference(option).equals(part) or TextReference(option).is_in(part)
-    except RewardError:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class ChoicesReference(Reference):
-    """The letters of several options, in any order: ``A, C``."""
-
-    @property
-    def shown(self) -> str:
-        """The letters."""
-        return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
-
-    def _compare(self, stated: Stated) -> Compared:
-        text = _MARKUP.sub("", stated.text[:_LONGEST_PART]).replace(",", ", ")
-        joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-        if joined is None and UNCLEAR.search(text):
-            raise RewardError(f"{shown(text)} denies an option, or has several answers")
-        found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
-        letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
-        return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
-
-
-def _is_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    return found[0].strip(" (\"'") in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
-
-
-_LETTER_WORDS: Final = ("A", "I")
-_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
-
-
-SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")

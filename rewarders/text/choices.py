@@ -1,0 +1,183 @@
+"""Compare an output with the letter of an option, or with several, and find the options of a multiple-choice question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tfgrpo.rewarders.text.answers import UNSPACED, Stated
+from tfgrpo.rewarders.text.words import (
+    LONGEST_PART,
+    MARKUP,
+    OPTION_MARK,
+    UNCLEAR,
+    Compared,
+    Reference,
+    TextReference,
+    conclusion_of,
+    is_denied,
+    parts_of,
+    plain,
+    shown,
+)
+from tfgrpo.stores.errors import RewardError
+
+_LETTER: Final = re.compile(
+    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
+    (?:(?P<upper>[A-J])
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
+    re.VERBOSE,
+)
+_OPTION_LINE: Final = re.compile(
+    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
+)
+
+
+LETTERS: Final = "ABCDEFGHIJ"
+_NUMBERS: Final = "123456789"
+_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
+
+
+def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
+
+    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
+    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
+    of letters.
+    """
+    lines = _OPTION_LINE.findall(prompt)
+    for signs in _OPTION_SIGNS:
+        options = {sign: text for sign, text in lines if sign in signs}
+        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
+        if len(options) > 1 and signs[0] in options and in_order:
+            return {sign.upper(): text for sign, text in options.items()}
+    within = next((found for line in reversed(prompt.splitlines()) if (found := _options_within(line))), {})
+    return within or _options_of_metadata(metadata if isinstance(metadata, Mapping) else {})
+
+
+def _options_within(line: str) -> dict[str, str]:
+    """Return the options that a line has one after the other: ``A) red B) blue``."""
+    for signs in _OPTION_SIGNS:
+        ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
+        places: list[re.Match[str]] = []
+        for sign in signs:
+            mark = re.compile(rf"(?<![^\s,;])[(\[]?{sign}{ends}(?=\S)")
+            place = mark.search(line, places[-1].end() if places else 0)
+            if place is None:
+                break
+            places.append(place)
+        if len(places) > 1:
+            ends_at = [*(place.start() for place in places[1:]), len(line)]
+            texts = (line[place.end() : end].strip(" ,;|\t") for place, end in zip(places, ends_at, strict=True))
+            return dict(zip(signs.upper(), texts, strict=False))
+    return {}
+
+
+def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
+    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
+    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
+        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
+        if len(options) > 1 and "A" in options:
+            return options
+    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
+    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReference(Reference):
+    """The letter of an option. Right when the output states this letter, or the text of the option."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the options by letter; empty when the prompt shows none."""
+
+    @property
+    def shown(self) -> str:
+        """The letter, and the option if it is known."""
+        option = self.options.get(self.text)
+        return shown(self.text if option is None else f"{self.text}) {option}")
+
+    def _compare(self, stated: Stated) -> Compared:
+        for part in parts_of(stated, self._whole):
+            letters = self._letters(part)
+            if len(letters) == 1:
+                return Compared(letters == {self.text}, shown(part))
+            if letters and stated.is_marked:
+                return Compared(False, shown(part))
+            if letters:
+                raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
+        return Compared(False, f"{shown(stated.text)}, which names no option")
+
+    def _whole(self, line: str) -> str | None:
+        bare = plain(line)
+        if len(bare) == 1 and "a" <= bare <= "j":
+            return bare.upper()
+        marked = OPTION_MARK.match(MARKUP.sub("", line).strip())
+        if marked and plain(self.options.get(marked[1].upper(), "")) == plain(line[line.index(marked[1]) + 1 :]):
+            return marked[1].upper()
+        return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
+
+    def _letters(self, part: str) -> set[str]:
+        whole = self._whole(part)
+        if whole is not None:
+            return {whole}
+        marked = OPTION_MARK.match(MARKUP.sub("", part).strip())
+        if marked and (other := self._whole(marked.string[marked.end() :])):
+            return {marked[1].upper(), other}
+        text = re.sub(rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", MARKUP.sub("", part)).strip()
+        named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
+        letters = {
+            (found["upper"] or found["lower"]).upper() for found in named if not is_denied(text.lower(), *found.span())
+        }
+        if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
+            return {(named[0]["upper"] or named[0]["lower"]).upper()}
+        if len(letters) == 1:
+            return letters
+        if len(letters) > 1 and (concluded := conclusion_of(text)):
+            return self._letters(concluded)
+        held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
+        # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
+        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
+        return longest if len(longest) == 1 or not letters else letters
+
+
+_LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
+
+
+def _holds(part: str, option: str) -> bool:
+    try:
+        return TextReference(option).equals(part) or TextReference(option).is_in(part)
+    except RewardError:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicesReference(Reference):
+    """The letters of several options, in any order: ``A, C``."""
+
+    @property
+    def shown(self) -> str:
+        """The letters."""
+        return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
+
+    def _compare(self, stated: Stated) -> Compared:
+        text = MARKUP.sub("", stated.text[:LONGEST_PART]).replace(",", ", ")
+        joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
+        if joined is None and UNCLEAR.search(text):
+            raise RewardError(f"{shown(text)} denies an option, or has several answers")
+        found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
+        letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
+        return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
+
+
+def _is_word(text: str, found: re.Match[str]) -> bool:
+    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
+    return found[0].strip(" (\"'") in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
+
+
+_LETTER_WORDS: Final = ("A", "I")
+_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
+
+
+SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
