@@ -150,10 +150,13 @@ def _run(folder: Path, limit_s: float) -> int:
 def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     entry, prompt = column(item, "entry_point"), field_of(item, "prompt")
     defined = f"def {entry}(" if isinstance(entry, str) else ""
-    called = {entry} if defined else {name for test in tests for name in re.findall(r"\w+(?=\()", test.code or "")}
-    code = (
-        program(item, _LANGUAGES, re.compile(rf"(?:\bdef|\bclass)\s+(?:{'|'.join(called)})\b" if called else "")) or ""
+    written = "\n".join(test.code or "" for test in tests)
+    called = {entry} if defined else {*re.findall(r"(?<![.\w])\w+(?=\()", written)}
+    names = "|".join(called - {*re.findall(r"\b(?:def|class)\s+(\w+)", written)})
+    defines = re.compile(
+        rf"^[ \t]*(?:async )?(?:def|class)\s+(?:{names})\b|^(?:{names})\s*=" if names else "", re.MULTILINE
     )
+    code = program(item, _LANGUAGES, defines) or ""
     if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
         return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
     return code
@@ -162,9 +165,11 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
 def _cases(given: Any) -> Sequence[Any]:
     """Return the inputs and outputs of a program; nothing for tests in code."""
     match given:
-        case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]}:
+        case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(
+            inputs
+        ) == len(outputs):
             shared = {name: each for name, each in given.items() if name == "fn_name"}
-            return [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
+            return [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=True)]
         case [{}, *_]:
             return list(given)
     return ()

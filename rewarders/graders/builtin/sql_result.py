@@ -33,7 +33,7 @@ _QUERIES: Final = frozenset(
 )
 _IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]", re.DOTALL)
 _QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
-_LABEL: Final = re.compile(r"\A[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
+_LABEL: Final = re.compile(r"\A(?!\s*(?:--|/\*|select\b))[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
 """Words before a query: ``Answer: SELECT …``."""
 _INNER: Final = re.compile(r"\([^()]*\)")
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
