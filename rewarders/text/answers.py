@@ -48,7 +48,7 @@ _ANSWER_LINE: Final = re.compile(
 )
 _TAG: Final = re.compile(
     r"<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)"
-    r"|\[ANSWER\](?P<bracketed>.*?)\[/ANSWER\]",
+    r"|\[ANSWER\](?P<bracketed>(?:(?!\[ANSWER\]).)*?)\[/ANSWER\]",
     re.IGNORECASE | re.DOTALL,
 )
 _LONGEST_CALL: Final = 2_000
@@ -84,7 +84,7 @@ _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
-_FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,})[ \t]*")
+_FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
@@ -147,7 +147,8 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
 
 def _in_an_object(text: str) -> Stated | None:
     """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
-    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or (text[-1:] in "}`" and _OBJECT_LAST.search(text))
+    last = _OBJECT_LAST.search(text) if text[-1:] in "}`" else None
+    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
     inside = fenced["inside"] if fenced else text
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
@@ -161,6 +162,8 @@ def _in_an_object(text: str) -> Stated | None:
         return Stated("", "object", text)  # the call of a tool states nothing
     if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
+    if fenced is last is not None and "answer" not in inside.lower() and _marked(text):
+        return None  # what it says of the answer: ``Answer: Paris`` with ``{"category": "city"}`` below
     answer = answers[0].translate(_UNESCAPED) if isinstance(answers[0], str) else json.dumps(answers[0])
     return Stated(answer.strip(), "object", text)
 

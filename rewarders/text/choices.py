@@ -107,7 +107,7 @@ class ChoiceReference(Reference):
                 return Compared(False, shown(part))
             if letters:
                 raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
-        return Compared(False, f"{shown(stated.text)}, which names no option")
+        return Compared(False, f"{shown(stated.text)}, which names no option", states=False)
 
     def _whole(self, line: str) -> str | None:
         bare = plain(line)

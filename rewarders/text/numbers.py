@@ -186,7 +186,7 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+?)"
-    r"(?P<own>[ \t}]{0,2}\^[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
+    r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)\^-1)?(?!\w)"
 )
 _READINGS: Final[Mapping[str, tuple[str, ...]]] = {"pound": ("lb", "£")}
@@ -279,16 +279,16 @@ def _reference_in_words(text: str) -> Number | None:
 
 def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
-    text = _DENIED.sub(" ", _without_items(_EMPHASIS.sub(r"\1", _ascii(stated.whole, decimal))))
-    numbers = _values(text)
+    listed = _without_items(_EMPHASIS.sub(r"\1", _ascii(stated.whole, decimal)))
+    numbers = _values(_DENIED.sub(" ", listed))
     if len({number.value for number in numbers if number is not None}) > 1:
         first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
         if first is not None and (last is None or last.value != first.value):
             if last is not None:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
             return first
-        line = _EMPHASIS.sub(r"\1", _ascii(stated.text, decimal))
-        return _last_line_number(_DENIED.sub(" ", _without_items(line)))
+        behind = stated.whole[stated.whole.rindex(stated.text) :].count("\n")
+        return _last_line_number(_DENIED.sub(" ", listed.split("\n")[-1 - behind]))
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.

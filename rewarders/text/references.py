@@ -101,7 +101,12 @@ class NumberReference(Reference):
         if exact is not None and self._agrees(exact):
             return Compared(True, shown_number(exact))
         self._refuse_second_reading(stated, number)
-        return Compared(False, f"{shown(stated.text)} (no number)" if number is None else shown_number(number))
+        if number is None:
+            return Compared(False, f"{shown(stated.text)} (no number)", states=False)
+        return Compared(False, shown_number(number))
+
+    def _is_alone(self, _text: str, /) -> bool:
+        return True  # a number next to others is none
 
     def _refuse_second_reading(self, stated: Stated, number: Number | None) -> None:
         if "," in stated.whole or (self.decimal == "," and "." in stated.whole):
@@ -230,12 +235,11 @@ class JsonReference(Reference):
     def _value_in(self, rest: str) -> Any:
         """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
         stated = stated_answer(rest)
+        value = None
         if stated is not None and stated.source != "object":
             with suppress(ValueError, RewardError):
                 value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
-                if isinstance(value, type(self.value)):
-                    return value
-        value = json_in(rest)
+        value = value if isinstance(value, type(self.value)) else json_in(rest)
         if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
             value = value["answer"]
         return written_value(value) if isinstance(value, str) else value

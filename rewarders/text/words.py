@@ -60,6 +60,8 @@ class Compared(NamedTuple):
 
     right: bool
     answered: str
+    states: bool = True
+    """Whether the output states anything of the kind of the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +82,34 @@ class Reference(ABC):
             return nothing(output)
         *before, after = _TAKES_BACK.split(stated.whole)
         again = stated_answer(after, denied=self._denies) if before else None
-        if again is not None:
-            with suppress(RewardError):
-                if (compared := self._compare(again)).right:
-                    return compared
+        later = Compared(False, "", states=again is not None)
+        with suppress(RewardError):
+            later = self._compare(again) if again else later
+        if again and later.right and (again.is_marked or self._is_alone(again.text)):
+            return later
         compared = self._compare(stated)
-        if compared.right and again is not None:
-            raise RewardError(f"{shown(again.text)} may take back {compared.answered}")
+        unclear = later.right != compared.right and again and (later.states or UNCLEAR.search(again.text))
+        if unclear:
+            raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
         return Compared(False, compared.answered) if compared.right and self._is_denied_in(stated) else compared
 
     def _is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
-        if not stated.is_marked and _NO_ANSWER.search(statement.replace(wanted, "")):
+        about = re.search(rf"{_ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
+        refused = _NO_ANSWER.search(statement.replace(wanted, "")) and not re.search(
+            _OPENS.pattern + whole_words(wanted), statement
+        )
+        if not stated.is_marked and (about or refused):
             raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
         places = [*re.finditer(whole_words(wanted), statement)]
         return bool(places) and all(is_denied(statement, *place.span()) for place in places)
+
+    def _is_alone(self, text: str, /) -> bool:
+        """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""
+        head = _DETERMINER.sub("", plain(_ELABORATION.split(text)[0]), count=1)
+        return len(head.split()) <= len(self.text.split()) + 1
 
     @property
     def _denies(self) -> bool:
@@ -159,14 +172,16 @@ def conclusion_of(text: str) -> str:
 _TAKES_BACK: Final = re.compile(
     r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^)(?:(?:hmm|oh|oops)[,. \u2026]{0,4})?"
     r"(?:wait|actually|correction|scratch that|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
-    r"|i (?:choose|pick|select|say))\b[,:. ]{0,4}",
+    r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
     re.IGNORECASE,
 )
 """The beginning of a clause that may state another answer than what comes before it."""
 _NO_ANSWER: Final = re.compile(
     r"\b(?:can(?:not|['’]t)|unable to) (?:answer|determine|tell|say|help|decide)\b|\bdo(?:n['’]t| not) know\b"
-    r"|\b(?:asks?|asked|question) (?:is )?about\b"
 )
+_ABOUT_IT: Final = r"\b(?:asks?|asked|question) (?:is )?about\b"
+_OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
+"""The beginning of a clause with an answer: what is said of others does not take it back."""
 UNCLEAR: Final = re.compile(
     r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|[)\]]/", re.IGNORECASE
 )
@@ -381,7 +396,7 @@ def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
     listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
-    bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$", "", plain(listed))
+    bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)", "", plain(listed))
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
 
@@ -562,7 +577,7 @@ class LabelReference(Reference):
                 return Compared(False, shown(part))  # an answer that hedges
             if found:
                 raise RewardError(f"{shown(part)} names {' and '.join(sorted(found))}")
-        return Compared(False, f"{shown(stated.text)}, which names no label")
+        return Compared(False, f"{shown(stated.text)}, which names no label", states=False)
 
     def _label_of(self, part: str) -> str | frozenset[str]:
         known = self._known
