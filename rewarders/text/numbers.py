@@ -117,10 +117,11 @@ _DENIED: Final = re.compile(
         [ \t]{1,9}[$€£*]{0,3}[-+]?\d[\d.,/]*[*%]*
     |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}(?:[ \t][a-z]{1,30})?
         [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
+    |\b(?:less|more|\w{2,12}er)[ ]than[ \t]+[$€£]?[-+]?\d[\d.,/]{0,60}%?
     |不是[ \t]*[-+]?\d[\d.,/]*|^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``Is it 42?``"""
+"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``larger than 42``, ``Is it 42?``"""
 _OPERATOR_BEFORE: Final = re.compile(
     r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
     r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
