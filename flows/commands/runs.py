@@ -51,11 +51,9 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     out = place.task.root.parent
     named = [place.existing(console)] if place.is_named else []
     tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
-    entries = sorted(
-        (entry for task in tasks for entry in runs_of(task)),
-        key=lambda entry: (entry.started_at, entry.run_id),
-        reverse=True,
-    )
+    entries = [entry for task in tasks for entry in runs_of(task)]
+    if len(tasks) > 1:
+        entries.sort(key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
     wrong = None
     if begin is not None:
         # What a clock ahead of time dates in the future must not pass for the newest night until then.

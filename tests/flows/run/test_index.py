@@ -78,6 +78,7 @@ def test_a_night_that_a_clock_dates_ahead_is_no_newer_than_the_nights_after_it(a
     copied(own_run, "ahead", night=2, started_at="2999-01-01T00:00:00+00:00", ended_at="2999-01-01T00:00:01+00:00")
     copied(own_run, "after", night=3, started_at=back)
     assert [entry.run_id for entry in runs_of(own_run.task)] == ["after", "ahead", "small"]
+    assert [row["run_id"] for row in listed(ask)] == ["after", "ahead", "small"]
     assert "runs/after/report.html" in ask("report", "latest").out
     assert {row["run_id"] for row in listed(ask, "--since", "1d")} == {"small", "after"}
 
