@@ -66,12 +66,13 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 
 def folded_text(text: str) -> str:
     """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
+    plain = text.lower()
     if not text.isascii():
         named = ((sign, _LETTER_NAME.fullmatch(unicodedata.name(sign, ""))) for sign in text)
         text = "".join(sign if name is None else name[1] for sign, name in named)
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    plain = "".join(character for character in decomposed if not unicodedata.combining(character))
-    plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
+        decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+        plain = "".join(character for character in decomposed if not unicodedata.combining(character))
+        plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
     joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain)
     return " ".join(joined.split())
 

@@ -35,10 +35,11 @@ def signs_of(spec: GroupSpec, rollout: FinishedRollout) -> tuple[str, ...]:
     calls = [call for frame in rollout.frames for call in frame.calls]
     returned = (frame.text for frame in rollout.frames if frame.kind == "tool")
     handed = "\n".join((output, *(arguments for _, arguments in calls)))
+    named = addresses_in(handed)
     found = {
         QUOTES_PROMPT: repeated_run(output, [without_meaning(spec.pack.system)], task),
         **{f"{CARRIES} {tool}": True for tool, arguments in calls if repeated_run(arguments, [task])},
-        ADDRESSES: addresses_in(handed) - addresses_in("\n".join((task, spec.pack.system, *returned))),
+        ADDRESSES: named and named - addresses_in("\n".join((task, spec.pack.system, *returned))),
     }
     return tuple(name for name, each in found.items() if each)
 

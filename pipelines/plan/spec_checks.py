@@ -20,7 +20,7 @@ from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import read_bodies, read_objects
+from tfgrpo.stores.files.lines import read_bodies, read_keys, read_objects
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
@@ -136,8 +136,9 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
         seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
     yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
     measured = {group for _, _, group in seen}
-    groups = {row["group_id"] for row in read_objects(run.rollouts)}
-    yield from (f"no metrics line for the group {group}" for group in sorted(groups - measured))
+    yield from (
+        f"no metrics line for the group {group}" for group in sorted({*read_keys(run.groups, "group_id")} - measured)
+    )
 
 
 def _journal_faults(run: RunPaths) -> Iterator[str]:
@@ -145,8 +146,8 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         return  # a replay reads the journal of the run that it repeats
     answered: Counter[int] = Counter()  # by digests of attempts, of which there may be very many
     whole: set[int] = set()
-    for row in read_objects(run.journal):
-        name, role = attempt_and_role(row["key"])
+    for key in read_keys(run.journal, "key"):
+        name, role = attempt_and_role(key)
         if role == _WHOLE_ATTEMPT:
             whole.add(key_digest(name))
         elif role not in _NO_ROLLOUT_CALLS:

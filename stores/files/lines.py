@@ -89,6 +89,21 @@ def read_bodies(path: Path) -> Iterator[bytes]:
     return (line.body for line in sound_lines(path))
 
 
+def read_keys(path: Path, key: str) -> Iterator[str]:
+    """Yield this field of the objects of a file, without reading the rest of those that begin with it; as ``read_objects``."""
+    head = _head_of(key)
+    for line in sound_lines(path):
+        found = head.match(line.data)
+        yield str(json.loads(line.body)[key] if found is None or b"\\" in found[1] else found[1].decode())
+
+
+def _head_of(key: str) -> re.Pattern[bytes]:
+    """Return what matches the beginning of a line that begins with this field: its first group is the text in JSON."""
+    return re.compile(
+        rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % re.escape(key).encode()
+    )
+
+
 def sound_lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file, and raise ``CorruptFile`` with the number of a damaged one."""
     for line in lines_of(path):
@@ -204,8 +219,7 @@ class LineFile:
         self.damaged: list[int] = []
         """Numbers of the damaged lines so far; of an incomplete last line too."""
         self._key = key
-        name = re.escape(key).encode() if isinstance(key, str) else b"(?!)"
-        self._head = re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % name)
+        self._head = _head_of(key) if isinstance(key, str) else None
         self._turn, self._syncing = threading.RLock(), threading.Lock()
         self._depth = 0
         self._fd = -1
@@ -543,7 +557,7 @@ class LineFile:
 
     def _digest_in(self, data: bytes) -> int:
         """Return the digest of the key in a line. A key that comes first is read without parsing the rest."""
-        head = self._head.match(data)
+        head = None if self._head is None else self._head.match(data)
         if head is None:
             return self._named(json.loads(data))
         return key_digest(json.loads(b'"%b"' % head[1]) if b"\\" in head[1] else head[1])
