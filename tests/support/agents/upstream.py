@@ -69,18 +69,30 @@ OWN_HOMES = ("CODEX_HOME", "CLAUDE_CONFIG_DIR")
 """Variables that would lead the programs to the files of whoever runs the tests."""
 
 
-def needs(*packages: str) -> None:
-    """Skip unless all packages can be imported, and for ``bin:NAME`` unless npm has installed the program."""
+APART = Path(sys.prefix) / "apart"
+"""Environments of programs whose requirements contradict those of the others, a folder each."""
+
+
+def needs(*packages: str) -> str:
+    """Skip unless all packages can be imported; return the Python that has them.
+
+    ``bin:NAME`` is a program of npm, ``node:NAME`` a package of it, ``apart:NAME`` a program with an environment of its own.
+    """
+    python = sys.executable
     for package in packages:
-        program = NODE_PROGRAMS / package.removeprefix("bin:") if package.startswith("bin:") else None
-        if not (importlib.util.find_spec(package) if program is None else program.exists()):
+        kind, _, name = package.rpartition(":")
+        folders = {"bin": NODE_PROGRAMS, "node": NODE_PROGRAMS.parent, "apart": APART}
+        if not (folders[kind] / name).exists() if kind else importlib.util.find_spec(name) is None:
             pytest.skip(f"{package} is not installed; `make test-agents` installs it where the index has it")
+        if kind == "apart":
+            python = str(APART / name / "bin" / "python")
+    return python
 
 
-async def answer_of(name: str, prompt: str, env: Mapping[str, str]) -> str:
+async def answer_of(name: str, prompt: str, env: Mapping[str, str], python: str = sys.executable) -> str:
     """Return what one of the real agents prints."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python,
         str(REAL_AGENTS),
         name,
         prompt,

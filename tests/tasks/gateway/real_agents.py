@@ -245,6 +245,103 @@ def litellm_anthropic(prompt):
     return reply.choices[0].message.content
 
 
+def agno(prompt):
+    from agno.agent import Agent
+    from agno.models.openai import OpenAIChat
+
+    return Agent(model=OpenAIChat(id=MODEL, temperature=0), instructions=SYSTEM, telemetry=False).run(prompt).content
+
+
+def autogen(prompt):
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+    can = dict.fromkeys(("vision", "function_calling", "json_output", "structured_output"), False)
+    address = os.environ["OPENAI_BASE_URL"]
+    client = OpenAIChatCompletionClient(model=MODEL, base_url=address, model_info={**can, "family": "unknown"})
+    agent = AssistantAgent("bookkeeper", model_client=client, system_message=SYSTEM)
+    return asyncio.run(agent.run(task=prompt)).messages[-1].content
+
+
+def haystack(prompt):
+    from haystack.components.generators.chat import OpenAIChatGenerator
+    from haystack.dataclasses import ChatMessage
+
+    generator = OpenAIChatGenerator(model=MODEL, api_base_url=os.environ["OPENAI_BASE_URL"])
+    return generator.run([ChatMessage.from_system(SYSTEM), ChatMessage.from_user(prompt)])["replies"][0].text
+
+
+def instructor(prompt):
+    from instructor import from_openai
+    from openai import OpenAI
+
+    def agent(shape, prompt):
+        return from_openai(OpenAI()).chat.completions.create(
+            model=MODEL, response_model=shape, messages=as_messages(prompt), temperature=0
+        )
+
+    return structured(agent, prompt)
+
+
+def ag2(prompt):
+    from ag2 import Agent
+    from ag2.config import OpenAIConfig
+
+    agent = Agent("bookkeeper", prompt=SYSTEM, config=OpenAIConfig(model=MODEL, temperature=0))
+    return asyncio.run(agent.ask(prompt)).body
+
+
+def crewai(prompt):
+    from crewai import LLM, Agent, Crew, Task
+
+    model = LLM(model=f"openai/{MODEL}", base_url=os.environ["OPENAI_BASE_URL"], temperature=0)
+    agent = Agent(role="bookkeeper", goal="Right sums.", backstory=SYSTEM, llm=model)
+    return Crew(agents=[agent], tasks=[Task(description=prompt, expected_output="the sum", agent=agent)]).kickoff().raw
+
+
+def strands(prompt):
+    from strands import Agent
+    from strands.models.openai import OpenAIModel
+
+    model = OpenAIModel(model_id=MODEL, params={"temperature": 0})
+    return str(Agent(model=model, system_prompt=SYSTEM, callback_handler=None)(prompt))
+
+
+def aider(prompt):
+    quiet = ("--no-git", "--no-pretty", "--no-check-update", "--no-analytics", "--no-show-model-warnings")
+    model = ("--model", f"openai/{MODEL}", "--edit-format", "ask", "--yes-always")
+    return own_program("aider", *model, *quiet, "--message", prompt)
+
+
+def gptme(prompt):
+    words = ("--non-interactive", "--no-confirm", "--no-stream", "-m", f"local/{MODEL}", "--tools", "save")
+    return own_program("gptme", *words, prompt)
+
+
+def own_program(name, *words):
+    """Run a program in a home of its own, which is also where it works; return the answers among all that it prints."""
+    home = Path(os.environ["AGENT_HOME"], "home")
+    home.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [Path(sys.prefix, "bin", name), *words],
+        env={**os.environ, "HOME": str(home)},
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return "\n".join(line for line in done.stdout.splitlines() if line.startswith("Answer: "))
+
+
+def go_http(prompt):
+    """A program of another language, with its own HTTP and nothing of a vendor's."""
+    source = Path(__file__).with_name("real_agent.go")
+    own = {"GOCACHE": os.environ["AGENT_HOME"], "GOPATH": os.environ["AGENT_HOME"], "GOFLAGS": "-mod=mod"}
+    words = [str(Path(sys.prefix, "bin", "go")), "run", str(source), MODEL, SYSTEM, prompt]
+    return subprocess.run(words, env={**os.environ, **own}, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
 def mcp_tools(prompt):
     """The Agents SDK with the tools of an MCP server that this program starts."""
     from agents import Agent, ModelSettings, Runner
@@ -287,6 +384,76 @@ def command_line(*words):
         text=True,
     )
     return done.stdout
+
+
+def javascript(code, prompt):
+    """Run a module of JavaScript, which finds its packages from where it is started."""
+    asked = {"PROMPT": prompt, "SYSTEM": SYSTEM, "MODEL": MODEL}
+    return subprocess.run(
+        ["node", "--input-type=module", "--eval", f"const {{PROMPT, SYSTEM, MODEL}} = process.env;\n{code}"],
+        env={**os.environ, **asked},
+        cwd=Path(sys.prefix, "node"),
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    ).stdout
+
+
+def javascript_openai_streamed(prompt):
+    code = """
+    import OpenAI from 'openai';
+    const messages = [{role: 'system', content: SYSTEM}, {role: 'user', content: PROMPT}];
+    const asked = {model: MODEL, messages, stream: true, temperature: 0};
+    let text = '';
+    for await (const chunk of await new OpenAI().chat.completions.create(asked))
+        text += chunk.choices[0]?.delta?.content ?? '';
+    console.log(text);
+    """
+    return javascript(code, prompt)
+
+
+def javascript_responses(prompt):
+    code = """
+    import OpenAI from 'openai';
+    const reply = await new OpenAI().responses.create({model: MODEL, instructions: SYSTEM, input: PROMPT, temperature: 0});
+    console.log(reply.output_text);
+    """
+    return javascript(code, prompt)
+
+
+def javascript_anthropic_streamed(prompt):
+    code = """
+    import Anthropic from '@anthropic-ai/sdk';
+    const asked = {model: MODEL, max_tokens: 500, system: SYSTEM, messages: [{role: 'user', content: PROMPT}]};
+    console.log((await new Anthropic().messages.stream(asked).finalMessage()).content[0].text);
+    """
+    return javascript(code, prompt)
+
+
+def vercel_ai_streamed(prompt):
+    code = """
+    import {streamText} from 'ai';
+    import {createOpenAI} from '@ai-sdk/openai';
+    const model = createOpenAI({baseURL: process.env.OPENAI_BASE_URL}).chat(MODEL);
+    let text = '';
+    for await (const piece of streamText({model, system: SYSTEM, prompt: PROMPT, temperature: 0}).textStream) text += piece;
+    console.log(text);
+    """
+    return javascript(code, prompt)
+
+
+def opencode(prompt):
+    """It has its provider from a file, and asks for a title beside."""
+    options = {"baseURL": "{env:OPENAI_BASE_URL}", "apiKey": "{env:OPENAI_API_KEY}"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {MODEL: {}}}
+    config = Path(os.environ["AGENT_HOME"], "opencode.json")
+    config.write_text(json.dumps({"provider": {"here": provider}}))
+    os.environ |= {"OPENCODE_CONFIG": str(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return command_line("opencode", "run", "--model", f"here/{MODEL}", prompt)
+
+
+def qwen_code(prompt):
+    return command_line("qwen", "--auth-type", "openai", "--model", MODEL, "--yolo", "--prompt", prompt)
 
 
 QUIET = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")

@@ -53,6 +53,22 @@ AGENTS = {
     "dspy_predict": (CHAT, "dspy"),
     "litellm_chat": (CHAT, "litellm"),
     "litellm_anthropic": (MESSAGES, "litellm"),
+    "agno": (CHAT, "agno"),
+    "autogen": (CHAT, "apart:autogen"),
+    "haystack": (CHAT, "haystack"),
+    "instructor": (CHAT, "apart:instructor"),
+    "ag2": (CHAT, "apart:ag2"),
+    "crewai": (CHAT, "apart:crewai"),
+    "strands": (CHAT, "apart:strands"),
+    "aider": (CHAT, "apart:aider"),
+    "gptme": (CHAT, "apart:gptme"),
+    "go_http": (CHAT, "apart:go"),
+    "javascript_openai_streamed": (CHAT, "node:openai"),
+    "javascript_responses": (RESPONSES, "node:openai"),
+    "javascript_anthropic_streamed": (MESSAGES, "node:@anthropic-ai"),
+    "vercel_ai_streamed": (CHAT, "node:ai"),
+    "opencode": (CHAT, "bin:opencode"),
+    "qwen_code": (CHAT, "bin:qwen"),
     "codex": (RESPONSES, "bin:codex"),
     "codex_by_its_own_provider": (RESPONSES, "bin:codex"),
     "codex_tools": (RESPONSES, "bin:codex", "mcp"),
@@ -81,7 +97,7 @@ def world_of(name):
 @pytest.mark.parametrize("name", AGENTS)
 async def test_an_agent_is_taught_and_measured_without_a_change(name, opened):
     path, *packages = AGENTS[name]
-    needs(*packages)
+    python = needs(*packages)
     world = world_of(name)
     first, second = (item["prompt"] for item in generate_items(world, 4)[2:])
     async with upstream(world=world) as straight, upstream(world=world) as service, upstream(world=world) as taught:
@@ -89,13 +105,14 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name, opened):
         runtime = opened.runtime(taught.url)
         left, right = [await opened.session(runtime, index, lessons_of(f"arm {index}")) for index in (0, 1)]
         direct, through, one, two = await asyncio.gather(
-            answer_of(name, first, direct_environment(straight.url)),
-            answer_of(name, first, agent_environment(plain, os.environ)),
-            answer_of(name, first, agent_environment(left, os.environ)),
-            answer_of(name, second, agent_environment(right, os.environ)),
+            answer_of(name, first, direct_environment(straight.url), python),
+            answer_of(name, first, agent_environment(plain, os.environ), python),
+            answer_of(name, first, agent_environment(left, os.environ), python),
+            answer_of(name, second, agent_environment(right, os.environ), python),
         )
     assert "Answer: " in direct or name in {"smolagents_code", "dspy_predict"}
-    if name != "codex_tools":  # which tells the model how long each tool took
+    # Both tell the model what is of the moment: how long each tool took, what a conversation is called.
+    if name not in {"codex_tools", "gptme"}:
         assert through == direct
         assert without_random_ids(bodies_of(straight)) == without_random_ids(bodies_of(service))
     assert {asked for asked, _ in service.asked} == {path}
@@ -109,15 +126,16 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name, opened):
         assert all(text.count(said) == 1 and other not in text for text in own)
         assert all(json.dumps(prompt, ensure_ascii=False)[1:-1] in text for text in own)
         usage = session.attempt.usage
-        assert usage.calls == len(own)
         assert usage.prompt_tokens
         assert usage.completion_tokens
         models = [frame for frame in session.attempt.frames if frame.kind == "model"]
-        assert len(models) == len(own)
-        assert "Answer: " in models[-1].text
-        # DSPy and structured output ask for JSON.
-        assert re.findall(r'Answer: ([^"}\n]+)', models[-1].text)[-1] in answer
-        assert models[-1].added is not None
+        assert usage.calls == len(models)
+        # What asks for a title, without the tools of the conversation's other calls, is not taught.
+        assert sum(bool(frame.added) for frame in models) == len(own)
+        assert len(models) == len(own) or name == "gptme"
+        # DSPy and structured output ask for JSON. Some ask for more beside, such as a title, after the answer, too.
+        answers = [said for frame in models for said in re.findall(r'Answer: ([^"}\n]+)', frame.text)[-1:]]
+        assert any(said.strip() in answer for said in answers)
     assert len(taught.asked) == (left.attempt.usage.calls or 0) + (right.attempt.usage.calls or 0)
     if name in WITH_TOOLS:
         assert {event.tool.rpartition("__")[2] for event in left.attempt.tool_events} == {"ledger_entries", "add"}
