@@ -28,10 +28,19 @@ _ID_DIGITS: Final = 16
 
 
 def conditions_of(plan: Plan) -> str:
-    """Return the digest of what differences are measured under: the model, and the rewarders with their options."""
+    """Return the digest of what differences are measured under: model, kind of actor, pack, rewarders with their models.
+
+    Sweeps under another pack were of lessons that its stamp has ended: they say nothing about those that come after.
+    """
     names = ("name", "weight", "options", "score_range")
-    rewarders = [each.model_dump(mode="json", include=set(names)) for each in plan.settings.rewarders]
-    return sha256_hex(canonical_json({"model": plan.models.name, "rewarders": rewarders}))[:_ID_DIGITS]
+    under = {
+        "model": plan.models.name,
+        "actor": plan.settings.actor.kind,
+        "pack": plan.pack.manifest.stamp,
+        "rewarders": [each.model_dump(mode="json", include=set(names)) for each in plan.settings.rewarders],
+        "judges": plan.models.judges,
+    }
+    return sha256_hex(canonical_json(under))[:_ID_DIGITS]
 
 
 def memory_of(

@@ -56,7 +56,7 @@ class Row:
     """Attempts of this side without a reward."""
     lost_other: int = Field(default=0, ge=0)
     conditions: str
-    """Digest of model and rewarders: rows under others say nothing about these."""
+    """Digest of model, actor, pack and rewarders: rows under others say nothing about these."""
     simulated: bool
     created_at: AwareDatetime
 

@@ -38,7 +38,9 @@ MOST_KNOWN: Final = 120
 MEMORY_NIGHTS: Final = 44
 """Nights after which a row weighs less than a hundredth."""
 HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo experiences approve`"
-OTHER_CONDITIONS: Final = "what earlier nights measured counts for nothing: under another model or other rewarders"
+OTHER_CONDITIONS: Final = (
+    "what earlier nights measured counts for nothing: under another model, actor or pack, or other rewarders"
+)
 _FORGOTTEN: Final = 0.2
 """Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
 _UNEQUAL: Final = 0.05
@@ -55,7 +57,7 @@ class Memory:
     """Lines of this kind of model (simulated or real), in the order in which they were written; the sweeps of all nights."""
     night: int
     conditions: str
-    """Digest of model and rewarders: rows under others are passed over."""
+    """Digest of model, actor, pack and rewarders: rows under others are passed over."""
     slots: int
     """Most lessons that a prompt has room for."""
     in_force: tuple[str, ...] = ()

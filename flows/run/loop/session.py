@@ -62,7 +62,7 @@ class Session:
     in_force: Library
     """The library in force when the run started."""
     conditions: str
-    """Digest of model and rewarders, under which rows are measured."""
+    """Digest of model, actor, pack and rewarders, under which rows are measured."""
     measures: Measuring | None
     """What is measured in place of learning; None in a run that learns."""
     fan_out: RunGroups

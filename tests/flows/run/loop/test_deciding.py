@@ -175,14 +175,23 @@ def test_a_run_that_a_cap_stops_decides_nothing_and_its_rows_count_in_the_next_n
     assert decisions(tmp_path)[0].attempts == sum(len(row.rewards_one) + len(row.rewards_other) for row in rows)
 
 
-def test_rows_hold_for_one_model_and_its_rewarders(tmp_path):
+def test_rows_hold_for_one_model_actor_and_pack_and_for_their_rewarders(tmp_path):
     def conditions(**asked):
         return conditions_of(prepare(request(tmp_path, **asked), {}, preflight=False).plan)
 
     real = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "world": "arithmetic"}
-    others = [{"rewarders": '[{"name": "exact"}]'}, real, {**real, "model": "n"}]
-    assert len({conditions(**each) for each in ({}, *others)}) == 4
-    assert conditions(seed=7, group_size=6, pack="general") == conditions()
+    judged = {**real, "rewarders": '[{"name": "judge"}]'}
+    others = [
+        {"rewarders": '[{"name": "exact"}]'},
+        real,
+        {**real, "model": "n"},
+        judged,
+        {**judged, "model__judge__name": "n"},
+        {"pack": "general"},
+        {"actor": "tests.support.agents.agents:drafts_and_corrects"},
+    ]
+    assert len({conditions(**each) for each in ({}, *others)}) == 1 + len(others)
+    assert conditions(seed=7, group_size=6) == conditions()
 
 
 def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_run, monkeypatch):
