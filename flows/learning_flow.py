@@ -284,6 +284,9 @@ def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: 
 def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
     """Return the summary of a flow run whose parameters are refused, listed and reported where they name a task."""
     known = {name: value for name, value in fields.items() if value is not None and not isinstance(value, Unknown)}
+    # A parameter of the deployment beside the same setting of the run would be refused in place of what is wrong.
+    named = {key for name, key in RunRequest.KEYS.items() if name in known}
+    known["settings"] = {key: value for key, value in (known.get("settings") or {}).items() if key not in named}
     try:
         request = RunRequest.model_validate(known)
     except ValidationError:

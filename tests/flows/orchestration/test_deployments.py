@@ -304,6 +304,30 @@ def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on
     assert len(keys) == len(set(map(str, keys)))
 
 
+def test_a_run_asked_for_wrongly_fails_with_one_message_and_is_a_line_of_the_runs(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")["id"]
+    out = machine.home / "mistyped"
+    wrong: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one": ({"epoch": 3}, {}),
+        "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you": ({}, {"tfgrpo.epoch": 3}),
+        # The deployment has max_calls as a parameter.
+        "parameter max_calls: got 'many'; accepted: a whole number": ({}, {"budget.max_calls": "many"}),
+    }
+    asked = {
+        machine.ask(nightly, {**parameters, "settings": {"out": str(out), **settings}}): complaint
+        for complaint, (parameters, settings) in wrong.items()
+    }
+    for run, complaint in asked.items():
+        message = machine.ended(run, "FAILED")["state"]["message"]
+        assert message.startswith(complaint)
+        entry = json.loads((out / "tfgrpo-learning" / "runs" / run / "manifest.json").read_text())
+        assert (entry["status"], entry["message"]) == ("refused", message)
+    with_type = {"parameters": {"epochs": "three"}}
+    answer = machine.post(f"/deployments/{nightly}/create_flow_run", with_type)
+    assert (answer.status_code, "'three' is not valid" in answer.text) == (409, True)
+
+
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
     def made() -> list[dict[str, Any]]:
         return [run for run in machine.runs("nightly") if run["auto_scheduled"]]
