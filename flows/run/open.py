@@ -23,7 +23,7 @@ from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, LearningState, recorded_failures
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
-from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
+from tfgrpo.flows.run.prepare import Prepared, counted_again, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe
@@ -57,9 +57,9 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
     request, plan = prepared.request, prepared.plan
     run_id = request.earlier or request.run_id or new_run_id(clock)
-    identity = _identity(plan)
-    if prepared.earlier is not None:
-        _refuse_other_world(prepared.earlier, identity)
+    identity = None if prepared.earlier is None else _identity(plan)
+    if identity is not None:
+        _refuse_other_world(prepared.earlier or {}, identity)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
@@ -72,14 +72,19 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         undo.callback(lock.release)
         refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
         refuse_pruned(context.paths, "--resume")
-        _begin_task_ledger(context, task, simulated=plan.simulated)
-        undo.callback(close_runtime, context)
-        runtime = call_blocking(context, _itself)
-        if request.resume is not None:
-            runtime.ledger.start_at_least(known.spent)
-        books = Books(context.paths, run_id, task.credit, plan.rewarders)
-        fields = _opening_fields(prepared, context, in_force, clock)
-        books.manifest.update(**fields, **identity, files={}, task_files={})
+        with FileLock(
+            task.root / ".lock", mode=0o600
+        ):  # two nights that begin at once would have one number, and one seed
+            prepared = counted_again(prepared) if prepared.earlier is None else prepared
+            plan, context = prepared.plan, replace(context, settings=prepared.plan.settings)
+            _begin_task_ledger(context, task, simulated=plan.simulated)
+            undo.callback(close_runtime, context)
+            runtime = call_blocking(context, _itself)
+            if request.resume is not None:
+                runtime.ledger.start_at_least(known.spent)
+            books = Books(context.paths, run_id, task.credit, plan.rewarders)
+            fields = _opening_fields(prepared, context, in_force, clock)
+            books.manifest.update(**fields, **(identity or _identity(plan)), files={}, task_files={})
         began: dict[str, Any] = fields["began_with"]
         happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,6 +56,9 @@ from tfgrpo.tasks.tools.schema import ListedTool
 
 _DEPLOYED_WAIT_S: Final = 600.0
 """``model.wait_s`` of a deployment that does not set it: at night there is time, and no one who starts the run again."""
+
+
+_COUNTED: Final = "as many as the task has begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,17 @@ class _McpTools:
             return tuple(error.problems)
 
 
+def counted_again(prepared: Prepared) -> Prepared:
+    """Return a night with the number that it has by now, unless the settings give one: another may have begun meanwhile."""
+    resolved, night = prepared.resolved, prepared.plan.settings.tfgrpo.night
+    if resolved.sources["tfgrpo.night"] not in {"default", _COUNTED}:
+        return prepared
+    learning = resolved.settings.tfgrpo.model_copy(update={"night": None})
+    resolved = _with_night(Resolved(resolved.settings.model_copy(update={"tfgrpo": learning}), resolved.sources))
+    now = resolved.settings.tfgrpo.night or 0
+    return prepared if now == night else replace(prepared, resolved=resolved, plan=prepared.plan.at_night(now))
+
+
 def _with_night(resolved: Resolved) -> Resolved:
     """Number the night by those of the task that have begun with its kind of model, unless the settings give a number."""
     settings = resolved.settings
@@ -160,7 +174,7 @@ def _with_night(resolved: Resolved) -> Resolved:
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), WAY_OUT) from error
     learning = settings.tfgrpo.model_copy(update={"night": night})
-    source = {"tfgrpo.night": "as many as the task has begun"} if night else {}
+    source = {"tfgrpo.night": _COUNTED} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
 
 

@@ -10,9 +10,13 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.records.tasks import Task
-from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, run
+from tests.support.runs.running import TASK, Server, in_process, lines, manifest, on_server, paths, request, run
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.settings.tree import LearningSettings
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
@@ -105,6 +109,22 @@ def test_a_night_that_was_stopped_comes_to_the_same_credit_whatever_ran_meanwhil
     assert credit(own_nights, "two") == credit(nights, "two")
     assert stopped == credit(nights, "two")[: len(stopped)] != [], "the batches before the stop are on record"
     assert run(own_nights, replay="two").exit_code == 0
+
+
+def test_two_nights_that_begin_at_once_have_numbers_and_items_of_their_own(tmp_path):
+    asked = {**ASKED, "epochs": 2}
+    planned = [prepare(request(tmp_path, run_id=name, **asked), {}) for name in ("one", "two")]
+    for each in planned:
+        assert execute(each, {}, Observers(), in_process, clock=utc_now).exit_code == 0
+    assert [manifest(tmp_path, name)["night"] for name in ("one", "two")] == [1, 2]
+    assert [manifest(tmp_path, name)["settings"]["tfgrpo"]["night"] for name in ("one", "two")] == [0, 1]
+    first, second = (items(tmp_path, name) for name in ("one", "two"))
+    assert {*first["1"]}.isdisjoint(second["1"])
+    assert first["2"] != second["2"], "the sweep"
+    assert run(tmp_path, replay="two").exit_code == 0
+    named = prepare(request(tmp_path, run_id="three", tfgrpo__night=1, **asked), {})
+    assert execute(named, {}, Observers(), in_process, clock=utc_now).exit_code == 0
+    assert manifest(tmp_path, "three")["night"] == 2, "as it was asked for"
 
 
 @pytest.mark.parametrize(
