@@ -25,6 +25,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged, read_decisions
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import open_regular
 from tfgrpo.stores.ledger.ledger import totals_in
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile, RunStatus
@@ -258,13 +259,18 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
 def _is_open(run: RunPaths) -> bool:
     """Return whether a process has a run open, or may have: its lock cannot be examined."""
     try:
-        with (run.root / ".lock").open("rb") as lock:  # not by ``FileLock``, which would make the file
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
+        lock = open_regular(run.root / ".lock", os.O_RDONLY)  # not by ``FileLock``, which would make the file
     except FileNotFoundError:
+        return False
+    except (StoreError, OSError):
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
     except OSError:
         return True
+    finally:
+        os.close(lock)
 
 
 def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:

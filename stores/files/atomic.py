@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.lines import LineFile, disk
+from tfgrpo.stores.files.lines import LineFile, disk, open_regular
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """Yield the complete lines of a file in another program's form; none without one. Raises ``CorruptFile``."""
     if not path.exists():
         return
-    with disk(path), path.open("rb") as file:
+    with disk(path), open(path, "rb", opener=open_regular) as file:
         for number, data in enumerate(file, start=1):
             if data.endswith(b"\n"):
                 try:
@@ -47,7 +47,8 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_json(path: Path, what: str) -> dict[str, Any] | None:
     """Return a file that is one JSON object; None without a file. Raises ``CorruptFile`` when it is not ``what``."""
     try:
-        value = json.loads(path.read_bytes())
+        with open(path, "rb", opener=open_regular) as file:
+            value = json.loads(file.read())
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -79,6 +80,20 @@ class disk:  # noqa: N801 - used as a function; as one, with ``contextmanager``,
             raise StoreError(": ".join(filter(None, (str(self._path), self._what, reason)))) from error
 
 
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+    """Return the descriptor of a file. Raise ``CorruptFile`` for a pipe or a socket: whoever opens one may wait for ever."""
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise CorruptFile(f"{path}: is a socket, or a pipe, and no file") from error
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise CorruptFile(f"{path}: is a pipe, and no file")
+    return fd
+
+
 def read_objects(path: Path) -> Iterator[LineRow]:
     """Yield the objects of a file; none without one. Raises ``CorruptFile`` with the number of a damaged line."""
     return map(json.loads, read_bodies(path))
@@ -121,7 +136,7 @@ def lines_of(path: Path) -> Iterator[Line]:
     """
     if not path.exists():
         return
-    with disk(path), path.open("rb", buffering=0) as file:
+    with disk(path), open(path, "rb", buffering=0, opener=open_regular) as file:
         fd = file.fileno()
         end, empty = os.fstat(fd).st_size, True
         for group in _groups(lambda offset, length: os.pread(fd, min(length, end - offset), offset)):
@@ -148,7 +163,7 @@ def extent_of(path: Path, lines: int | None = None) -> Extent:
 
 def whole_extent(path: Path) -> Extent:
     """Return all lines of any file, an incomplete one too. Raises ``StoreError`` without a file."""
-    with disk(path, "cannot be read"), path.open("rb") as file:
+    with disk(path, "cannot be read"), open(path, "rb", opener=open_regular) as file:
         return _extent((line.removesuffix(b"\n") for line in file), None)
 
 
@@ -278,7 +293,7 @@ class LineFile:
         with disk(self.path, "cannot be opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             how = os.O_RDONLY if self._reads else os.O_RDWR | os.O_APPEND | os.O_CREAT
-            self._fd = os.open(self.path, how | os.O_CLOEXEC, 0o600)
+            self._fd = open_regular(self.path, how)
             opened = os.fstat(self._fd)
         self._pid, self._identity = os.getpid(), (opened.st_dev, opened.st_ino)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from itertools import combinations
 from pathlib import Path
@@ -250,6 +251,21 @@ def test_where_the_newest_decision_is_lost_nothing_is_in_force(own_run, verify, 
     refused(own_run, "promotions.jsonl")
     assert tell(own_run, "experiences", "rollback", "none") == 0
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
+
+
+def test_a_pipe_in_the_place_of_a_file_makes_no_command_wait(own_run, verify, capsys):
+    of_run = own_run.paths.root
+    for path in [*own_run.task.root.glob("*.json*"), *of_run.glob("*.*"), of_run / ".lock"]:
+        whole = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        for words in (["runs"], ["history"], ["show", "small"]):
+            assert cli.main([*words, "--task-id", kit.TASK, "--out", str(own_run.out)]) in {0, 1, 2}, (path, words)
+        code, problems = verify()
+        assert path.name == ".lock" or (code == 1 and any(path.name in each for each in problems)), (path, problems)
+        path.unlink()
+        path.write_bytes(whole)
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("change", [cut(0.5), cut(0), zero, flip(30)], ids=["cut", "empty", "zeros", "flipped"])
