@@ -38,6 +38,8 @@ from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_CLOCKS_DIFFER: Final = timedelta(minutes=10)
+"""How far the clock of another host may be ahead of this one's."""
 _COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
@@ -57,7 +59,7 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     wrong = None
     if begin is not None:
         # What a clock ahead of time dates in the future must not pass for the newest night until then.
-        entries = [entry for entry in entries if begin <= (entry.ended_at or entry.started_at) <= now]
+        entries = [entry for entry in entries if begin <= (entry.ended_at or entry.started_at) <= now + _CLOCKS_DIFFER]
         wrong = _wrong_since(begin, entries)
     if console.as_json:
         totals = [*_totals(entries)]

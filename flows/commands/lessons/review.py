@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -163,6 +164,8 @@ def _correct(
         serves = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
         nights = [one for one in earlier if one.ends_night and one.simulated == simulated]
         suspected = bool(nights) and not lesson.ids.isdisjoint(suspects_of(nights[-1]))
+        for one in takewhile(lambda one: one is not nights[-1], reversed(earlier) if suspected else ()):
+            suspected &= one.decision != "approve" or name not in one.reasons
         if (name in out and not serves) if retires else not (lesson.kept_out or suspected):
             return None
         library = _whole(experiences.store, now, lesson.ids if retires else ())

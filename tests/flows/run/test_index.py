@@ -179,6 +179,8 @@ def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
         ({"status": "running"}, "7d", 1, "a (killed)"),
         ({}, "0m", 1, "no run has ended since"),
         ({"started_at": "2020-01-01T00:00:00+00:00"}, "90m", 0, None),
+        ({"ended_at": f"{utc_now() + timedelta(minutes=9):%Y-%m-%dT%H:%M}+00:00"}, "1d", 0, None),
+        ({"ended_at": f"{utc_now() + timedelta(hours=1):%Y-%m-%dT%H:%M}+00:00"}, "1d", 1, "no run has ended since"),
         ({"started_at": "2020-01-01T00:00:00+00:00", "ended_at": None}, "1w", 1, "no run has ended since"),
         ({"status": "failed", "ended_at": "2020-01-01T00:00:00+00:00"}, "1w", 1, "no run has ended since"),
     ],

@@ -226,6 +226,7 @@ def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_els
     task = Task(tmp_path, TASK, capsys)
     task.tell("experiences", "approve", first.considered[0], "--why", "it prints its block for the log")
     assert f"overrules: {ALARM}: {quotes.format(9)}" in decisions(tmp_path)[-1].why
+    assert task.ask("experiences", "approve", first.considered[0], "--why", "again") == {"change": None}
     alarmed(quotes.format(8))
     second = night("n2")
     assert second.decision == "in force"
