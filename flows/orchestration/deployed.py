@@ -13,12 +13,14 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import httpx
 from prefect import Flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import ParameterTypeError, PrefectException
 from prefect.runtime import flow_run
@@ -72,6 +74,9 @@ class Unknown:
         """Keep nothing of it: it may be a misplaced secret."""
 
 
+_MOMENT: Final = "%Y-%m-%d %H:%M UTC"
+_TAKES_ITS_PLACE: Final = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.COMPLETED]
+"""States of a later night because of which one that was missed is not made up for."""
 _UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
 
 
@@ -109,6 +114,29 @@ def deployed_run() -> FlowRun | None:
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
     return run if run is not None and run.deployment_id is not None else None
+
+
+def refuse_missed(run: FlowRun) -> None:
+    """Raise ``SettingsError`` for a night of a schedule that has not begun, when a later one is due as well.
+
+    After days without a worker, all of them would run one after another, each up to its caps; and nights that take longer than
+    their interval would queue for ever. A retry runs it all the same.
+    """
+    due = run.expected_start_time
+    if due is None or not run.auto_scheduled or run.run_count > 1:
+        return
+    later = {
+        "deployment_id": {"any_": [run.deployment_id]},
+        "expected_start_time": {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)},
+        "state": {"type": {"any_": _TAKES_ITS_PLACE}},
+    }
+    found: list[FlowRun] = []
+    with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+        found = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(later))
+    moments = [each.expected_start_time for each in found if each.auto_scheduled and each.expected_start_time]
+    if moments:
+        given = f"the night of {due:{_MOMENT}}, when that of {max(moments):{_MOMENT}} is due as well"
+        raise SettingsError.one("the schedule", given, "the later one alone; Retry runs this one all the same")
 
 
 def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[_F], _F]:

@@ -8,7 +8,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -326,6 +326,32 @@ def test_a_run_asked_for_wrongly_fails_with_one_message_and_is_a_line_of_the_run
     with_type = {"parameters": {"epochs": "three"}}
     answer = machine.post(f"/deployments/{nightly}/create_flow_run", with_type)
     assert (answer.status_code, "'three' is not valid" in answer.text) == (409, True)
+
+
+def test_of_the_nights_that_no_worker_took_the_newest_alone_is_made_up_for(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    place = f"/deployments/{nightly['id']}"
+    small = {"parameters": nightly["parameters"] | few(machine.home / "missed")}
+    machine.send("PATCH", place, small).raise_for_status()
+    now = datetime.now(UTC)
+    days = {"start_time": f"{now - timedelta(days=3):%Y-%m-%dT%H:%M:%SZ}", "end_time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
+    machine.post(f"{place}/schedule", days).raise_for_status()
+    machine.send("PATCH", place, {"parameters": nightly["parameters"]}).raise_for_status()
+    due = [
+        run for run in machine.runs("nightly") if run["auto_scheduled"] and run["expected_start_time"] < now.isoformat()
+    ]
+    *missed, newest = due
+    assert machine.ended(newest["id"])["state"]["message"].startswith(VERDICTS)
+    assert len(missed) == 2
+    for run in missed:
+        message = machine.ended(run["id"], "FAILED")["state"]["message"]
+        assert re.match(
+            r"the schedule: got the night of 20.* UTC, when that of 20.* UTC is due as well; accepted: ", message
+        )
+    entries = [json.loads(path.read_text()) for path in (machine.home / "missed").rglob("manifest.json")]
+    assert sorted(entry["status"] for entry in entries) == ["finished", "refused", "refused"]
+    assert machine.retried(missed[0]["id"])["state_type"] == "COMPLETED", "a person wants it all the same"
 
 
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
 import yaml
+from prefect.server.schemas.schedules import CronSchedule
 
 from tests.support.runs.pages import ROOT
 from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
@@ -44,3 +50,13 @@ def test_nights_wait_for_each_other_and_send_three_heartbeats_before_they_are_ta
     assert [each["concurrency_limit"] for each in learning] == [{"limit": 1, "collision_strategy": "ENQUEUE"}] * 2
     env = declared["definitions"]["work_pool"]["job_variables"]["env"]
     assert 3 * int(env["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) <= NO_HEARTBEAT_S
+
+
+@pytest.mark.parametrize("day", ["2027-03-28", "2027-10-31"])
+@pytest.mark.parametrize("cron", ["30 1 * * *", "30 2 * * *"])
+async def test_there_is_one_night_on_the_days_that_summer_time_begins_and_ends(cron, day):
+    midnight = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    schedule, before = CronSchedule(cron=cron, timezone="Europe/Berlin"), midnight - timedelta(hours=1)
+    starts = {at for hour in range(12) for at in await schedule.get_dates(3, before + timedelta(minutes=30 * hour))}
+    nights = Counter(at.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() for at in starts)
+    assert nights[day] == 1, "from whatever moment the scheduler looks ahead"
