@@ -26,6 +26,7 @@ from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
+from tfgrpo.tasks.models.endpoint import ApiKey, scrubbed, scrubber
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
@@ -51,6 +52,9 @@ class CommandActor(OwnAgent):
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
         self._guard: Guard | None = None
+        named = {name: os.environ.get(name, "") for name in settings.env}
+        words = (word for name, value in named.items() if _is_secret(name, value) for word in value.split())
+        self._scrub = scrubber(*(ApiKey(word) for word in words if word.isascii() and word.isprintable()))
 
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Start the command in a new folder, and remove the folder when all of its processes have ended."""
@@ -77,8 +81,8 @@ class CommandActor(OwnAgent):
             if ended.limit:
                 raise ActorError(f"the command wrote more than {OUTPUT_BYTES >> 20} MB")
             if ended.code:
-                raise ActorError(self._failure(ended))
-            return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
+                raise ActorError(self._scrub(self._failure(ended)))
+            return await attempt.runtime.in_thread(lambda: scrubbed(self._trajectory(ended, folder), self._scrub))
 
     def _stdin(self, attempt: AttemptContext) -> bytes:
         if self._input == "prompt":

@@ -185,13 +185,15 @@ async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_pa
         "CLONE": "https://hidden-0123456789@git.test/x.git", "COLOUR": "blue", "REMOTE": "ssh://git@git.test/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    command = script("import os; print(dict(os.environ))")
+    command = script("import os; print(os.environ['SEARCH_TOKEN'][::-1], dict(os.environ))")
     rollout = await attempt(tmp_path, command, env=("SEARCH_TOKEN", "MODE=fast", "ROOT={here}"))
-    for shown in ("'SEARCH_TOKEN': 'passed-1'", "'MODE': 'fast'", f"'ROOT': '{Path.cwd()}'", "'COLOUR': 'blue'",
+    for shown in ("1-dessap", "'SEARCH_TOKEN': '***'", "'MODE': 'fast'", f"'ROOT': '{Path.cwd()}'", "'COLOUR': 'blue'",
                   "'REMOTE': 'ssh://git@git.test/x'"):  # fmt: skip
         assert shown in rollout.output
     assert "hidden" not in rollout.output
     assert secret not in rollout.output
+    complains = script("import os, sys; sys.exit('refused: ' + os.environ['SEARCH_TOKEN'])")
+    assert (await attempt(tmp_path / "other", complains, env=("SEARCH_TOKEN",))).loss.reason.endswith("refused: ***")
 
 
 def processes_with(mark):
