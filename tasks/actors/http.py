@@ -38,9 +38,8 @@ class HttpActor(OwnAgent):
         self._headers, secrets = filled_headers(settings.headers)
         self._scrub = scrubber(*secrets)
         self._place = answer_place(settings.answer, "http")
-        # A request is repeated only when no byte of it was sent: an agent is not asked twice.
         self._client: httpx.AsyncClient | None = None
-        self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
+        self._rng = random.Random()
 
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Post the item, and wait for the answer."""
@@ -54,7 +53,10 @@ class HttpActor(OwnAgent):
             "api_key": session and session.api_key,
         }
         call = idempotency_key(attempt.runtime.context.unique_name, attempt.recorder.waiting_for or "")
-        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode(), call)
+        # A request is repeated only when no byte of it was sent: an agent is not asked twice. One that starts, or is started
+        # again at night, gets the time that an endpoint gets.
+        retry = RetryPolicy(max_retries=3, unavailable_s=attempt.runtime.context.settings.model.wait_s)
+        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode(), call, retry)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
@@ -66,7 +68,7 @@ class HttpActor(OwnAgent):
             runtime.resources.push_async_callback(self._client.aclose)
         return self._client
 
-    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str) -> Received:
+    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str, retry: RetryPolicy) -> Received:
         kinds = {"accept": "application/json, text/plain", "content-type": "application/json"}
         headers = {**kinds, **self._headers, IDEMPOTENCY_KEY: key}
         number, waited = 1, 0.0
@@ -79,7 +81,8 @@ class HttpActor(OwnAgent):
             except TRANSPORT_ERRORS as error:
                 cause = str(error) or type(error).__name__
                 broken = ModelUnreachable(f"no answer from the agent at {display_url(self._url)}: {cause}")
-                wait = self._retry.wait(number, FailedAttempt(broken, never_sent(error)), waited, self._rng)
+                unsent = never_sent(error)
+                wait = retry.wait(number, FailedAttempt(broken, unsent, unavailable=unsent), waited, self._rng)
             if wait is None:
                 raise broken
             number, waited = number + 1, waited + wait

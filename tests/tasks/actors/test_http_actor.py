@@ -14,7 +14,9 @@ from aiohttp import web
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import Endpoint
 from tfgrpo.pipelines.settings.tree import ActorSettings, GatewaySettings
+from tfgrpo.tasks.actors import http
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
+from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.rollout import run_rollout
 
 OFF = GatewaySettings(enabled=False)
@@ -129,7 +131,9 @@ async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, a
     assert re.search(said, rollout.loss.reason)
 
 
-async def test_a_request_is_repeated_only_if_it_was_never_sent(tmp_path):
+async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_as_an_endpoint_is_waited_for(
+    tmp_path, monkeypatch
+):
     received = []
 
     async def breaks(reader, writer):
@@ -158,7 +162,11 @@ async def test_a_request_is_repeated_only_if_it_was_never_sent(tmp_path):
 
     late = asyncio.ensure_future(starts_late())
     actor = build_actor(ActorSettings(kind="http", url=f"http://127.0.0.1:{port}/attempt", gateway=OFF))
-    actor._retry = replace(actor._retry, base_s=2.0, max_retries=20)
+    # As if all retries were used up: what is left is the patience of model.wait_s.
+    used_up = RetryPolicy(max_retries=0, base_s=0.01)
+    monkeypatch.setattr(
+        http, "RetryPolicy", lambda max_retries, unavailable_s: replace(used_up, unavailable_s=unavailable_s)
+    )
     runtime = kit.runtime(lambda *_: "7", tmp_path / "b", actor=actor)
     rollout = await run_rollout(kit.spec(), 0, runtime)
     await runtime.resources.aclose()
