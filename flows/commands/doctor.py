@@ -18,6 +18,7 @@ from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.run.trial import ping_models, try_agent
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.errors import EndpointError
+from tfgrpo.stores.files.layout import display_path
 
 
 def doctor(pipeline: str, settings: Mapping[str, str], console: Console, *, ping: bool) -> None:
@@ -44,7 +45,7 @@ def diagnosis(
         "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
         "items": f"{len(plan.learn_items):,} to learn on; {held_out(plan)}",
         "rewards": ", ".join(f"{each.scorer.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
-        "out": str(plan.paths.root),
+        "out": display_path(plan.paths.root),
         **({} if trial is None else {"agent": str(trial)}),
         **({"references": "; ".join(plan.references)} if plan.references else {}),
         "forecast": str(plan.forecast),

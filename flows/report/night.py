@@ -25,7 +25,7 @@ from tfgrpo.pipelines.plan.forecast import CountRange
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
@@ -183,7 +183,7 @@ class Night:
         if more := len(self.look[self.shown :]):
             shown[-1] += f" (and {more} more in the report)"
         look = [PageLine("look at", text) for text in shown]
-        ends = (PageLine("report", str(self.run.report)), PageLine("next", self.next))
+        ends = (PageLine("report", display_path(self.run.report)), PageLine("next", self.next))
         return (PageLine("night", f"{self.headline} ({self.about})"), *self.facts, *look, *ends)
 
     def as_json(self) -> dict[str, Any]:
@@ -401,5 +401,5 @@ class Night:
 
 def place_options(task: TaskPaths) -> str:
     """Return the options that name a task on the command line."""
-    out = str(task.root.parent)
+    out = display_path(task.root.parent)
     return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")

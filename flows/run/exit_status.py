@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from tfgrpo.stores.errors import ConfigError
+from tfgrpo.stores.files.layout import display_path
 
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
@@ -49,6 +50,6 @@ def resume_command(details: Mapping[str, Any]) -> str | None:
     """Return the command that resumes a run, from the details of its summary; None for a run that cannot be resumed."""
     if not details.get("resume with"):
         return None
-    out = Path(details["run"]).parent.parent.parent
-    where = "" if str(out) == "out" else f" --out {shlex.quote(str(out))}"
+    out = display_path(Path(details["run"]).parent.parent.parent)
+    where = "" if out == "out" else f" --out {shlex.quote(out)}"
     return f"tfgrpo run {details['resume with']}{where}"

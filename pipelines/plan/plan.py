@@ -222,7 +222,8 @@ def _ahead(
 
 
 def _task_paths(settings: Settings) -> TaskPaths:
-    paths = TaskPaths.of(settings.out, settings.task_id)
+    # Absolute: an agent that is a function may change the working directory of the process.
+    paths = TaskPaths.of(Path(settings.out).absolute(), settings.task_id)
     for path in (Path(settings.out), paths.root):
         if path.exists() and not path.is_dir():
             accepted = "a directory, or a path for a new one"
@@ -232,7 +233,7 @@ def _task_paths(settings: Settings) -> TaskPaths:
 
 def pack_for(settings: Settings, name: str) -> LoadedPack:
     """Load a pack, with the limit that the settings put on lessons. Raises ``ConfigError``."""
-    root = Path(settings.packs_root) if settings.packs_root is not None else None
+    root = Path(settings.packs_root).absolute() if settings.packs_root is not None else None
     return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
 
 

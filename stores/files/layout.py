@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.stores.text import check_identifier
+
+
+def display_path(path: Path) -> str:
+    """Return a path as people see it: relative, if it is in the working directory."""
+    with suppress(ValueError, OSError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 class _File:

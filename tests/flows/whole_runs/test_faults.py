@@ -7,12 +7,13 @@ import json
 import re
 import shutil
 import zlib
+from pathlib import Path
 
 import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.models.faults import FAULTS
-from tests.support.runs.running import LEARNING, RUN, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import LEARNING, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 
@@ -266,3 +267,15 @@ def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tm
     steps = sum(epoch["learning_asked"] for epoch in epochs_told)
     for page in (buffer.getvalue(), paths(tmp_path).report.read_text()):
         assert f"{len(failed)} of {steps} learning steps lost" in page
+
+
+def test_an_agent_that_changes_the_working_directory_moves_no_file_of_its_run(tmp_path, monkeypatch):
+    """As a function it shares the process, and out/ is relative unless the settings say otherwise."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        summary = run(Path("out"), run_id=name, actor="tests.support.agents.rogues:moves_away", **SMALL)
+        assert summary.exit_code == 0, summary.message
+        assert summary.details["morning"]["lines"]
+        monkeypatch.chdir(tmp_path)
+    assert [manifest(tmp_path / "out", name)["night"] for name in ("one", "two")] == [1, 2]
+    assert paths(tmp_path / "out", "two").report.is_file()

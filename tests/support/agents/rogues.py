@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
 
 BEGUN = threading.Event()
 RELEASED = threading.Event()
@@ -126,3 +129,8 @@ measure.__name__ = "größe"
 def a_name_that_is_far_longer_than_any_vendor_takes_for_the_name_of_a_tool() -> str:
     """Return an empty text."""
     return ""
+
+
+def moves_away(prompt: str, chat: Callable[[str], str]) -> str:
+    os.chdir(tempfile.gettempdir())
+    return chat(prompt)
