@@ -33,6 +33,7 @@ from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.base import ChatInput, Message, Role
 from tfgrpo.tasks.models.endpoint import scrubbed
+from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
@@ -232,6 +233,8 @@ class OwnAgent(ABC):
         async with attempt.runtime.gateway.session(attempt) if self.proxied else nullcontext() as session:
             try:
                 trajectory = await contained(self.run(attempt, session))
+                if len(trajectory.output) > OUTPUT_BYTES:
+                    raise ActorError(f"the answer has more than {OUTPUT_BYTES >> 20} MB")
                 if session is not None and session.bypassed and not attempt.calls:
                     raise ActorError(f"{BYPASSED}. What it takes: {REMEDY}")
                 if attempt.unanswered is not None and not attempt.calls:

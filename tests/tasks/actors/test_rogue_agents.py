@@ -68,7 +68,7 @@ def fails_with(error, *, blocking):
     (agents.raises, ""), (agents.uses_a_strange_role, "role"), (agents.returns_a_number, "a str or a Trajectory"),
     (lambda prompt: Trajectory(None, ()), "no str"), (lambda prompt: Trajectory(7, ()), "no str"),
     (lambda prompt: Trajectory("7", (Frame("model", "m", None, 1, None, 1.0),)), "no str"),
-    (lambda prompt: Trajectory("7", ({"text": "7"},)), ""),
+    (lambda prompt: Trajectory("7", ({"text": "7"},)), ""), (lambda prompt: "7" * (17 << 20), "more than 16 MB"),
     # A store or an endpoint of the agent's own.
     *((fails_with(error, blocking=blocking), f"{type(error).__name__}: {error}")
       for error in OF_ITS_OWN for blocking in (False, True)),
