@@ -274,9 +274,9 @@ def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: 
             refuse_missed(run)
         asked = asked_of(RunRequest, fields) if request is None or run is not None else request
     except PrefectUnavailable as error:
-        return RunSummary("failed", None, str(error), {})
+        return _unbegun(error, fields, run)
     except ConfigError as error:
-        return _refused(in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
+        return _unbegun(in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
     if run is not None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
         named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
@@ -284,8 +284,8 @@ def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: 
     return RUN_BODY.get()(asked, artifacts)
 
 
-def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
-    """Return the summary of a flow run whose parameters are refused, listed and reported where they name a task."""
+def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
+    """Return the summary of a flow run that cannot begin, listed and reported where its parameters name a task."""
     known = {name: value for name, value in fields.items() if value is not None and not isinstance(value, Unknown)}
     # A parameter of the deployment beside the same setting of the run would be refused in place of what is wrong.
     named = {key for name, key in RunRequest.KEYS.items() if name in known}
@@ -293,7 +293,11 @@ def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None)
     try:
         request = RunRequest.model_validate(known)
     except ValidationError:
-        return RunSummary.refused(None, error)
+        return (
+            RunSummary.refused(None, error)
+            if isinstance(error, ConfigError)
+            else RunSummary("failed", None, str(error), {})
+        )
     if run is not None:
         request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
     return report_unbegun(request, error, os.environ, listed_at=utc_now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
+from tfgrpo.flows.orchestration.named_server import is_refusal
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.layers import fields_by_key, same_value
@@ -74,6 +76,8 @@ class Unknown:
         """Keep nothing of it: it may be a misplaced secret."""
 
 
+_ANSWER_S: Final = 20.0
+"""Seconds for which a server that is down is asked for the deployment of a run."""
 _MOMENT: Final = "%Y-%m-%d %H:%M UTC"
 _TAKES_ITS_PLACE: Final = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.COMPLETED]
 """States of a later night because of which one that was missed is not made up for."""
@@ -233,12 +237,18 @@ def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
 
 
 def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
-    try:
-        with get_client(sync_client=True) as client:
-            return dict(client.read_deployment(str(run.deployment_id)).parameters)
-    except (PrefectException, httpx.HTTPError) as error:
-        why = f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
-        raise PrefectUnavailable(why) from error
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            with get_client(sync_client=True) as client:
+                return dict(client.read_deployment(str(run.deployment_id)).parameters)
+        except (PrefectException, httpx.HTTPError) as error:
+            if isinstance(error, PrefectException) or is_refusal(error) or time.monotonic() > deadline:
+                why = (
+                    f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
+                )
+                raise PrefectUnavailable(why) from error
+        time.sleep(1.0)  # the server is starting again
 
 
 def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowRequest]) -> ConfigError:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
+from types import SimpleNamespace
+from typing import Self
 
+import httpx
 import pytest
 from prefect.utilities.callables import parameter_schema
 
+from tfgrpo.flows import learning_flow
+from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.index import runs_of
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.files.layout import TaskPaths
 
 FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}
 
@@ -106,3 +114,60 @@ def test_a_run_may_ask_for_less_and_keeps_the_rest_of_its_deployment(of_deployme
 )  # fmt: skip
 def test_a_refused_flow_run_names_parameters_and_keys_of_settings_in_place_of_options(flow, source, accepted, said):
     assert str(in_parameters(SettingsError.one(source, "0", accepted), flow, FLOWS[flow])) == said
+
+
+class _Server:
+    """Answers after some refused connections, as one that is starting again."""
+
+    def __init__(self, refuses: int) -> None:
+        self.left = refuses
+
+    def __call__(self, *, sync_client: bool) -> _Server:
+        return self
+
+    def __enter__(self) -> Self:
+        self.left -= 1
+        if self.left >= 0:
+            raise httpx.ConnectError("refused")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read_deployment(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(parameters={"max_calls": 7})
+
+
+@pytest.fixture
+def begun(monkeypatch, tmp_path):
+    """The request with which a flow run of a deployment begins at a server, and what came of it."""
+    run = SimpleNamespace(id="5e6f", deployment_id="d", expected_start_time=None)
+    for module in (deployed, learning_flow):
+        monkeypatch.setattr(module, "deployed_run", lambda: run)
+    monkeypatch.setattr(deployed, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
+    asked: list[RunRequest] = []
+
+    def begin(refuses: int):
+        monkeypatch.setattr(deployed, "get_client", _Server(refuses))
+        fields = {"task_id": "t", "settings": {"out": str(tmp_path)}}
+        body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
+        try:
+            return learning_flow._run_with(fields, None, Observers()), asked
+        finally:
+            learning_flow.RUN_BODY.reset(body)
+
+    return begin
+
+
+def test_a_night_that_begins_while_the_server_is_started_again_waits_for_its_caps(begun):
+    _, (request,) = begun(3)
+    assert request.settings["budget.max_calls"] == 7
+
+
+def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, monkeypatch, tmp_path):
+    monkeypatch.setattr(deployed, "_ANSWER_S", 0.0)
+    summary, asked = begun(1000)
+    assert (summary.status, asked) == ("failed", [])
+    (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
+    assert (entry.run_id, entry.state, entry.message) == ("5e6f", "failed", summary.message)
+    assert "its caps would not hold: ConnectError" in summary.message
