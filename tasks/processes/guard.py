@@ -80,6 +80,8 @@ def supervised(command: Sequence[str]) -> int:
     while os.getppid() == starter:
         with suppress(subprocess.TimeoutExpired):
             code = program.wait(_POLL_S)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal_group(0, signal.SIGTERM)  # what it has left behind
             return code if code >= 0 else 128 - code
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal_group(0, signal.SIGTERM)

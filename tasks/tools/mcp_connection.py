@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -22,6 +23,8 @@ from tfgrpo.tasks.processes import guard
 from tfgrpo.tasks.tools.mcp_servers import McpServer
 
 _CLOSING_S: Final = 10.0
+# A page of traceback for each line of a server's output that is no message, with the line.
+logging.getLogger("mcp.client.stdio").disabled = True
 
 
 class Connection:
