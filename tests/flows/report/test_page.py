@@ -93,7 +93,7 @@ FAILED = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None
         (manifest(**DAY, resumed_at="2026-01-01T07:59:00+00:00"), ["· its last part took 59s ·"]),
         (
             manifest(ledger={"nano_usd": 144_500_000, "at_risk_nano": 41_500_000, "at_risk_tokens": 777}),
-            ["$0.1445, and up to $0.0415 of lost calls", "up to 777 of lost calls"],
+            ["$0.1445, and up to $0.0415 of unanswered calls", "up to 777 of unanswered calls"],
         ),
         (manifest(settings={"packs_root": "my packs"}), ["experiences export --task-id", "--packs-root 'my packs'"]),
         (lose_some, ["failed · ModelTimeout", "after 7 s", "no reward: failed", "ModelTimeout: after 7 s"]),
