@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import signal
 import sys
 import threading
 from collections import ChainMap
@@ -33,6 +34,8 @@ _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
 _HANDED_OVER: Final[list[dict[str, object]]] = []
 """Objects by name, of each open block of ``handed_over``."""
+_LOADING_S: Final = 600.0
+"""Longest time for the code of a file or module: some load models. One that hangs would hold a night, and all after it."""
 _LOCK: Final = threading.Lock()
 _RUNNING: Final = threading.RLock()
 """Held while a file or module runs, which may load another: a second thread must not find half a module."""
@@ -52,7 +55,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
         raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
-    with _RUNNING, kolibrify_names():
+    with _RUNNING, kolibrify_names(), _in_time():
         if _is_file(module_name):
             module = _run(module_name, folder or Path.cwd(), entry, where)
         else:
@@ -66,6 +69,25 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
     except Exception as error:  # a module may look its names up itself
         raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     return found
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Raise ``TimeoutError`` in code that is loaded for too long. Only the main thread can be told, where runs load theirs."""
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield  # the loading of another file has begun this one, or an alarm is set for something else
+        return
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"it was not loaded within {_LOADING_S:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, _LOADING_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _imported(module_name: str, where: str) -> ModuleType:

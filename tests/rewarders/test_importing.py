@@ -137,3 +137,21 @@ def test_names_are_kept_apart_between_threads():
         thread.join()
     assert len(ok) == 800
     assert all(ok)
+
+
+@pytest.mark.parametrize("hangs", ["import time; time.sleep(600)", "while True: pass"])
+def test_code_that_is_never_loaded_is_refused_after_a_limit(tmp_path, hangs):
+    (tmp_path / "mine.py").write_text(f"import signal\n{hangs}\n", encoding="utf-8")
+    loads = """
+import sys
+from tfgrpo.rewarders import importing
+from tfgrpo.stores.errors import PipelineError
+importing._LOADING_S = 0.2
+try:
+    importing.load_object("mine.py:score", "rewarders.0")
+except PipelineError as error:
+    sys.exit(str(error))
+"""
+    words = [sys.executable, "-c", loads]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "rewarders.0: got TimeoutError: it was not loaded within 0.2 s" in done.stderr
