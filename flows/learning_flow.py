@@ -34,7 +34,6 @@ from tfgrpo.flows.orchestration.deployed import (
     deployed_run,
     in_parameters,
     prefect_state,
-    refuse_missed,
     with_parameters,
 )
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
@@ -270,8 +269,6 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
 def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: Observer) -> RunSummary:
     run = deployed_run()
     try:
-        if run is not None:
-            refuse_missed(run)
         asked = asked_of(RunRequest, fields) if request is None or run is not None else request
     except PrefectUnavailable as error:
         return _unbegun(error, fields, run)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,7 @@ import httpx
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.exceptions import ParameterTypeError, PrefectException
 from prefect.runtime import flow_run
@@ -31,7 +30,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
-from tfgrpo.flows.orchestration.named_server import is_refusal
+from tfgrpo.flows.orchestration.named_server import why_silent
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.layers import fields_by_key, same_value
@@ -78,9 +77,6 @@ class Unknown:
 
 _ANSWER_S: Final = 20.0
 """Seconds for which a server that is down is asked for the deployment of a run."""
-_MOMENT: Final = "%Y-%m-%d %H:%M UTC"
-_TAKES_ITS_PLACE: Final = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.COMPLETED]
-"""States of a later night because of which one that was missed is not made up for."""
 _UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
 
 
@@ -120,27 +116,22 @@ def deployed_run() -> FlowRun | None:
     return run if run is not None and run.deployment_id is not None else None
 
 
-def refuse_missed(run: FlowRun) -> None:
+def _refuse_missed(run: FlowRun) -> None:
     """Raise ``SettingsError`` for a night of a schedule that has not begun, when a later one is due as well.
 
-    After days without a worker, all of them would run one after another, each up to its caps; and nights that take longer than
-    their interval would queue for ever. A retry runs it all the same.
+    Else all nights of days without a worker would run in a row, each up to its caps, and nights that take longer than their
+    interval would queue for ever. A retry runs it all the same.
     """
     due = run.expected_start_time
     if due is None or not run.auto_scheduled or run.run_count > 1:
         return
-    later = {
-        "deployment_id": {"any_": [run.deployment_id]},
-        "expected_start_time": {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)},
-        "state": {"type": {"any_": _TAKES_ITS_PLACE}},
-    }
-    found: list[FlowRun] = []
+    later = {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)}
+    asked = {"deployment_id": {"any_": [run.deployment_id]}, "expected_start_time": later}
     with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-        found = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(later))
-    moments = [each.expected_start_time for each in found if each.auto_scheduled and each.expected_start_time]
-    if moments:
-        given = f"the night of {due:{_MOMENT}}, when that of {max(moments):{_MOMENT}} is due as well"
-        raise SettingsError.one("the schedule", given, "the later one alone; Retry runs this one all the same")
+        found = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(asked))
+        for each in (each.expected_start_time for each in found if each.auto_scheduled):
+            given = f"the night of {due:%Y-%m-%d %H:%M UTC}, when that of {each:%Y-%m-%d %H:%M UTC} is due as well"
+            raise SettingsError.one("the schedule", given, "the later one alone; Retry runs this one all the same")
 
 
 def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[_F], _F]:
@@ -181,6 +172,7 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     run = deployed_run()
     if run is None:
         return _request(kind, parameters)
+    _refuse_missed(run)
     deployment = _parameters_of_deployment(run)
     return _within_caps(kind, _asked_beyond(kind, parameters, deployment), _request(kind, deployment))
 
@@ -237,18 +229,13 @@ def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
 
 
 def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
-    deadline = time.monotonic() + _ANSWER_S
-    while True:
-        try:
-            with get_client(sync_client=True) as client:
-                return dict(client.read_deployment(str(run.deployment_id)).parameters)
-        except (PrefectException, httpx.HTTPError) as error:
-            if isinstance(error, PrefectException) or is_refusal(error) or time.monotonic() > deadline:
-                why = (
-                    f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
-                )
-                raise PrefectUnavailable(why) from error
-        time.sleep(1.0)  # the server is starting again
+    why_silent(_ANSWER_S)  # it may be starting again
+    try:
+        with get_client(sync_client=True) as client:
+            return dict(client.read_deployment(str(run.deployment_id)).parameters)
+    except (PrefectException, httpx.HTTPError) as error:
+        why = f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
+        raise PrefectUnavailable(why) from error
 
 
 def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowRequest]) -> ConfigError:

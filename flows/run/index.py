@@ -259,18 +259,14 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
 def _is_open(run: RunPaths) -> bool:
     """Return whether a process has a run open, or may have: its lock cannot be examined."""
     try:
-        lock = open_regular(run.root / ".lock", os.O_RDONLY)  # not by ``FileLock``, which would make the file
+        # Not by ``FileLock``, which would make the file.
+        with open(run.root / ".lock", "rb", opener=open_regular) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
     except FileNotFoundError:
         return False
     except (StoreError, OSError):
         return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
 
 
 def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:

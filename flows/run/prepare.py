@@ -151,14 +151,12 @@ class _McpTools:
 
 
 def counted_again(prepared: Prepared) -> Prepared:
-    """Return a night with the number that it has by now, unless the settings give one: another may have begun meanwhile."""
-    resolved, night = prepared.resolved, prepared.plan.settings.tfgrpo.night
-    if resolved.sources["tfgrpo.night"] not in {"default", _COUNTED}:
+    """Return a night that is planned anew, if another one has begun with its number meanwhile."""
+    plan, counted = prepared.plan, prepared.resolved.sources["tfgrpo.night"] in {"default", _COUNTED}
+    if not counted or nights_begun(plan.paths, simulated=plan.simulated) == plan.settings.tfgrpo.night:
         return prepared
-    learning = resolved.settings.tfgrpo.model_copy(update={"night": None})
-    resolved = _with_night(Resolved(resolved.settings.model_copy(update={"tfgrpo": learning}), resolved.sources))
-    now = resolved.settings.tfgrpo.night or 0
-    return prepared if now == night else replace(prepared, resolved=resolved, plan=prepared.plan.at_night(now))
+    again = prepare(prepared.request, os.environ, preflight=False)
+    return replace(prepared, resolved=again.resolved, plan=again.plan)
 
 
 def _with_night(resolved: Resolved) -> Resolved:

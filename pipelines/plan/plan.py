@@ -126,16 +126,6 @@ class Plan(BasePlan):
         # Each batch may end with a part that is not full; with more batches than parts, each is one.
         return -(-groups // (parts - batches)) if batches < parts else learning.batch_size
 
-    def at_night(self, night: int) -> Plan:
-        """Return this plan for another night of its task, with the items that are next by then."""
-        learning = self.settings.tfgrpo.model_copy(update={"night": night})
-        settings = self.settings.model_copy(update={"tfgrpo": learning})
-        if self.opens_sealed:
-            return replace(self, settings=settings)
-        half, held_out = self.forecast.saturated, self.data.split.held_out
-        sweep = draw_evaluation(held_out, settings=learning, actors=self.sweep_size, saturated=half)
-        return replace(self, settings=settings, evaluation=sweep)
-
     def cohort(self, epoch: int) -> Cohort:
         """Return the items of a learning epoch."""
         return self.data.cohort(epoch, self.settings)

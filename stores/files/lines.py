@@ -80,14 +80,9 @@ class disk:  # noqa: N801 - used as a function; as one, with ``contextmanager``,
             raise StoreError(": ".join(filter(None, (str(self._path), self._what, reason)))) from error
 
 
-def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Return the descriptor of a file. Raise ``CorruptFile`` for a pipe or a socket: whoever opens one may wait for ever."""
-    try:
-        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        raise CorruptFile(f"{path}: is a socket, or a pipe, and no file") from error
+def open_regular(path: str | os.PathLike[str], flags: int) -> int:
+    """Return the descriptor of a file. Raise ``CorruptFile`` for a pipe: whoever opens or reads one may wait for ever."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise CorruptFile(f"{path}: is a pipe, and no file")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from types import SimpleNamespace
 from typing import Self
 
@@ -55,7 +54,7 @@ CAPS = {"max_calls": 800, "settings": {"budget.max_usd": 5, "tfgrpo.epochs": 4}}
 @pytest.fixture
 def of_deployment(monkeypatch):
     """What a flow run asks for of a deployment with these caps, as Prefect mixes the parameters."""
-    monkeypatch.setattr(deployed, "deployed_run", object)
+    monkeypatch.setattr(deployed, "deployed_run", lambda: SimpleNamespace(expected_start_time=None))
 
     def asked(parameters, own=CAPS):
         monkeypatch.setattr(deployed, "_parameters_of_deployment", lambda _: own)
@@ -117,17 +116,15 @@ def test_a_refused_flow_run_names_parameters_and_keys_of_settings_in_place_of_op
 
 
 class _Server:
-    """Answers after some refused connections, as one that is starting again."""
+    """Refuses connections until it has started again."""
 
-    def __init__(self, refuses: int) -> None:
-        self.left = refuses
+    started = False
 
-    def __call__(self, *, sync_client: bool) -> _Server:
+    def __call__(self, *, sync_client: bool) -> Self:
         return self
 
     def __enter__(self) -> Self:
-        self.left -= 1
-        if self.left >= 0:
+        if not self.started:
             raise httpx.ConnectError("refused")
         return self
 
@@ -140,33 +137,34 @@ class _Server:
 
 @pytest.fixture
 def begun(monkeypatch, tmp_path):
-    """The request with which a flow run of a deployment begins at a server, and what came of it."""
+    """What a flow run of a deployment begins with at a server, and its summary."""
+    server, asked = _Server(), list[RunRequest]()
     run = SimpleNamespace(id="5e6f", deployment_id="d", expected_start_time=None)
     for module in (deployed, learning_flow):
         monkeypatch.setattr(module, "deployed_run", lambda: run)
-    monkeypatch.setattr(deployed, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
-    asked: list[RunRequest] = []
+    monkeypatch.setattr(deployed, "get_client", server)
 
-    def begin(refuses: int):
-        monkeypatch.setattr(deployed, "get_client", _Server(refuses))
-        fields = {"task_id": "t", "settings": {"out": str(tmp_path)}}
+    def begin(*, comes_back: bool):
+        monkeypatch.setattr(
+            deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9)
+        )
         body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
         try:
-            return learning_flow._run_with(fields, None, Observers()), asked
+            summary = learning_flow._run_with({"task_id": "t", "settings": {"out": str(tmp_path)}}, None, Observers())
         finally:
             learning_flow.RUN_BODY.reset(body)
+        return summary, asked
 
     return begin
 
 
 def test_a_night_that_begins_while_the_server_is_started_again_waits_for_its_caps(begun):
-    _, (request,) = begun(3)
+    _, (request,) = begun(comes_back=True)
     assert request.settings["budget.max_calls"] == 7
 
 
-def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, monkeypatch, tmp_path):
-    monkeypatch.setattr(deployed, "_ANSWER_S", 0.0)
-    summary, asked = begun(1000)
+def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, tmp_path):
+    summary, asked = begun(comes_back=False)
     assert (summary.status, asked) == ("failed", [])
     (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
     assert (entry.run_id, entry.state, entry.message) == ("5e6f", "failed", summary.message)
