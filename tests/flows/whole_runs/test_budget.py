@@ -139,7 +139,8 @@ def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, unca
     _, needed = uncapped
     limit = needed["max_usd"] * 1.3
     with Server(SimulatedOptions(latency_s=0.01)) as server, ThreadPoolExecutor(2) as nights:
-        asked = {"pipeline": pipeline, **on_server(server, **BUSY), "budget__task_max_usd": limit}
+        # Of one number, so that each takes as much as the one without caps.
+        asked = {"pipeline": pipeline, **on_server(server, **BUSY), "budget__task_max_usd": limit, "tfgrpo__night": 0}
         ends = list(nights.map(lambda name: run(tmp_path, run_id=name, **asked), ("one", "two")))
         assert 3 in {end.exit_code for end in ends}
         stopped = next(end for end in ends if end.exit_code == 3)
