@@ -35,14 +35,16 @@ MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.]
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Subscript of a chemical formula in LaTeX: ``H_2O``."""
 QUOTES: Final = str.maketrans(
-    "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
-)
+    "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
+    '\'\'\'""""""------#b',
+) | {0x2192: "->"}
 _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
     r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
     r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|excludes?"
-    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
+    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|ليس\w*|n't)"
     r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
+    r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -172,6 +174,7 @@ def conclusion_of(text: str) -> str:
 _TAKES_BACK: Final = re.compile(
     r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^)(?:(?:hmm|oh|oops)[,. \u2026]{0,4})?"
     r"(?:wait|actually|correction|scratch that|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
+    r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
     r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
     re.IGNORECASE,
 )
@@ -301,8 +304,10 @@ class TextReference(Reference):
     def _is_written_otherwise(self, form: str, wanted: str) -> bool:
         """Return whether a text is the reference as a telephone number, or a name with a title or the last name first."""
         pair = (form, wanted)
-        if all(map(_LONG_CODE.fullmatch, pair)):
-            return len({re.sub(r"[^+\d]", "", each) for each in pair}) == 1
+        if len(codes := {*map(_code, pair)}) == 1 and "" not in codes:
+            return True
+        if len({each.replace(", ", " ") for each in pair}) == 1 or _is_short_for(form, wanted):
+            return True
         if not self.text[:1].isupper():
             return False
         turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in pair)
@@ -310,7 +315,7 @@ class TextReference(Reference):
         shorter = {_MIDDLE.sub("", each) for each in untitled}
         if len(untitled) > 1 and len(shorter) == 1 and untitled & shorter:
             raise RewardError(f"{shown(form)} may be {self.shown} or another person")
-        return len(untitled) == 1 or len({*turned}) == 1 or len({each.replace(",", "") for each in pair}) == 1
+        return len(untitled) == 1 or len({*turned}) == 1
 
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
@@ -347,13 +352,17 @@ class TextReference(Reference):
             and not re.search(whole_words(wanted), head)
             and len(head.split()) <= 3
             and not _VERB.search(head)
-            and not _OPENING.match(head)
+            and not _NO_ENTRY.match(head)
         ):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
         rest = statement.replace(wanted, "")
         if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
-        if _COMMON.fullmatch(wanted) or _is_part_of_code(wanted, statement, places):
+        if (
+            _COMMON.fullmatch(wanted)
+            or statement.startswith(f"no {wanted}")
+            or _is_part_of_code(wanted, statement, places)
+        ):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
         if all(_is_of(statement, each) for each in places):
             raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
@@ -369,6 +378,10 @@ _JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
 _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
 """An escaped space or hyphen between words."""
 _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
+_SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
+_SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°'\"(){}\[\]:]) ?")
+_SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
+"""That of an ion or a footnote; powers are formulas, which are not compared as texts."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
@@ -380,8 +393,8 @@ _SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 _ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
-_LONG_CODE: Final = re.compile(r"[+(]?\d(?:[ ().-]{0,3}\d){8,}")
-"""A telephone number, or another code of nine digits or more."""
+_DIGITS_OF_CODE: Final = 9
+"""Digits of a code without letters, such as a telephone number, at least."""
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
 _TITLE: Final = re.compile(r"^(?:dr|mrs?|ms|prof|professor|sir|dame|lord) (?=[^ ]+ [^ ])")
 _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
@@ -389,6 +402,11 @@ _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
+_RELATED: Final = re.compile(
+    r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
+    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook) (?:the )?$"
+)
+"""What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer)\b")
 
 
@@ -396,19 +414,44 @@ def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
     listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
-    bare = re.sub(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)", "", plain(listed))
+    bare = re.sub(
+        r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )", "", plain(listed)
+    )
+    bare = _SCRIPTS_MEET.sub(" ", bare)
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
 
 
 def _one_spelling(text: str) -> str:
-    """Return the comparable form of a text with hyphens as spaces, and ordinals in digits: ``ice-cream``, ``20th century``."""
-    return _ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
+    """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
+    spelled = _ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
+    return _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled))
 
 
 def _in_digits(found: re.Match[str]) -> str:
     number = ordinal(found[0])
     return found[0] if number is None else f"{number}th"
+
+
+def _code(text: str) -> str:
+    """Return a telephone number, an account or a post code without what parts its signs; empty for another text."""
+    digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
+    parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
+    short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
+    return "".join(parts) if short and digits >= (3 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
+
+
+def _is_short_for(one: str, other: str) -> bool:
+    """Return whether two texts differ only in abbreviations before the last word: ``Mt. Everest``, ``Art. 6``."""
+    pairs = [sorted(pair, key=len) for pair in zip(one.split(), other.split(), strict=False)]
+    same_length = len(pairs) > 1 and one.count(" ") == other.count(" ") and pairs[-1][0] == pairs[-1][1]
+    return same_length and all(short == full or _abbreviates(short, full) for short, full in pairs)
+
+
+def _abbreviates(short: str, full: str) -> bool:
+    bare = short.rstrip(".")
+    outer = re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
+    return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
 def several_in(text: str) -> list[str]:
@@ -422,8 +465,9 @@ def several_in(text: str) -> list[str]:
 
 def _is_aside(statement: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
-    before, behind = re.split("[,;] ", statement[: place.start()])[-1], statement[place.end() :]
-    return " but " in behind or any(map(_ASIDE.search, (before, re.split("[,;](?: |$)", behind)[0])))
+    before, behind = re.split("[,;.] ", statement[: place.start()])[-1], statement[place.end() :]
+    around = (before, re.split("[,;](?: |$)", behind)[0])
+    return " but " in behind or any(map(_ASIDE.search, around)) or bool(_RELATED.search(before))
 
 
 def _is_of(statement: str, place: re.Match[str]) -> bool:
@@ -475,13 +519,16 @@ def whole_words(text: str) -> str:
 def is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
-    asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
+    asked = (question := re.match(r"[^.!?\n]*\?", behind)) and (
+        re.match(r"\W*\w", behind[question.end() :])  # a question that is answered by what follows it
+        or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
+    )
     return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
 
 
 _NEGATED_BEHIND: Final = re.compile(
-    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just)\s+)?(?:not\b|wrong|incorrect|false|impossible"
-    r"|a distractor|considered|possible|plausible)"
+    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
+    r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible)"
     r"|\?+\s+no\b"
     r"|\s+(?:isn't|wasn't)\b"
 )
@@ -498,14 +545,16 @@ def _has_alternative(statement: str, place: re.Match[str]) -> bool:
 
 def _refuse_longer_name(name: str, part: str) -> None:
     """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
-    if not name[:1].isupper():
+    if not any(map(str.isupper, name.split(" ", 1)[0])):
         if re.search(r"[^\W\d_]{2}", name):  # a word next to a code is no part of it: version 3.10
             _refuse_longer_term(name, part)
         return
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
         before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ](?:[A-Z][a-z]+|[IVX]+\b|\d+\W*$)", behind) or _NAME_BEFORE.search(before)
+        longer = re.match(r"[ ](?:[A-Z][a-z]+|[IVX]+\b|\d+\W*$)", behind) or (
+            name[:1].isupper() and _NAME_BEFORE.search(before)
+        )
         if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
             return
         if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
@@ -515,14 +564,15 @@ def _refuse_longer_name(name: str, part: str) -> None:
 
 
 _NAME_BEFORE: Final = re.compile(
-    r"(?:^|(?<=[a-z,:*] )|\*\*)(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer)\b)[A-Z][a-z]+[ ]$"
+    r"(?:^|(?<=[a-z,:*] )|\*\*)"
+    r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly)\b)[A-Z][a-z]+[ ]$"
 )
 
 
 def _refuse_longer_term(term: str, part: str) -> None:
     """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
-    head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
-    if re.match(r"(?:we|i|this|that|it|they)\b", head):
+    head = _DETERMINER.sub("", whole := plain(_ELABORATION.split(part)[0]), count=1)
+    if re.match(r"(?:we|i|this|that|it|they)\b", whole):
         return  # a sentence
     rest = [
         each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalnum() and each[-2:] != "ly"
