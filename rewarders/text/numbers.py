@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -40,6 +40,7 @@ _LATEX: Final = (
     (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
     (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
 )
+_CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
     rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
@@ -49,15 +50,15 @@ _MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].ite
 _NUMBER: Final = re.compile(
     rf"""
     (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
-    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?:[$€£¥]\ ?)?(?P<inner>(?:(?<=[$€£¥])[+-])?)
+    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?P<money>[{_CURRENCY}]\ ?)?(?P<inner>(?:(?<=[{_CURRENCY}])[+-])?)
     (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
       | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
     (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
       | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
       | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
-    (?P<magnitude>(?-i:[kKMB](?![\w^]))
-      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|mio|mrd)(?!\w)\.?)?
+    (?P<magnitude>(?(money)[kmb](?![\w^])|(?-i:[kKMB](?![\w^])))
+      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|tn|mio|mrd|mln)(?!\w)\.?)?
     (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -92,6 +93,13 @@ _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|in total|altogether|which (?:is|makes|gives|leaves)|that (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
+_IS_NUMBER: Final = re.compile(
+    rf"(?:\b(?:is|are)|'s)[ ](?:now[ ]|only[ ]|about[ ])?([{_CURRENCY}]?[-+]?\d[\d.,]*)(?![\d.,])([^\d/*+^]{{0,20}}$"
+    r"|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ])",
+    re.IGNORECASE,
+)
+"""A number that something is at present, in the last clause of a line: ``The bill for 3 people is 42 dollars``."""
+_CONDITION: Final = re.compile(r"\b(?:if|when|since|given|suppose|each|every|than|times)\b", re.IGNORECASE)
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
     r"^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
@@ -101,7 +109,7 @@ _ENUMERATION: Final = re.compile(
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|unable to|impossible to|do(?: not|n['’]t) (?:know|have)"
-    r"|not (?:enough|sufficient|possible)|insufficient)\b",
+    r"|not (?:enough|sufficient|possible)|insufficient|no (?:answer|information|mention))\b",
     re.IGNORECASE,
 )
 """What says that there is no answer."""
@@ -157,7 +165,7 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w"
+    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
@@ -173,24 +181,48 @@ _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 
 _UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
-_PARTS: Final = {name: size for names, size in VOCABULARY["parts"].items() for name in names.split()}
 _ORDINALS: Final[Mapping[str, int]] = {
     f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()
 } | VOCABULARY["ordinals"]
-UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in VOCABULARY["units"] for name in names.split()}
+_PARTS: Final = {f"{name}s": value for name, value in _ORDINALS.items()} | {
+    name: size for names, size in VOCABULARY["parts"].items() for name in names.split()
+}
+_METRIC: Final = {
+    spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
+    for base, (symbols, words) in VOCABULARY["metric"].items()
+    for names, size in {" ": "1", **VOCABULARY["prefixes"]}.items()
+    for prefix, word in [names.split(" ", 1)]
+    for spelled in (
+        *(prefix + each for each in symbols.split()),
+        *(f"{word}{each}{s}" for each in words.split() for s in ("", "s")),
+    )
+}
+"""Metric units by their spellings, which letter case tells apart: the base, the unit with its prefix, and the factor."""
+UNITS: Final[Mapping[str, str]] = {spelled: unit or base for spelled, (base, unit, _) in _METRIC.items()} | {
+    name: names.split()[0] for names in VOCABULARY["units"] + VOCABULARY["currencies"] for name in names.split()
+}
 """Units by their spellings. ``in`` is a word besides, and none of them."""
+_MONEY: Final = {names.split()[0] for names in VOCABULARY["currencies"]}
 TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
+    unit or base: (base, factor) for base, unit, factor in _METRIC.values()
+} | {
     name: (base, Fraction(factor))
     for base, factors in VOCABULARY["multiples"].items()
-    for name, factor in factors.items()
+    for name, factor in {base: "1", **factors}.items()
 }
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
-    r"[ \t*$\\]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+?)"
+    r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
+    rf"(?P<unit>[°‰{_CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
-    r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)\^-1)?(?!\w)"
+    r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
-_READINGS: Final[Mapping[str, tuple[str, ...]]] = {"pound": ("lb", "£")}
+_MONEY_BEFORE: Final = re.compile(r"(?<![^\W\d_])([A-Za-z]{1,3}\$?)\.?[ \u00a0]?$")
+_READINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pound": ("lb", "£"),
+    "¥": ("¥", "cny"),
+    "$": ("$", "aud", "cad", "hkd", "nzd", "sgd"),
+}
 """Units of which a word is one or another."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
@@ -212,7 +244,8 @@ class Number:
     @property
     def abbreviated(self) -> bool:
         """Whether a letter is the magnitude, which in a formula is a variable: ``5k``."""
-        return self.scale > 1 and len(self.text.rstrip("% ")) > 1 and self.text.rstrip("% ")[-2].isdigit()
+        bare = self.text.rstrip("% ")
+        return self.scale > 1 and len(bare) > 1 and bare[-2].isdigit() and not re.match(rf"[+-]?[{_CURRENCY}]", bare)
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
@@ -260,7 +293,10 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
+    hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
     if (text.startswith(("{", "[")) and '"' in text) or _NAMED_BY_NUMBER.search(text):
+        return True
+    if hyphenated and hyphenated[1] not in UNITS:
         return True
     word = _WORD_BEFORE.match(text)
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
@@ -325,9 +361,11 @@ def _last_line_number(line: str) -> Number | None:
     """Return the number that a line concludes with. Raise ``RewardError`` for several."""
     bold = [found[1] or found[2] for found in _BOLD.finditer(line)]
     behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", _REJECTED.sub(" ", line)))[-1]
+    clause = re.split(r"[,;:]\s", line)[-1]
     ways = [
         [line],
         bold,
+        [] if _CONDITION.search(line) else ["".join(found) for found in _IS_NUMBER.findall(clause)],
         [line.rpartition("=")[2]] if "=" in line else [],
         [behind_word],
         [re.sub(r"\([^()]*\)", " ", line)],
@@ -400,6 +438,11 @@ def ordinal(text: str) -> int | None:
 
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
+    whole, and_a, part = text.casefold().partition(" and a ")
+    if and_a and (size := _PARTS.get(part.strip(" .*"))) and (ones := number_in_words(whole)):
+        return replace(ones, value=ones.value + Fraction(1, size), text=f"{ones.text}{and_a}{part}")
+    if found := _CHINESE.fullmatch(text.strip(" .。*")):
+        return Number(Fraction(_chinese_value(found[1])), percent=False, text=found[1])
     words = [word.casefold() for word in _WORD.findall(text)]
     if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
         return None
@@ -422,6 +465,27 @@ def number_in_words(text: str) -> Number | None:
 _MOST_WORDS: Final = 14
 _NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
 """Words before ``one`` where it is a pronoun."""
+
+
+_CHINESE_DIGITS: Final = {sign: at % 10 for at, sign in enumerate("〇一二三四五六七八九零")} | {"两": 2, "兩": 2}
+_CHINESE_SIZES: Final = {"十": 10, "百": 100, "千": 1_000, "万": 10_000, "萬": 10_000, "亿": 10**8, "億": 10**8}
+_CHINESE: Final = re.compile(rf"([{''.join([*_CHINESE_DIGITS, *_CHINESE_SIZES])}]+)[个個元人年月日岁歲次只天本块塊]?")
+
+
+def _chinese_value(signs: str) -> int:
+    """Return the value of Chinese numerals: ``二十三``; of digits alone, as in ``二〇二四``, what they read."""
+    if not {*signs} & {*_CHINESE_SIZES}:
+        return int("".join(str(_CHINESE_DIGITS[sign]) for sign in signs))
+    total, group, ones = 0, 0, 0
+    for sign in signs:
+        size = _CHINESE_SIZES.get(sign, 0)
+        if not size:
+            ones = _CHINESE_DIGITS[sign]
+        elif size < 10_000:
+            group, ones = group + (ones or 1) * size, 0
+        else:
+            total, group, ones = total + (group + ones) * size, 0, 0
+    return total + group + ones
 
 
 def _spelled_value(words: list[str]) -> Fraction | None:
@@ -533,16 +597,25 @@ def _read(match: re.Match[str]) -> Number | None:
     scale = _MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
-    unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")
+    unit = _unit_of(behind["unit"]) if behind else ""
     if unit and behind:
         unit += _power(behind["degree"] or behind["own"])
-        if per := (behind["per"] or behind["inverse"] or "").lower():
-            unit = f"{unit}/{UNITS[per]}{_power(behind['power'])}" if per in UNITS else ""
+        if per := behind["per"] or behind["inverse"]:
+            unit = f"{unit}/{of}{_power(behind['power'] or behind['times'])}" if (of := _unit_of(per)) else ""
+    if not unit:
+        before = _MONEY_BEFORE.search(match.string[max(0, match.start() - 6) : match.start()])
+        named = UNITS.get(before[1].lower(), "") if before else ""
+        unit = named if named in _MONEY else UNITS.get((match["money"] or "").strip(), "")
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
 
 
+def _unit_of(name: str) -> str:
+    """Return the unit that a word is; empty for any other word."""
+    return UNITS.get(name) or UNITS.get(name.lower().rstrip("."), "")
+
+
 def _power(text: str | None) -> str:
-    return "" if not text else "3" if re.search("[3³]|^ ?cub", text) else "2"
+    return "" if not text or text in "1¹" else "3" if re.search("[3³]|^ ?cub", text) else "2"
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:

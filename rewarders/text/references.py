@@ -87,15 +87,17 @@ class NumberReference(Reference):
         return shown_number(self.number)
 
     def _compare(self, stated: Stated) -> Compared:
-        number = number_of(stated, self.decimal)
-        if number is not None and self._agrees(number):
-            return Compared(True, shown_number(number))
-        same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
-        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
-            return Compared(True, shown(stated.text))
         dates = _dates(plain(stated.text)) if re.fullmatch(r"\d{4}", self.text.strip()) else []
         if len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}:
             return Compared(True, shown(stated.text))
+        same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
+        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
+            return Compared(True, shown(stated.text))
+        number = number_of(stated, self.decimal)
+        if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
+            raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
+        if number is not None and self._agrees(number):
+            return Compared(True, shown_number(number))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
         if exact is not None and self._agrees(exact):
