@@ -27,7 +27,8 @@ from tfgrpo.stores.errors import RewardError
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
     (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ])
+        |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
 _OPTION_LINE: Final = re.compile(
@@ -162,7 +163,9 @@ class ChoicesReference(Reference):
         return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
 
     def _compare(self, stated: Stated) -> Compared:
-        text = MARKUP.sub("", stated.text[:LONGEST_PART]).replace(",", ", ")
+        lines = MARKUP.sub("", stated.whole[-LONGEST_PART:])  # nothing but letters, one below the other
+        text = MARKUP.sub("", stated.text[:LONGEST_PART]) if re.search(r"\w{2}", lines) else lines
+        text = text.replace(",", ", ")
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
         if joined is None and UNCLEAR.search(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")

@@ -176,6 +176,10 @@ _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
+_CENTS: Final = re.compile(
+    rf"(?<=[{_CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{_CURRENCY}]|EUR|Euro))"
+)
+"""Money with a decimal comma: ``89,90 €``."""
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
@@ -213,7 +217,7 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
-    rf"(?P<unit>[°‰{_CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
+    rf"(?P<unit>[°‰{_CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
@@ -611,7 +615,7 @@ def _read(match: re.Match[str]) -> Number | None:
 
 def _unit_of(name: str) -> str:
     """Return the unit that a word is; empty for any other word."""
-    return UNITS.get(name) or UNITS.get(name.lower().rstrip("."), "")
+    return UNITS.get(name) or UNITS.get(name.lower().replace(".", ""), "")
 
 
 def _power(text: str | None) -> str:
@@ -660,6 +664,7 @@ def _ascii(text: str, decimal: DecimalMark) -> str:
     if "," not in text and decimal == ".":
         return text
     text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
+    text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)
 
 

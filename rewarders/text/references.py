@@ -42,6 +42,7 @@ from tfgrpo.rewarders.text.numbers import (
 )
 from tfgrpo.rewarders.text.words import (
     LATEX_SPACE,
+    ORDINAL,
     QUOTES,
     SHOWN,
     TRUTH,
@@ -50,6 +51,7 @@ from tfgrpo.rewarders.text.words import (
     LabelReference,
     Reference,
     TextReference,
+    is_denied,
     nothing,
     parts_of,
     plain,
@@ -90,14 +92,15 @@ class NumberReference(Reference):
         dates = _dates(plain(stated.text)) if re.fullmatch(r"\d{4}", self.text.strip()) else []
         if len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}:
             return Compared(True, shown(stated.text))
-        same = ordinal(stated.text) is not None and ordinal(stated.text) == ordinal(self.text)
-        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
-            return Compared(True, shown(stated.text))
         number = number_of(stated, self.decimal)
         if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
             raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
+        ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
+        same = ordinals == {ordinal(self.text)} and not UNCLEAR.search(stated.text)
+        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
+            return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
         if exact is not None and self._agrees(exact):
@@ -167,6 +170,7 @@ class ListReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         if UNCLEAR.search(stated.text):
             raise RewardError(f"{shown(stated.text)} denies a list, or has several")
+        _refuse_relation(stated.text, self.text)
         found = next((each for each in map(self._read, parts_of(stated)) if each is not None), None)
         if found is None:
             return Compared(same_text(self.text, stated.text), shown(stated.text))
@@ -184,7 +188,13 @@ class ListReference(Reference):
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
         if len(lists) > 1 or (lists and _FACTOR.search(lists[0].string[: lists[0].start()])):
             raise RewardError(f"{shown(text)} has several lists, or a multiple of one")
-        return ListReference.of((lists[0][0] if lists else text), self.decimal)
+        spaced = re.sub(r"(?<=\d) (?=-?\d)", ", ", text) if re.fullmatch(r"-?\d+(?: -?\d+)+", text) else text
+        return ListReference.of((lists[0][0] if lists else spaced), self.decimal)
+
+
+def _refuse_relation(answer: str, reference: str) -> None:
+    if re.match(r"\W*[(\[].*[)\]]\W*$", reference) and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer):
+        raise RewardError(f"{shown(answer)} is an inequality, which may be the interval {shown(reference)}")
 
 
 def _list_parts(text: str) -> list[str]:
@@ -221,11 +231,16 @@ class JsonReference(Reference):
             value = self._value_in(rest)
         except ValueError as error:
             stated = stated_answer(rest) if isinstance(self.value, list) else None
+            if stated is not None and TextReference(", ".join(map(str, self.value))).states(stated):
+                return Compared(True, shown(stated.text))
             if stated is not None and any(TextReference(str(each)).states(stated) for each in self.value):
                 raise RewardError(
                     f"{shown(stated.text)} is one of {self.shown}, of which all may be asked for"
                 ) from None
             return Compared(False, f"{shown(rest.strip())} ({error})")
+        places = [rest.find(sign) for sign in "{[" if sign in rest]
+        if places and is_denied(rest.lower(), min(places), max(rest.rfind("}"), rest.rfind("]")) + 1):
+            return Compared(False, shown(rest.strip()))
         same = value == self.value and _truths(value) == _truths(self.value)
         one, other = (
             sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
@@ -237,8 +252,8 @@ class JsonReference(Reference):
     def _value_in(self, rest: str) -> Any:
         """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
         stated = stated_answer(rest)
-        value = None
-        if stated is not None and stated.source != "object":
+        value = written_value(rest)
+        if value is None and stated is not None and stated.source != "object":
             with suppress(ValueError, RewardError):
                 value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
         value = value if isinstance(value, type(self.value)) else json_in(rest)
@@ -263,19 +278,30 @@ class FormulaReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
+        for written, latex in _IN_LATEX if "\\" not in answer else ():
+            answer = re.sub(written, latex, answer)
         answer = re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
+        _refuse_relation(answer, self.text)
         if _formula(answer) == _formula(self.text) or (
             _edges(answer) == _edges(self.text)
             and (plain(answer) == plain(self.text) or TextReference(self.text).states(stated))
         ):
             return Compared(True, shown(answer))
-        if not re.search(r"[\d\\]|^\W*[A-Za-z]\W*$", answer):
+        if not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", answer):
             return Compared(False, f"{shown(stated.text)} (no formula)")
         if self.equal is None:
             raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
         return Compared(self.equal(answer, self.text), shown(answer))
+
+
+_IN_LATEX: Final = (
+    (r"\u221a(\w)|(?:\u221a|\bsqrt ?)\(([^()]*)\)", r"\\sqrt{\1\2}"),
+    (r"\bpi\b|\u03c0", r"\\pi "),
+    (r"\^\(([^()]*)\)", r"^{\1}"),
+)
+"""Formulas as they are typed, in LaTeX."""
 
 
 def _in_latex(raised: re.Match[str]) -> str:
@@ -313,13 +339,13 @@ def _formula(text: str) -> str:
     text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text))
     text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^\{([^{}]*)\}", r"^\1", text))
-    return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]=", "", text.replace(" ", "")))
+    return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
 
 
 def is_formula(text: str) -> bool:
     r"""Return whether a reference is a formula: LaTeX, or an expression of variables, operators and digits."""
     bare = bare_reference(text).strip(" $.")
-    return bool(
+    return not re.match(r"\^", bare) and bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
             re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare)
@@ -331,13 +357,13 @@ def is_formula(text: str) -> bool:
 _MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
 _MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
 _MONTH2: Final = _MONTH.replace("month", "month2")
-_DAY: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?\s+"
+_DAY: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?[\s-]+"
 _ISO: Final = re.compile(
     r"(?<![\d-])(?P<y>\d{4})[-/.年]\s?(?P<m>\d{1,2})[-/.月]\s?(?P<d>\d{1,2})(?:日|(?![\d-]))", re.IGNORECASE
 )
 _NAMED: Final = re.compile(
     rf"{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})|(?P<d2>\d{{1,2}}){_DAY}"
-    rf"{_MONTH2}(?:,?|\s+del?)\s+(?P<y2>\d{{4}})",
+    rf"{_MONTH2}(?:,?|\s+del?)[\s-]+(?P<y2>\d{{4}})",
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
@@ -347,13 +373,19 @@ _PARTIAL: Final = re.compile(
     re.IGNORECASE,
 )
 """A month of a year, or a day of a month."""
-_SLASHED: Final = re.compile(r"(?<!\d)(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?!\d)")
+_SLASHED: Final = re.compile(
+    r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})(?:[/.-](?P<y>\d{4})|/(?P<yy>\d\d))(?![\d/])"
+)
+_MONTH_OF_YEAR: Final = re.compile(r"(?<![\d/.-])(?:(\d{4})-(\d\d)|(\d\d?)/(\d{4}))(?![\d/-])")
 _CLOCK: Final = re.compile(
-    r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.](?P<m>\d\d)(?::(?P<s>\d\d))?(?!\d|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
+    r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.h](?P<m>\d\d)(?::(?P<s>\d\d))?(?![\dm]|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
     re.IGNORECASE,
 )
+_ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
+_ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
+_NOON: Final = re.compile(r"\b(?:12 )?noon\b")
 _TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
-_TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)\b"
+_TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
 _DURATION: Final = re.compile(rf"{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
 _Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 
@@ -372,11 +404,12 @@ class MomentReference(TextReference):
     @classmethod
     def of(cls, text: str) -> MomentReference | None:
         """Return the date or time that a text is as a whole."""
-        bare = plain(text)
+        bare = _NOON.sub("12:00", plain(text))
         for read, patterns in (
             (_dates, (_ISO, _NAMED, _SLASHED)),
             (_partial_dates, (_PARTIAL,)),
             (_times, (_CLOCK,)),
+            (_zoned_times, (_ZONED,)),
             (_durations, (_DURATION,)),
         ):
             if any(pattern.fullmatch(bare) for pattern in patterns) and (moments := read(bare)):
@@ -391,6 +424,11 @@ class MomentReference(TextReference):
                 if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
                     raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
                 return Compared(found == self.moments, shown(part))
+            spans, wanted = ([] if readings else _spans(each) for each in (part, self.text))
+            if spans and spans == wanted and len({*spans[0]}) == 1:
+                return Compared(True, shown(part))
+            if any(one & other for one in spans for other in wanted) or (spans and self.read is _zoned_times):
+                raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
             if self.moments in readings and not self.equals(part):
                 raise RewardError(f"{shown(part)} has {len(readings)} moments, one of which is {self.shown}")
         return Compared(self.states(stated), shown(stated.text))
@@ -421,9 +459,10 @@ def _dates(text: str) -> list[_Readings]:
         month = _MONTHS[(each["month"] or each["month2"]).lower()]
         found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
     for each in _SLASHED.finditer(text):
-        year, one, two = int(each["y"]), int(each["one"]), int(each["two"])
+        one, two = int(each["one"]), int(each["two"])
+        years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
         orders = ((two, one),) if "." in each[0] else ((one, two), (two, one))  # with points the day is first
-        found.append({(year, month, day) for month, day in orders if 1 <= month <= 12 and day <= 31})
+        found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
     return _distinct(found)
 
 
@@ -432,18 +471,42 @@ def _partial_dates(text: str) -> list[_Readings]:
     for each in _PARTIAL.finditer(text):
         month = _MONTHS[(each["month"] or each["month2"] or each["month3"]).lower()]
         found.append({(int(each["y"]), month) if each["y"] else (0, month, int(each["d"] or each["d2"]))})
+    found += [
+        {(int(year or year2), int(month or month2))} for year, month, month2, year2 in _MONTH_OF_YEAR.findall(text)
+    ]
     return _distinct(found)
 
 
 def _times(text: str) -> list[_Readings]:
     found: list[_Readings] = []
-    for each in _CLOCK.finditer(text):
+    for each in _CLOCK.finditer(_NOON.sub("12:00", text)):
         hour, minute, second = int(each["h"]), int(each["m"] or 0), int(each["s"] or 0)
         if each["half"]:
             hour = hour % 12 + 12 * (each["half"][0] in "pP")
         if hour < 25 and minute < 60:
             found.append({(hour, minute, second)})
     return _distinct(found)
+
+
+def _zoned_times(text: str) -> list[_Readings]:
+    """Return the times that name their zone, in minutes of a day of UTC."""
+    zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
+    return _distinct(
+        [
+            {((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)}
+            for each, (hour, minute, second) in zoned
+        ]
+    )
+
+
+def _spans(text: str) -> list[_Readings]:
+    """Return durations in seconds, also those with colons: ``2:03:59``, and ``1:45`` with two readings."""
+    bare = plain(text)
+    clocks: list[_Readings] = []
+    for each in () if (found := _durations(bare)) else _CLOCK.finditer(bare):
+        hour, minute, second = int(each["h"]), int(each["m"] or 0), int(each["s"] or 0)
+        clocks.append({(3600 * hour + 60 * minute + second,)} | (set() if each["s"] else {(60 * hour + minute,)}))
+    return found or clocks
 
 
 def _durations(text: str) -> list[_Readings]:
@@ -484,8 +547,15 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
         return ChoiceReference(label.strip("()"), options)
     if len(letters) == 1:
         return ChoiceReference(letters[0], options)
-    return LabelReference(label, ("yes", "no"), TRUTH) if plain(label) in ("yes", "no", "true", "false") else None
+    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else _TRUTH_ABROAD
+    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
 
+
+_TRUTH_ABROAD: Final = {
+    **TRUTH,
+    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
+}
+"""With words for yes and no in other languages, where the reference is one."""
 
 ReferenceKind: TypeAlias = Literal[
     "numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
-from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
+from tfgrpo.rewarders.text.numbers import REFUSAL, UNITS, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
 _TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -28,7 +28,7 @@ LONGEST_PART: Final = 2_000
 _LOOK_BACK: Final = 60
 """Characters before an occurrence in which it may be denied."""
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
-_LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
+_LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
 MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
@@ -186,7 +186,7 @@ _ABOUT_IT: Final = r"\b(?:asks?|asked|question) (?:is )?about\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
 UNCLEAR: Final = re.compile(
-    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|[)\]]/", re.IGNORECASE
+    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]*[)\]]/", re.IGNORECASE
 )
 """Words with which a list, a formula or letters are denied, or one of several answers."""
 
@@ -243,6 +243,14 @@ class TextReference(Reference):
         statement, whole = only_number(stated.text), only_number(self.text)
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
             raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
+        said = plain(stated.text)
+        if (
+            not right
+            and re.fullmatch(r"[^\W\d_]{4,}", said)
+            and self.text.istitle()
+            and plain(self.text).endswith(f" {said}")
+        ):
+            raise RewardError(f"{shown(stated.text)} is a part of the name {self.shown}")
         if not right and statement and whole and whole.abbreviated and statement.value == whole.value:
             raise RewardError(f"{shown(stated.text)} may be {self.shown}")  # or ``k`` is a variable
         return Compared(right, shown(stated.text))
@@ -250,7 +258,14 @@ class TextReference(Reference):
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         link = r"\2" if _ADDRESS.search(self.text) else r"\1"
-        parts = [_LINK.sub(link, part) for part in parts_of(stated)]
+        if _ESCAPED.search(self.text):
+            return bool(
+                re.search(
+                    rf"(?<![^\s`'\"/]){re.escape(self.text)}(?![^\s`'\"/])",
+                    stated.text if stated.is_marked else stated.whole,
+                )
+            )
+        parts = [_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
         whole = (
             each
@@ -279,6 +294,8 @@ class TextReference(Reference):
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = _one_spelling(self.text)
+        entries = written_value(part)
+        part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
         for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0], _without_symbols(bare))):
             if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
@@ -287,9 +304,9 @@ class TextReference(Reference):
                 raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
             if self._is_written_otherwise(form, wanted):
                 return True
-            if form.isascii() and form == _without_accents(wanted):
-                if len(wanted.split()) == 1:
-                    raise RewardError(f"{shown(part)} is {self.shown} without accents, which may be another word")
+            if form in (bare_form := _without_accents(form), wanted) and bare_form == _without_accents(wanted):
+                if len(wanted.split()) == 1 and not part.isupper():
+                    raise RewardError(f"{shown(part)} is {self.shown} but for accents, and may be another word")
                 return True
         return False
 
@@ -304,9 +321,16 @@ class TextReference(Reference):
     def _is_written_otherwise(self, form: str, wanted: str) -> bool:
         """Return whether a text is the reference as a telephone number, or a name with a title or the last name first."""
         pair = (form, wanted)
-        if len(codes := {*map(_code, pair)}) == 1 and "" not in codes:
+        codes = [*map(_code, pair)]
+        if codes[0] == codes[1] != "":
             return True
-        if len({each.replace(", ", " ") for each in pair}) == 1 or _is_short_for(form, wanted):
+        national, whole = sorted(codes, key=lambda each: each[:1] == "+")
+        if national and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0")):
+            raise RewardError(f"{shown(form)} may be {self.shown} with or without the code of a country")
+        if any(len({*map(alike, pair)}) == 1 for alike in _ALIKE) or _is_short_for(form, wanted):
+            return True
+        bare, _, unit = wanted.partition(" ")
+        if form == bare and unit in UNITS and "-" in bare[1:]:  # a range without its unit
             return True
         if not self.text[:1].isupper():
             return False
@@ -324,14 +348,20 @@ class TextReference(Reference):
         if not re.search(r"\w", wanted):
             same = wanted and "".join(_SYMBOLS.findall(statement)) == wanted
             return bool(same) and not _NEGATION.search(statement.partition(wanted)[0])
+        if _SIGNED.fullmatch(wanted):
+            statement = " ".join(part.translate(QUOTES).casefold().split())
         if not re.search(whole_words(wanted), statement):
             wanted = _ARTICLE.sub("", wanted)
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
+        if not places and not statement.isascii() and re.search(whole_words(wanted), _without_accents(statement)):
+            raise RewardError(f"{shown(part)} holds {shown(self.text)} but for accents, and may mean another word")
         places = [each for each in places if not is_denied(statement, each.start(), each.end())]
         if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
-            if re.search(
+            if re.match(
+                rf"{re.escape(wanted)}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아니))", statement
+            ) or re.search(
                 rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)",
                 statement,
             ):
@@ -370,10 +400,12 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
+_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])")
+"""What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
-_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]|\d+[.)])\s+")
+_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|\d+[.)](?:\s+|(?:\.\.)?(?=[A-Za-z])))")
 _JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
 _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
 """An escaped space or hyphen between words."""
@@ -385,18 +417,31 @@ _SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
-_ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
+ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _OF: Final = re.compile(r"(?<!out )\bof (?:the |an? )?$")
+_KIND_OF: Final = re.compile(
+    r"\b(?:city|town|state|country|island|kingdom|republic|name|process|concept|term|game|year) of $"
+)
+"""A word for the kind of what follows: the city of Chicago is Chicago."""
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
-_SPAN: Final = re.compile(r"(?<=\d) ?(?:[-:]|\bto\b) ?(?=\d)")
+_SPAN: Final = re.compile(r"(?<=\d)( ?)(?:[-:]|\bto\b)\1(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
+_DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?")
+"""What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
+_FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
+_NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
+_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
+_NAMES_OF_DAYS: Final = {
+    name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
+}
 _ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
 _DIGITS_OF_CODE: Final = 9
 """Digits of a code without letters, such as a telephone number, at least."""
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
-_TITLE: Final = re.compile(r"^(?:dr|mrs?|ms|prof|professor|sir|dame|lord) (?=[^ ]+ [^ ])")
+_TITLES: Final = "dr|mrs?|ms|prof|professor|sir|dame|lord|rev|herr|frau|madame|mme|monsieur|señora?"
+_TITLE: Final = re.compile(rf"^(?:{_TITLES}) (?=[^ ]+ [^ ])")
 _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
@@ -414,18 +459,17 @@ def _comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
     listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
-    bare = re.sub(
-        r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )", "", plain(listed)
-    )
-    bare = _SCRIPTS_MEET.sub(" ", bare)
+    bare = _DROPPED.sub("", plain(listed))
+    bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
 
 
 def _one_spelling(text: str) -> str:
     """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
-    spelled = _ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
-    return _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled))
+    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
+    spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
+    return str(_NAMES_OF_DAYS.get(spelled, spelled))
 
 
 def _in_digits(found: re.Match[str]) -> str:
@@ -433,12 +477,20 @@ def _in_digits(found: re.Match[str]) -> str:
     return found[0] if number is None else f"{number}th"
 
 
+_ALIKE: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: text.replace(", ", " "),
+    lambda text: text.translate(_UMLAUTS),
+    lambda text: text.replace(" ", "") if "->" in text else text,
+)
+"""Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
+
+
 def _code(text: str) -> str:
     """Return a telephone number, an account or a post code without what parts its signs; empty for another text."""
     digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
     parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
     short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
-    return "".join(parts) if short and digits >= (3 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
+    return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
 
 
 def _is_short_for(one: str, other: str) -> bool:
@@ -472,6 +524,8 @@ def _is_aside(statement: str, place: re.Match[str]) -> bool:
 
 def _is_of(statement: str, place: re.Match[str]) -> bool:
     """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
+    if _KIND_OF.search(statement[: place.start()]):
+        return False
     subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
     phrase = not _VERB.search(statement) and len(statement.split()) <= _MOST_OF
     return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
@@ -565,7 +619,8 @@ def _refuse_longer_name(name: str, part: str) -> None:
 
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
-    r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly)\b)[A-Z][a-z]+[ ]$"
+    r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"
+    rf"(?i:{_TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
 
 
@@ -631,14 +686,18 @@ class LabelReference(Reference):
 
     def _label_of(self, part: str) -> str | frozenset[str]:
         known = self._known
-        statement = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
+        statement = plain(
+            re.sub(
+                rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])", " ", part
+            )
+        )
         if statement in known:
             return known[statement]
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)
         listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
-        if first and not listed and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", statement[first.end() :]):
+        if first and not listed and re.match(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)", statement[first.end() :]):
             return known[first[0]]
         bold = {
             known[plain(each)]
@@ -654,7 +713,9 @@ class LabelReference(Reference):
             if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
                 continue  # no idea
             (denied if is_denied(statement, *place.span()) else named).add(known[place[0]])
-        if len(named) > 1 and (concluded := conclusion_of(statement)):
+        states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
+        last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
+        if len(named) > 1 and (concluded := conclusion_of(statement) or last):
             return self._label_of(concluded)
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
@@ -678,5 +739,5 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 """What else labels of one letter are called."""
 
 
-TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct": "yes", "incorrect": "no"}
+TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
