@@ -114,6 +114,8 @@ REFUSAL: Final = re.compile(
 )
 """What says that there is no answer."""
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
+REMARK: Final = re.compile(r"(?<=\S) \([^()\n]*[A-Za-z]{2}[^()\n]*\)")
+"""Words in brackets behind an answer: ``42 (see page 7)``."""
 _MINUS: Final = re.compile(
     r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
     r"(?:minus|negative)[ \t]+(?=[\d.])",
@@ -268,7 +270,8 @@ def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
     if not stated.is_marked:
         return _concluded_number(stated, decimal)
     read = boxed_number if stated.source == "box" else stated_number
-    return read(_APPROXIMATELY.sub("=", stated.text), decimal) or number_in_words(stated.text)
+    text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
+    return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
 
 
 @lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again

@@ -28,6 +28,7 @@ from tfgrpo.rewarders.text.answers import (
 )
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, ChoiceReference, ChoicesReference
 from tfgrpo.rewarders.text.numbers import (
+    REMARK,
     TO_BASE,
     UNITS,
     DecimalMark,
@@ -184,6 +185,7 @@ class ListReference(Reference):
         return Compared(values == wanted and not (interval and edges[0] != edges[1] != ""), shown(found.text))
 
     def _read(self, text: str) -> ListReference | None:
+        text = REMARK.sub("", text)
         inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
         if len(lists) > 1 or (lists and _FACTOR.search(lists[0].string[: lists[0].start()])):
@@ -193,7 +195,9 @@ class ListReference(Reference):
 
 
 def _refuse_relation(answer: str, reference: str) -> None:
-    if re.match(r"\W*[(\[].*[)\]]\W*$", reference) and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer):
+    if re.match(r"\W*[(\[].*[)\]]\W*$", reference) and re.search(
+        r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer.lstrip("> ")
+    ):
         raise RewardError(f"{shown(answer)} is an inequality, which may be the interval {shown(reference)}")
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
@@ -82,6 +82,8 @@ class Reference(ABC):
         stated = stated_answer(output, denied=self._denies)
         if stated is None:
             return nothing(output)
+        if not re.search(r"\bnot\b", self.text):
+            stated = replace(stated, text=_REJECTED.sub("", stated.text))
         *before, after = _TAKES_BACK.split(stated.whole)
         again = stated_answer(after, denied=self._denies) if before else None
         later = Compared(False, "", states=again is not None)
@@ -171,6 +173,10 @@ def conclusion_of(text: str) -> str:
     return last if before else ""
 
 
+_REJECTED: Final = re.compile(
+    r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE
+)
+"""What a statement rejects at its end: ``Paris, not London``."""
 _TAKES_BACK: Final = re.compile(
     r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^)(?:(?:hmm|oh|oops)[,. \u2026]{0,4})?"
     r"(?:wait|actually|correction|scratch that|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
@@ -415,7 +421,7 @@ _SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°'\"(){}\[\]:]) ?")
 _SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
 """That of an ion or a footnote; powers are formulas, which are not compared as texts."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
-_DOTTED: Final = re.compile(r"\b(?:[A-Z]\. ?|[A-Z][a-z]\.)+[A-Z]\b\.?", re.IGNORECASE)
+_DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _OF: Final = re.compile(r"(?<!out )\bof (?:the |an? )?$")
@@ -626,12 +632,12 @@ _NAME_BEFORE: Final = re.compile(
 
 def _refuse_longer_term(term: str, part: str) -> None:
     """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
-    head = _DETERMINER.sub("", whole := plain(_ELABORATION.split(part)[0]), count=1)
-    if re.match(r"(?:we|i|this|that|it|they)\b", whole):
+    masked = re.sub(re.escape(term), _MASK, part.rpartition(": ")[2], flags=re.IGNORECASE)
+    masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
+    head = _DETERMINER.sub("", whole := plain(masked), count=1)
+    if re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
         return  # a sentence
-    rest = [
-        each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalnum() and each[-2:] != "ly"
-    ]
+    rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
     if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
@@ -697,7 +703,14 @@ class LabelReference(Reference):
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)
         listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
-        if first and not listed and re.match(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)", statement[first.end() :]):
+        if (
+            first
+            and not listed
+            and re.match(
+                r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)",
+                statement[first.end() :],
+            )
+        ):
             return known[first[0]]
         bold = {
             known[plain(each)]
