@@ -34,6 +34,7 @@ from tfgrpo.rewarders.text.choices import LETTERS, ChoiceReference, options_of
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
+    DateOrder,
     ExactReference,
     FormulaReference,
     NumberReference,
@@ -141,6 +142,8 @@ class GroundTruth(Options, Comparing):
     """Greatest absolute difference of equal values; for numbers only."""
     decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
     """Mark before the decimals of references, and first reading of those in outputs."""
+    dates: Annotated[DateOrder, accepts('"day", "month" or ""')] = ""
+    """What comes first in dates such as ``03/04/2024``; none: either."""
     labels: Texts = ()
     """The set of labels, for ``label`` only; none: those of the dataset."""
     first: Annotated[Literal[0, 1], accepts("0 or 1")] = 0
@@ -173,7 +176,8 @@ class GroundTruth(Options, Comparing):
             return replace(self, labels=column.labels or tuple(distinct.values()))
         match = MATCH_OF.get(column.kind, "auto")
         tolerance = self.tolerance if match in ("numeric", "auto") else 0.0
-        return replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
+        read = replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
+        return replace(read, dates=column.dates)
 
     def readings(self, references: Sequence[str]) -> str:
         """Return how the first of some references are read, in one line."""
@@ -203,7 +207,7 @@ class GroundTruth(Options, Comparing):
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything
-            return read_reference(text, self.decimal, tolerance, lettered, self.equal)
+            return read_reference(text, self.decimal, tolerance, lettered, self.equal, self.dates)
         if self.match == "numeric":
             number = reference_number(text, self.decimal)
             if number is None:
@@ -263,8 +267,8 @@ def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:
 def options_for_references(name: str, options: Mapping[str, Any], references: Sequence[str]) -> dict[str, Any]:
     """Return the options of a rewarder, or of the members of a composite, with what only the references can tell.
 
-    ``gt`` gets its match, its decimal mark and its labels, ``number_match`` its decimal mark, ``label_match`` its labels. What
-    the options say stays.
+    ``gt`` gets its match, its decimal mark, its order of dates and its labels, ``number_match`` its decimal mark, and
+    ``label_match`` its labels. What the options say stays.
     """
     decided = dict(options)
     if name == "composite":
@@ -278,6 +282,7 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
         read = GroundTruth(**options).for_references(references)
         decided |= {"match": read.match}
         decided |= {"decimal": ","} if read.decimal == "," else {}
+        decided |= {"dates": read.dates} if read.dates else {}
         decided |= {"labels": list(read.labels)} if read.labels else {}
     elif name == "number_match" and decimal_mark(references) == ",":
         decided.setdefault("decimal", ",")

@@ -112,6 +112,11 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
     """Return the accepted answers, at least one, which is empty without a reference. Of a list every entry is one."""
     value = _filled(values, source, name) if is_template(name) else value_at(values, name)
     value = _in_drop(value) if isinstance(value, dict) and value.keys() >= DROP_KEYS else value
+    if isinstance(value, str) and name.lower().endswith(("answers", "aliases")):  # a list in a cell of a table
+        listed = written_value(value)
+        value = (
+            listed if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed) else value
+        )
     try:
         if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
             return [_as_text(value)]

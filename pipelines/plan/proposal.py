@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from statistics import median
 from string import ascii_uppercase
 from typing import Any, Final
 
@@ -71,6 +72,7 @@ _ASKED: Final = (("user",), ("human",), ("system", "user"), ("developer", "user"
 _LIKE_AN_ANSWER: Final = re.compile(
     r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score"
 )
+_ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
 _SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
@@ -105,11 +107,16 @@ def proposed_columns(
     """Return the columns of the fields, by their names and the values of the first rows; ``chosen`` ones are given."""
     seen = _Seen(columns, rows)
     fields = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
-    fields["prompt"] = chosen.get("prompt") or seen.prompt()
+    pair = seen.pair({*fields.values()})
+    fields["prompt"] = (
+        chosen.get("prompt")
+        or seen.prompt()
+        or next((column for column in pair if column not in seen.answers(set())[:1]), None)
+    )
     options, count = ("", 0) if chosen.get("prompt") else _options(seen)
     shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
     named = chosen.get("answer")
-    answers = [named] if named else seen.answers(shown)
+    answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
     asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
     chat = fields["prompt"] or "" if asked is None else ""
@@ -160,6 +167,18 @@ class _Seen:
         candidates = list(dict.fromkeys(self.named(_NAMES["prompt"])))
         asking = (path for path in candidates if any(isinstance(each, str | list) for each in self.values(path)))
         return next(asking, None if self.rows and len(candidates) != 1 else next(iter(candidates), None))
+
+    def pair(self, taken: set[str | None]) -> list[str]:
+        """Return the columns of a file with two besides ids, the likelier prompt first; nothing for another file."""
+        left = [column for column in self.columns if column not in taken and not _ID.search(_name(column))]
+        texts = [self.values(column) for column in left]
+        readable = all(isinstance(value, str | int | float) for values in texts for value in values)
+        named = all(re.fullmatch(r"[^\W\d][\w .#-]{0,40}", column) for column in left)
+        differ = all(len({*map(str, values)}) > 1 for values in texts)
+        if len(left) != 2 or not readable or not named or not differ:
+            return []
+        longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
+        return left[::-1] if longer else left
 
     def answers(self, taken: set[str]) -> list[str]:
         """Return the columns that may hold the answers, the likeliest first.

@@ -448,7 +448,7 @@ def number_in_words(text: str) -> Number | None:
     whole, and_a, part = text.casefold().partition(" and a ")
     if and_a and (size := _PARTS.get(part.strip(" .*"))) and (ones := number_in_words(whole)):
         return replace(ones, value=ones.value + Fraction(1, size), text=f"{ones.text}{and_a}{part}")
-    if found := _CHINESE.fullmatch(text.strip(" .。*")):
+    if (found := _CHINESE.search(text)) and not _CHINESE.search(text, found.end()):
         return Number(Fraction(_chinese_value(found[1])), percent=False, text=found[1])
     words = [word.casefold() for word in _WORD.findall(text)]
     if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
@@ -476,7 +476,10 @@ _NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "wh
 
 _CHINESE_DIGITS: Final = {sign: at % 10 for at, sign in enumerate("〇一二三四五六七八九零")} | {"两": 2, "兩": 2}
 _CHINESE_SIZES: Final = {"十": 10, "百": 100, "千": 1_000, "万": 10_000, "萬": 10_000, "亿": 10**8, "億": 10**8}
-_CHINESE: Final = re.compile(rf"([{''.join([*_CHINESE_DIGITS, *_CHINESE_SIZES])}]+)[个個元人年月日岁歲次只天本块塊]?")
+_CHINESE: Final = re.compile(
+    rf"(?<![\u3400-\u9fff])([{''.join([*_CHINESE_DIGITS, *_CHINESE_SIZES])}]+)"
+    "[个個元人年月日岁歲次只天本块塊]?(?![\u3400-\u9fff])"
+)
 
 
 def _chinese_value(signs: str) -> int:

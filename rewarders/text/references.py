@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
@@ -391,6 +392,7 @@ _NOON: Final = re.compile(r"\b(?:12 )?noon\b")
 _TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
 _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
 _DURATION: Final = re.compile(rf"{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
+DateOrder: TypeAlias = Literal["", "day", "month"]
 _Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 
 
@@ -406,11 +408,11 @@ class MomentReference(TextReference):
     """What finds the moments of this kind in a text: sets of readings."""
 
     @classmethod
-    def of(cls, text: str) -> MomentReference | None:
-        """Return the date or time that a text is as a whole."""
+    def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
+        """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
         bare = _NOON.sub("12:00", plain(text))
         for read, patterns in (
-            (_dates, (_ISO, _NAMED, _SLASHED)),
+            (partial(_dates, order=order), (_ISO, _NAMED, _SLASHED)),
             (_partial_dates, (_PARTIAL,)),
             (_times, (_CLOCK,)),
             (_zoned_times, (_ZONED,)),
@@ -457,7 +459,7 @@ def _distinct(found: list[_Readings]) -> list[_Readings]:
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
-def _dates(text: str) -> list[_Readings]:
+def _dates(text: str, order: DateOrder = "") -> list[_Readings]:
     found: list[_Readings] = [{(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)]
     for each in _NAMED.finditer(text):
         month = _MONTHS[(each["month"] or each["month2"]).lower()]
@@ -465,7 +467,8 @@ def _dates(text: str) -> list[_Readings]:
     for each in _SLASHED.finditer(text):
         one, two = int(each["one"]), int(each["two"])
         years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
-        orders = ((two, one),) if "." in each[0] else ((one, two), (two, one))  # with points the day is first
+        day_first = "." in each[0] or order == "day"  # with points it is
+        orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
         found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
     return _distinct(found)
 
@@ -527,6 +530,7 @@ def read_reference(
     tolerance: Fraction,
     options: Mapping[str, str],
     equal: Callable[[str, str], bool] | None,
+    order: DateOrder = "",
 ) -> Reference:
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     number = reference_number(text, decimal)
@@ -535,7 +539,7 @@ def read_reference(
     bare = bare_reference(text)
     return (
         label_reference(bare, options)
-        or MomentReference.of(bare)
+        or MomentReference.of(bare, order)
         or JsonReference.of(bare)
         or ListReference.of(bare, decimal)
         or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
@@ -595,6 +599,8 @@ class ColumnReading:
     decimal: DecimalMark = "."
     labels: tuple[str, ...] = ()
     """The distinct labels, most frequent first."""
+    dates: DateOrder = ""
+    """What comes first in dates such as ``03/04/2024``."""
 
     def __str__(self) -> str:
         count = pluralize(self.total, "reference")
@@ -602,7 +608,8 @@ class ColumnReading:
         if self.kind == "labels":
             names = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
             return f"{count} with {len(self.labels)} distinct values, read as labels: {names}"
-        return f"{count} read {'each by its form' if self.kind == 'mixed' else f'as {self.kind}'}{comma}"
+        order = f", dates with the {self.dates} first" if self.dates else ""
+        return f"{count} read {'each by its form' if self.kind == 'mixed' else f'as {self.kind}'}{comma}{order}"
 
 
 def read_column(references: Sequence[str]) -> ColumnReading:
@@ -632,7 +639,14 @@ def read_column(references: Sequence[str]) -> ColumnReading:
     few = len(frequent) <= _MOST_LABELS and len(frequent) * _EACH <= total
     if texts and short and (few or truth):
         return ColumnReading("labels", total, labels=tuple(frequent))
-    return ColumnReading(_kind(texts), total, decimal)
+    return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))
+
+
+def _order_of_dates(texts: Sequence[str]) -> DateOrder:
+    """Return what comes first in the slashed dates of a column: the month, where some other part can only be a day."""
+    dates = [each for each in map(_SLASHED.fullmatch, texts) if each and "." not in each[0]]
+    days = [any(int(each[part]) > 12 for each in dates) for part in ("one", "two")]
+    return "" if days[0] == days[1] else "day" if days[0] else "month"
 
 
 def _kind(texts: Sequence[str]) -> ReferenceKind:

@@ -638,30 +638,17 @@ def _refuse_longer_term(term: str, part: str) -> None:
     if re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
         return  # a sentence
     rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
-    if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
+    if (
+        rest
+        and len(head.split()) <= 3
+        and not _VERB.search(head)
+        and not _BETWEEN.search(" ".join(rest))
+        and term.isascii()
+    ):
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
-_BETWEEN: Final = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "or",
-        "and",
-        "in",
-        "of",
-        "for",
-        "to",
-        "with",
-        "answer",
-        "result",
-        "final",
-        "so",
-        "thus",
-        "option",
-    ]
-)
+_BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|answer|result|final|so|thus|option)\b")
 
 
 @dataclass(frozen=True, slots=True)

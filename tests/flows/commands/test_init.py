@@ -128,7 +128,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], sources: list[str]
 ) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    csv("d.csv", "x,y", "p{n},{n}")
+    csv("d.csv", "x,y,w", "p{n},{n},{n}")
     Path("c.jsonl").write_text('{"messages": []}\n')
     Path("empty.csv").touch()
     Path("few.csv").write_text("prompt,answer\np,1\n")
