@@ -90,7 +90,7 @@ _OUT_OF: Final = re.compile(
     r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*[$€£]?\d[\d.,]*\b", re.IGNORECASE
 )
 _CONCLUSION: Final = re.compile(
-    r"\b(?:so|thus|therefore|hence|in total|altogether|which (?:is|makes|gives|leaves)|that (?:is|makes|gives|leaves))\b",
+    r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
 _IS_NUMBER: Final = re.compile(
@@ -128,6 +128,7 @@ _DENIED: Final = re.compile(
     |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}(?:[ \t][a-z]{1,30})?
         [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
     |\b(?:less|more|\w{2,12}er)[ ]than[ \t]+[$€£]?[-+]?\d[\d.,/]{0,60}%?
+    |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}\?
     |不是[ \t]*[-+]?\d[\d.,/]*|^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
@@ -135,7 +136,8 @@ _DENIED: Final = re.compile(
 _OPERATOR_BEFORE: Final = re.compile(
     r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
     r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
-    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|\w+er) than|at least|at most))[ \t$(]*$"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|\w+er) than"
+    r"|at least|at most|over|under|above|below|up to))[ \t$(]*$"
 )
 
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
@@ -300,10 +302,13 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
+    dose = re.fullmatch(
+        r"([a-z]+[^\Wsd\d_]) [\d.,]+ ?[a-z]+ [a-z]+", text
+    )  # aspirin 81 mg daily, but not costs 5 dollars each
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
     if (text.startswith(("{", "[")) and '"' in text) or _NAMED_BY_NUMBER.search(text):
         return True
-    if hyphenated and hyphenated[1] not in UNITS:
+    if (hyphenated and hyphenated[1] not in UNITS) or (dose and not _VALUE_FOLLOWS.fullmatch(dose[1])):
         return True
     word = _WORD_BEFORE.match(text)
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
@@ -478,7 +483,7 @@ _CHINESE_DIGITS: Final = {sign: at % 10 for at, sign in enumerate("〇一二三�
 _CHINESE_SIZES: Final = {"十": 10, "百": 100, "千": 1_000, "万": 10_000, "萬": 10_000, "亿": 10**8, "億": 10**8}
 _CHINESE: Final = re.compile(
     rf"(?<![\u3400-\u9fff])([{''.join([*_CHINESE_DIGITS, *_CHINESE_SIZES])}]+)"
-    "[个個元人年月日岁歲次只天本块塊]?(?![\u3400-\u9fff])"
+    "[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
 )
 
 

@@ -92,7 +92,10 @@ class NumberReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         dates = _dates(plain(stated.text)) if re.fullmatch(r"\d{4}", self.text.strip()) else []
-        if len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}:
+        unit, factor = TO_BASE.get(self.number.unit, ("", Fraction(1)))
+        spans = _durations(plain(stated.text)) if unit == "second" and len(re.findall(r"\d+", stated.text)) > 1 else []
+        year = len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}
+        if year or (len(spans) == 1 and spans[0] == {(self.number.value * factor,)}):
             return Compared(True, shown(stated.text))
         number = number_of(stated, self.decimal)
         if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
@@ -285,13 +288,16 @@ class FormulaReference(Reference):
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
         for written, latex in _IN_LATEX if "\\" not in answer else ():
             answer = re.sub(written, latex, answer)
-        answer = re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
+        answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
         _refuse_relation(answer, self.text)
         if _formula(answer) == _formula(self.text) or (
             _edges(answer) == _edges(self.text)
-            and (plain(answer) == plain(self.text) or TextReference(self.text).states(stated))
+            and (
+                plain(answer) == plain(self.text)
+                or (self.text[-1] not in ")]" and TextReference(self.text).states(stated))
+            )
         ):
             return Compared(True, shown(answer))
         if not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", answer):
@@ -302,9 +308,10 @@ class FormulaReference(Reference):
 
 
 _IN_LATEX: Final = (
-    (r"\u221a(\w)|(?:\u221a|\bsqrt ?)\(([^()]*)\)", r"\\sqrt{\1\2}"),
+    (r"\u221a(\d+|\w)|(?:\u221a|\bsqrt ?)\(([^()]*)\)", r"\\sqrt{\1\2}"),
     (r"\bpi\b|\u03c0", r"\\pi "),
     (r"\^\(([^()]*)\)", r"^{\1}"),
+    (r"\b(ln|log|sin|cos|tan)\b", r"\\\1"),
 )
 """Formulas as they are typed, in LaTeX."""
 

@@ -41,10 +41,11 @@ QUOTES: Final = str.maketrans(
 _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
     r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|excludes?"
+    r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|(?:exclud|eliminat|reject|discard)\w*"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|ليس\w*|n't)"
     r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
     r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$"
+    r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$|\b(?:wrong|incorrect|mistake) to \w+ [^.,;!?]*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -394,6 +395,8 @@ class TextReference(Reference):
         rest = statement.replace(wanted, "")
         if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
+        if ", " in wanted and all(re.match(r", \w", statement[each.end() :]) for each in places):
+            raise RewardError(f"{shown(part)} may state a longer list than {shown(self.text)}")
         if (
             _COMMON.fullmatch(wanted)
             or statement.startswith(f"no {wanted}")
@@ -455,10 +458,14 @@ _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|where
 """What makes a clause with a text one about something else, possibly."""
 _RELATED: Final = re.compile(
     r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
+    r"|(?:km|miles?|hours?|minutes?) (?:away )?from"
     r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook) (?:the )?$"
 )
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
-_ABOUT: Final = re.compile(r"\b(?:(?:asked|question) about|wrong answer)\b")
+_ABOUT: Final = re.compile(
+    r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
+    r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
+)
 
 
 def _comparable(text: str) -> str:
@@ -546,7 +553,7 @@ def _without_accents(text: str) -> str:
 
 
 _MASK: Final = "\ue000"
-_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
+_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
 _NO_ENTRY: Final = re.compile(
     _OPENING.pattern
@@ -589,7 +596,7 @@ def is_denied(text: str, start: int, end: int) -> bool:
 _NEGATED_BEHIND: Final = re.compile(
     r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
     r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible)"
-    r"|\?+\s+no\b"
+    r"|\?+\s+no\b|\s+can be (?:excluded|eliminated|ruled out)"
     r"|\s+(?:isn't|wasn't)\b"
 )
 
@@ -712,7 +719,8 @@ class LabelReference(Reference):
         for place in pattern.finditer(statement):
             if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
                 continue  # no idea
-            (denied if is_denied(statement, *place.span()) else named).add(known[place[0]])
+            no = re.search(r"(?:^|\s)no $", statement[: place.start()]) or is_denied(statement, *place.span())
+            (denied if no else named).add(known[place[0]])
         states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
         last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
         if len(named) > 1 and (concluded := conclusion_of(statement) or last):
