@@ -30,7 +30,7 @@ from tfgrpo.rewarders.scorer import (
     references,
 )
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
-from tfgrpo.rewarders.text.choices import LETTERS, ChoiceReference, options_of
+from tfgrpo.rewarders.text.choices import LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
@@ -44,9 +44,7 @@ from tfgrpo.rewarders.text.references import (
     read_reference,
 )
 from tfgrpo.rewarders.text.words import (
-    TRUTH,
     Compared,
-    LabelReference,
     Reference,
     TextReference,
     plain,

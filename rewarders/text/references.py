@@ -27,7 +27,7 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, ChoiceReference, ChoicesReference
+from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, TRUTH, ChoiceReference, ChoicesReference, LabelReference
 from tfgrpo.rewarders.text.numbers import (
     REMARK,
     TO_BASE,
@@ -47,10 +47,8 @@ from tfgrpo.rewarders.text.words import (
     ORDINAL,
     QUOTES,
     SHOWN,
-    TRUTH,
     UNCLEAR,
     Compared,
-    LabelReference,
     Reference,
     TextReference,
     is_denied,

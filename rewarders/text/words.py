@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
@@ -207,9 +207,7 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     if stated.is_marked:
         return [stated.text[:LONGEST_PART]]
     last, first = (part[:LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
-    if first == last:
-        return [last]
-    if _LISTED.match(first):
+    if first == last or _LISTED.match(first):
         return [last]
     one, other = states(first), None if _LISTED.match(last) else states(last)
     if one is not None and other is not None and one != other:
@@ -231,10 +229,7 @@ def _is_bare(line: str) -> bool:
     """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
     statement = line.strip(' *_`"')
     return (
-        0 < len(statement.split()) <= _MOST_BARE
-        and statement[-1] not in ":,?!\u2026"
-        and not _OPENING.match(statement)
-        and statement[0] != "#"
+        0 < len(statement.split()) <= _MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
     )
 
 
@@ -656,96 +651,3 @@ def _refuse_longer_term(term: str, part: str) -> None:
 
 
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|answer|result|final|so|thus|option)\b")
-
-
-@dataclass(frozen=True, slots=True)
-class LabelReference(Reference):
-    """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
-
-    labels: tuple[str, ...]
-    synonyms: Mapping[str, str] = field(default_factory=dict)
-    """Plain texts that are read as a label, to the label."""
-
-    @property
-    def _denies(self) -> bool:
-        return any(re.match(r"not?\b.", label) for label in self._known)
-
-    def _compare(self, stated: Stated) -> Compared:
-        parts = parts_of(stated, self._whole)
-        if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
-            parts.append(stated.whole[-LONGEST_PART:])
-        for part in parts:
-            found = self._label_of(part)
-            if isinstance(found, str):
-                return Compared(found == self._key(self.text), shown(part))
-            if found and stated.is_marked:
-                return Compared(False, shown(part))  # an answer that hedges
-            if found:
-                raise RewardError(f"{shown(part)} names {' and '.join(sorted(found))}")
-        return Compared(False, f"{shown(stated.text)}, which names no label", states=False)
-
-    def _label_of(self, part: str) -> str | frozenset[str]:
-        known = self._known
-        statement = plain(
-            re.sub(
-                rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])", " ", part
-            )
-        )
-        if statement in known:
-            return known[statement]
-        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
-        first = pattern.match(statement)
-        listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
-        if (
-            first
-            and not listed
-            and re.match(
-                r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)",
-                statement[first.end() :],
-            )
-        ):
-            return known[first[0]]
-        bold = {
-            known[plain(each)]
-            for pair in re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
-            for each in pair
-            if plain(each) in known
-        }
-        if len(bold) == 1:
-            return bold.pop()
-        named: set[str] = set()
-        denied: set[str] = set()
-        for place in pattern.finditer(statement):
-            if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
-                continue  # no idea
-            no = re.search(r"(?:^|\s)no $", statement[: place.start()]) or is_denied(statement, *place.span())
-            (denied if no else named).add(known[place[0]])
-        states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
-        last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
-        if len(named) > 1 and (concluded := conclusion_of(statement) or last):
-            return self._label_of(concluded)
-        others = {self._key(label) for label in self.labels} - denied
-        if not named and denied and len(others) == 1:
-            return others.pop()  # of two labels, not the one is the other
-        return named.pop() if len(named) == 1 else frozenset(named or denied)
-
-    @property
-    def _known(self) -> dict[str, str]:
-        labels = {plain(label): self._key(label) for label in self.labels}
-        spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
-        return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
-
-    def _whole(self, line: str) -> str | None:
-        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
-
-    def _key(self, label: str) -> str:
-        return self.synonyms.get(plain(label), plain(label))
-
-
-_SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
-"""What else labels of one letter are called."""
-
-
-TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
-"""Readings of the labels of a yes-no question."""
