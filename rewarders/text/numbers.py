@@ -114,7 +114,7 @@ REFUSAL: Final = re.compile(
 )
 """What says that there is no answer."""
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
-REMARK: Final = re.compile(r"(?<=\S) \([^()\n]*[A-Za-z]{2}[^()\n]*\)")
+REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 _MINUS: Final = re.compile(
     r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"

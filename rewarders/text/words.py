@@ -193,7 +193,7 @@ _ABOUT_IT: Final = r"\b(?:asks?|asked|question) (?:is )?about\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
 UNCLEAR: Final = re.compile(
-    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]*[)\]]/", re.IGNORECASE
+    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/", re.IGNORECASE
 )
 """Words with which a list, a formula or letters are denied, or one of several answers."""
 
