@@ -82,10 +82,6 @@ _LIKEWISE: Final = re.compile(
 """A second number of the same unit: ``5 km, 9 km``."""
 _ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
 """A second number on an answer line: ``x = 3 or x = 7``, ``12 or 13``, ``3,14``, but not ``3.14 to 2 decimal places``."""
-_REJECTED: Final = re.compile(
-    r"[,;(]?[ \t]*\b(?:and[ \t]+)?(?:not|rather than|instead of|never)[ \t]+[$€£]?[-+\d.,/]*\d[%)]?", re.IGNORECASE
-)
-"""``42, not 41`` states 42."""
 _OUT_OF: Final = re.compile(
     r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*[$€£]?\d[\d.,]*\b", re.IGNORECASE
 )
@@ -372,7 +368,7 @@ _BARE_WORDS: Final = 3
 def _last_line_number(line: str) -> Number | None:
     """Return the number that a line concludes with. Raise ``RewardError`` for several."""
     bold = [found[1] or found[2] for found in _BOLD.finditer(line)]
-    behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", _REJECTED.sub(" ", line)))[-1]
+    behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", line))[-1]
     clause = re.split(r"[,;:]\s", line)[-1]
     ways = [
         [line],
@@ -410,7 +406,7 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     Parts around ``=`` are tried from the last to the first; arithmetic (``3 * 12``) is skipped. The first line with a
     number counts; None without any.
     """
-    for line in _DENIED.sub(" ", _REJECTED.sub(" ", _ascii(text, decimal))).splitlines():
+    for line in _DENIED.sub(" ", _ascii(text, decimal)).splitlines():
         if _ANOTHER_VALUE.search(line):
             return None
         for part in reversed(line.split("=")):

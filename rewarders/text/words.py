@@ -142,12 +142,6 @@ def plain(text: str) -> str:
     return (bare[1:-1] if bare[:1] == "<" and bare.find(">") == len(bare) - 1 else bare) or collapsed
 
 
-def _without_symbols(text: str) -> str:
-    """Return a text without what decorates its end: ``Paris \u2705``."""
-    head, _, last = text.rpartition(" ")
-    return head if head and all(unicodedata.category(each) == "So" for each in last) else text
-
-
 def same_text(one: str, other: str) -> bool:
     """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
     folded = (" ".join(MARKUP.sub("", each).translate(QUOTES).casefold().split()).rstrip(".") for each in (one, other))
@@ -299,7 +293,7 @@ class TextReference(Reference):
         entries = written_value(part)
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
-        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0], _without_symbols(bare))):
+        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
             if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
                 return True
             if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
