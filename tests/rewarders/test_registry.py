@@ -57,7 +57,7 @@ def test_every_unknown_option_is_named_at_once():
         "my.yaml: gt: options.matching",
         "my.yaml: gt: options.tol",
     ]
-    assert "only match, tolerance, decimal, labels, first, rewarder_id" in str(caught.value)
+    assert "only match, tolerance, decimal, dates, labels, first, rewarder_id" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["composite", "gt", "judge", "number_match", "powl_valid", "relative", "remote"])

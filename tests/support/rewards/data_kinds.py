@@ -246,15 +246,15 @@ def _texts() -> Iterator[Kind]:
     yield labels(
         "labels such as `card_arrival`", "intent", ["card_arrival", "card_linking", "exchange_rate", "lost_card"]
     )
-    cities = tuple(_CITIES[:_COUNT])
-    pairs = [{"note": f"The place of note {i}", "place": city} for i, city in enumerate(cities)]
-    yield Kind("two columns of any name", "items.csv", _table(pairs), cities, "name")
-    dates = [f"{i % 12 + 1:02d}/{i + 3:02d}/2024" for i in n]
-    spoken = tuple(f"{_MONTHS[i % 12]} {i + 3}, 2024" for i in n)
-    yield Kind("dates, `03/25/2024`", "items.csv", _table(_asked(dates)), spoken, "text")
-    cells = [json.dumps([city, f"{city} (city)"]) for city in cities]
+    places = tuple(_CITIES[:_COUNT])
+    pairs = [{"note": f"The place of note {i}", "place": city} for i, city in enumerate(places)]
+    yield Kind("two columns of any name", "items.csv", _table(pairs), places, "name")
+    slashed = [f"{i % 12 + 1:02d}/{i + 3:02d}/2024" for i in n]
+    spoken_dates = tuple(f"{_MONTHS[i % 12]} {i + 3}, 2024" for i in n)
+    yield Kind("dates, `03/25/2024`", "items.csv", _table(_asked(slashed)), spoken_dates, "text")
+    accepted = [json.dumps([city, f"{city} (city)"]) for city in places]
     yield Kind(
-        "accepted answers in a cell", "items.csv", _table(_asked(cells, answer="possible_answers")), cities, "name"
+        "accepted answers in a cell", "items.csv", _table(_asked(accepted, answer="possible_answers")), places, "name"
     )
     yield labels("yes and no", "answer", ["no", "yes"])
     yield labels("booleans", "answer", [False, True], ["no", "yes"])
