@@ -141,6 +141,14 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)  # within that of pytest-cov, which saves what was seen
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Do not trace the process that hands out the tests: it runs none of our code."""
+    hands_out = session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput")
+    with untraced() if hands_out else nullcontext():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test and its fixtures without the tracer if it is marked so."""
