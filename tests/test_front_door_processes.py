@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runs.running import SMALL, prefect_server
+from tests.support.runs.running import SIZE, prefect_server
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -80,7 +80,7 @@ def test_the_stop_button_of_a_notebook_ends_a_run_that_is_awaited(tmp_path):
 
 @pytest.mark.xdist_group("prefect")
 def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
-    once = f"print(tfgrpo.learn(dry_run=True, **{SMALL}).status)"
+    once = f"print(tfgrpo.learn(dry_run=True, **{SIZE}).status)"
     script = f"import tfgrpo; [{once} for _ in range(2)]"
     url = prefect_server()
     env = {**os.environ, "PREFECT_API_URL": url}

@@ -217,7 +217,7 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
             await session(f"s{number}", (as_codex if number % 2 else as_claude)(prompt))
         assert add_answers(file, asked) == list(asked)
         assert "<lessons>" not in str([each.body for each in endpoint.asked])
-        night = {"dataset__path": str(file), **LEARNING}
+        night = {**LEARNING, "dataset": str(file)}
         await asyncio.to_thread(partial(run, tmp_path / "out", run_id="night-1", seed=1, **night))
         task = Task(tmp_path / "out", TASK, capsys)
         held = [each for each in task.ask("experiences", "review")["lessons"] if each["state"] == "kept out"]

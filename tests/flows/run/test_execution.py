@@ -417,7 +417,7 @@ def test_a_changed_dataset_is_a_warning_of_the_night(tmp_path):
 
     def learn(name, some):
         file.write_text("".join(json.dumps(each) + "\n" for each in some))
-        assert run(tmp_path, run_id=name, dataset=str(file), dry_run=True, max_calls=4, **SMALL).exit_code == 3
+        assert run(tmp_path, run_id=name, dry_run=True, max_calls=4, **SMALL | {"dataset": str(file)}).exit_code == 3
         return [text for text in manifest(tmp_path, name)["warnings"] if "dataset" in text]
 
     assert learn("one", items[:40]) == []

@@ -215,7 +215,7 @@ def test_a_webhook_that_answers_for_ever_is_left_after_the_limit(tmp_path, monke
 
 def test_a_run_that_never_began_is_counted_and_posted(tmp_path, monkeypatch, hook, otlp_receiver, capsys):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    summary = run(tmp_path, run_id=RUN, dataset=str(tmp_path / "gone.jsonl"), notify__url=URL, **SMALL)
+    summary = run(tmp_path, run_id=RUN, notify__url=URL, **SMALL | {"dataset": str(tmp_path / "gone.jsonl")})
     assert (summary.status, len(hook.bodies)) == ("refused", 1)
     assert cli.main(["run", "--out", str(tmp_path), "--dataset", "gone.jsonl", "--set", f"notify.url={URL}"]) == 2
     for body in hook.bodies:

@@ -27,7 +27,7 @@ def earlier(tmp_path_factory):
     ]
     (out / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     asked = {"dataset": str(out / "items.jsonl"), "packs_root": str(out / "packs"), "max_calls": 8, "allow_zero": True}
-    summary = run(out, run_id=RUN, **SMALL, **asked)
+    summary = run(out, run_id=RUN, **SMALL | asked)
     assert summary.exit_code == 3, summary.message
     return out
 

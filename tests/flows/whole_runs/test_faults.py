@@ -73,7 +73,7 @@ def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_pa
 
 def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_resumed(tmp_path):
     with Server() as server:
-        server.before_answer = lambda number: 500 if number > 12 else None
+        server.before_answer = lambda number: 500 if number > 14 else None
         asked = on_server(server, model__max_retries=0)
         summary = run(tmp_path, run_id=RUN, **asked)
         assert (summary.status, summary.exit_code) == ("failed", 1)

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 import tfgrpo
 from tests.support.rewards.rewarder_examples import EXAMPLES
-from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run
+from tests.support.runs.running import RUN, SIZE, SMALL, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -119,7 +119,7 @@ def test_a_first_batch_with_everything_right_is_shown_and_the_run_goes_on(tmp_pa
 
 @pytest.mark.parametrize(("reward", "said"), [(-1.0, "nothing was right"), (90.0, "everything was right")])
 def test_rewards_outside_their_declared_range_are_named_as_the_reason(tmp_path, reward, said):
-    result = tfgrpo.learn(None, rewarders=[lambda output, answer: reward], dry_run=True, out=tmp_path, **SMALL)
+    result = tfgrpo.learn(None, rewarders=[lambda output, answer: reward], dry_run=True, out=tmp_path, **SIZE)
     look = tfgrpo.load_run(result.folder).message if result.status == "stopped" else str(result)
     assert said in look
     assert (
@@ -135,6 +135,6 @@ def test_no_later_batch_stops_a_run(tmp_path, monkeypatch):
         kept.append(output)
         return 1.0 if len(kept) == 1 else 0.0
 
-    result = tfgrpo.learn(None, rewarders=[sinking], dry_run=True, out=tmp_path, run_id=RUN, progress=False, **SMALL)
+    result = tfgrpo.learn(None, rewarders=[sinking], dry_run=True, out=tmp_path, run_id=RUN, progress=False, **SIZE)
     assert result.status == "finished", result.message
     assert not TaskPaths.of(tmp_path, "tfgrpo-learning").run(RUN).manifest.read_text().count("nothing was right")
