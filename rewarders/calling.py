@@ -6,12 +6,11 @@ the score, and no other.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -20,11 +19,10 @@ from numbers import Real
 from operator import itemgetter
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.faults import caught, described, is_cancellation, is_ctrl_c, unless_it_raises
+from tfgrpo.rewarders.faults import caught, described, is_async, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
-from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
@@ -35,10 +33,15 @@ Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt, or of a call, and what became of it."""
-_T = TypeVar("_T")
 _Name: TypeAlias = tuple[Hashable, Hashable]
 
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
+READY: Final = b"ready"
+BEGIN: Final = b"begin"
+DONE: Final = b"done"
+UNREADABLE: Final = b"unreadable"
+"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
+other one is a verdict."""
 REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
@@ -74,7 +77,7 @@ def perform(
         if is_async(scorer.call):
             begin()
             calls = [partial(scorer.call, item) for item in work]
-            asyncio.run(concurrently(calls, lambda at, outcome: tell(at, as_verdict(name, outcome)), limit_s))
+            _on_a_loop(calls, lambda at, outcome: tell(at, as_verdict(name, outcome)), limit_s)
             return
         waiting = [(range(at, at + 1), [item]) for at, item in enumerate(work)]
     while waiting:
@@ -83,7 +86,7 @@ def perform(
         begun = time.monotonic()
         verdicts = caught(_called, scorer, part, limit_s)
         if time.monotonic() - begun > limit_s:
-            verdicts = RewarderTimeout(_no_score(limit_s))
+            verdicts = RewarderTimeout(no_score(limit_s))
         if isinstance(verdicts, BaseException):
             # The error of a batch may be about one of its attempts, unless the service is down.
             alone = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
@@ -98,8 +101,15 @@ def perform(
 def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
     outcomes = [scorer.call(part[0] if scorer.scope == "item" else part)]
     if inspect.isawaitable(answer := outcomes[0]):
-        asyncio.run(concurrently([lambda: answer], outcomes.__setitem__, limit_s))  # on a loop for this call alone
+        _on_a_loop([lambda: answer], outcomes.__setitem__, limit_s)
     return verdicts_of(scorer, part, outcomes[0])
+
+
+def _on_a_loop(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
+    """Make calls at once, on an event loop for them alone."""
+    from tfgrpo.rewarders.threads import run_concurrently  # noqa: PLC0415 - half of the time in which a worker starts
+
+    run_concurrently(calls, tell, limit_s)
 
 
 def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
@@ -113,60 +123,13 @@ def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
     return (as_verdict(scorer.rewarder_id, outcome),)
 
 
-async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
-    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
-
-    A call is late ``limit_s`` and the grace after the beginning. Then its coroutine is cancelled, and left behind if it goes
-    on all the same.
-    """
-    late, end, left = RewarderTimeout(_no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
-
-    async def one(at: int) -> None:
-        outcome = await outcome_of(calls[at])
-        if at in left:
-            left.remove(at)
-            tell(at, outcome if time.monotonic() <= end else late)
-
-    tasks = [asyncio.ensure_future(one(at)) for at in left]
-    try:
-        await asyncio.wait(tasks, timeout=limit_s + grace_s)
-        while left:
-            tell(left.pop(), late)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def outcome_of(call: Callable[[], Any]) -> Any:
-    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through.
-
-    Raised into an event loop, what is no ``Exception`` would end the loop.
-    """
-    try:
-        answer = call()
-        return await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:  # user code: its failure is data
-        if is_ctrl_c(error) or is_cancellation(error):
-            raise
-        return error
-
-
-async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Await everything concurrently. When one raises, the others still finish first: their answers are paid for."""
-    done = await asyncio.gather(*work, return_exceptions=True)
-    for result in done:
-        if isinstance(result, BaseException):
-            raise result
-    # Nothing is left out here; the condition is for the type checker.
-    return [result for result in done if not isinstance(result, BaseException)]
-
-
 def late(scorer: Scorer, limit_s: float) -> Abstained:
     """Return the verdict on an attempt whose score did not come in time."""
-    return Abstained(scorer.rewarder_id, _no_score(limit_s), late=True)
+    return Abstained(scorer.rewarder_id, no_score(limit_s), late=True)
 
 
-def _no_score(limit_s: float) -> str:
+def no_score(limit_s: float) -> str:
+    """Return why an attempt has no score after its limit."""
     return f"no score within {limit_s:g} s"
 
 

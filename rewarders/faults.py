@@ -5,11 +5,11 @@ User code may raise what is no ``Exception``: ``sys.exit``, time limits of ``fun
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import signal
 import threading
 from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import RewardError
 
@@ -70,10 +70,7 @@ def is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and own_thread and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
 
-def is_cancellation(error: BaseException) -> bool:
-    """Return whether the coroutine that caught this is being cancelled or closed; user code may raise the same errors."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    # Python raises this at the very await of a coroutine that it closes; user code raises it in a frame below.
-    return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call needs no thread, because it returns a coroutine."""
+    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

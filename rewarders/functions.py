@@ -14,9 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.faults import described, is_async
 from tfgrpo.rewarders.scorer import GraderInput, Scope
-from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name
 

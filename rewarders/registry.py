@@ -15,21 +15,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
-from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, bound, call_fits, constructed, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
 from tfgrpo.rewarders.scorer import (
-    Abstained,
-    GraderInput,
     ItemScorer,
     Scorer,
     ScorerSource,
     ScoringPlace,
     declared_range,
 )
-from tfgrpo.rewarders.threads import is_async
-from tfgrpo.rewarders.workers import WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError
 from tfgrpo.stores.text import suggested
 
@@ -213,37 +208,6 @@ def _of_object(name: str, target: object, where: str) -> Scorer:
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
     return Scorer(own, cast("Any", target).score, scope="group", **flags, **traits)
-
-
-TRIAL: Final = GraderInput.of(
-    "trial:0",
-    {"prompt": "What is 6 * 7?", "answer": "42", "system_prompt": None, "metadata": {}},
-    "<think>\n6 * 7 = 42\n</think>\n42",
-    completion_tokens=16,
-    completion_index=0,
-)
-"""A made-up attempt."""
-TRIAL_S: Final = 5.0
-_NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
-
-
-def refuse_no_scorer(scorer: Scorer, where: str) -> None:
-    """Ask a user's scorer about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
-
-    Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
-    and a scorer of groups are not asked.
-    """
-    if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
-        return
-    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
-    try:
-        (verdict,) = pool.perform([TRIAL], TRIAL_S)
-    finally:
-        pool.close()
-    reason = verdict.reason if isinstance(verdict, Abstained) else ""
-    if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
-        accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
-        raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)
 
 
 _ACCEPTED: Final = (

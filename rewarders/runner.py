@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import Work, all_of, concurrently, failed, perform, size, verdicts_of
+from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, failed, perform, size, verdicts_of
 from tfgrpo.rewarders.composite import (
     DECIMALS,
     AnyScorer,
@@ -24,7 +24,7 @@ from tfgrpo.rewarders.composite import (
     scorers_within,
     weighted_mean,
 )
-from tfgrpo.rewarders.faults import caught
+from tfgrpo.rewarders.faults import caught, is_async
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,
@@ -36,7 +36,9 @@ from tfgrpo.rewarders.scorer import (
     Weighted,
     abstain_on_all,
 )
+from tfgrpo.rewarders.threads import all_of, concurrently
 from tfgrpo.rewarders.workers import WorkerPool
+from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.outcomes import RewardScore
 
 TIMEOUT_S: Final = 30.0
@@ -258,3 +260,34 @@ def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext
         if known and len(known) == len(given):
             totals[attempt.rollout_id] = round(weighted_mean(known), DECIMALS)
     return totals
+
+
+TRIAL: Final = GraderInput.of(
+    "trial:0",
+    {"prompt": "What is 6 * 7?", "answer": "42", "system_prompt": None, "metadata": {}},
+    "<think>\n6 * 7 = 42\n</think>\n42",
+    completion_tokens=16,
+    completion_index=0,
+)
+"""A made-up attempt."""
+TRIAL_S: Final = 5.0
+_NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
+
+
+def refuse_no_scorer(scorer: Scorer, where: str) -> None:
+    """Ask a user's scorer about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
+
+    Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
+    and a scorer of groups are not asked.
+    """
+    if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
+        return
+    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
+    try:
+        (verdict,) = pool.perform([TRIAL], TRIAL_S)
+    finally:
+        pool.close()
+    reason = verdict.reason if isinstance(verdict, Abstained) else ""
+    if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
+        accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
+        raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)

@@ -1,4 +1,4 @@
-"""Executor of daemon threads for rewarders that may block for ever.
+"""Wait for rewarders: many at once on an event loop, and on daemon threads for those that may block for ever.
 
 A thread cannot be killed, and the executors of the standard library wait at exit for a hanging call, which also occupies
 one of their threads for good. Here the process may end at any time, and an abandoned call is replaced by a new thread.
@@ -7,12 +7,18 @@ A call that keeps the interpreter lock (such as a catastrophic regular expressio
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
+
+from tfgrpo.rewarders.calling import Report, no_score
+from tfgrpo.rewarders.faults import is_ctrl_c
+from tfgrpo.stores.errors import RewarderTimeout
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -77,7 +83,63 @@ class RewarderThreads(Executor):
                 self._start_waiting()
 
 
-def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a call needs no thread, because it returns a coroutine."""
-    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+def run_concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
+    """Do as ``concurrently`` does, on an event loop for these calls alone."""
+    asyncio.run(concurrently(calls, tell, limit_s))
+
+
+async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
+    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
+
+    A call is late ``limit_s`` and the grace after the beginning. Then its coroutine is cancelled, and left behind if it goes
+    on all the same.
+    """
+    late, end, left = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
+
+    async def one(at: int) -> None:
+        outcome = await outcome_of(calls[at])
+        if at in left:
+            left.remove(at)
+            tell(at, outcome if time.monotonic() <= end else late)
+
+    tasks = [asyncio.ensure_future(one(at)) for at in left]
+    try:
+        await asyncio.wait(tasks, timeout=limit_s + grace_s)
+        while left:
+            tell(left.pop(), late)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def outcome_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through.
+
+    Raised into an event loop, what is no ``Exception`` would end the loop.
+    """
+    try:
+        answer = call()
+        return await answer if inspect.isawaitable(answer) else answer
+    except BaseException as error:  # user code: its failure is data
+        if is_ctrl_c(error) or is_cancellation(error):
+            raise
+        return error
+
+
+async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Await everything concurrently. When one raises, the others still finish first: their answers are paid for."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    # Nothing is left out here; the condition is for the type checker.
+    return [result for result in done if not isinstance(result, BaseException)]
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether the coroutine that caught this is being cancelled or closed; user code may raise the same errors."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    # Python raises this at the very await of a coroutine that it closes; user code raises it in a frame below.
+    return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)

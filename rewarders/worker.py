@@ -19,11 +19,10 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tfgrpo.rewarders.calling import perform
+from tfgrpo.rewarders.calling import BEGIN, DONE, READY, UNREADABLE, perform
 from tfgrpo.rewarders.faults import caught
 from tfgrpo.rewarders.registry import scorer_of
 from tfgrpo.rewarders.scorer import Verdict
-from tfgrpo.rewarders.workers import BEGIN, DONE, READY, UNREADABLE
 from tfgrpo.stores.outcomes import RewardScore
 
 _ORPHAN_S: Final = 1.0

@@ -32,10 +32,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.calling import NO_RESULT, Work, all_of, late, patience, perform, size
-from tfgrpo.rewarders.faults import is_cancellation, unless_it_raises
+from tfgrpo.rewarders.calling import BEGIN, DONE, NO_RESULT, READY, UNREADABLE, Work, late, patience, perform, size
+from tfgrpo.rewarders.faults import is_async, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
-from tfgrpo.rewarders.threads import RewarderThreads, is_async
+from tfgrpo.rewarders.threads import RewarderThreads, all_of, is_cancellation
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -43,12 +43,6 @@ PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
 )
 """What the interpreter of a worker runs."""
-READY: Final = b"ready"
-BEGIN: Final = b"begin"
-DONE: Final = b"done"
-UNREADABLE: Final = b"unreadable"
-"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
-other one is a verdict."""
 WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
 """``BEGIN``, ``DONE``, ``UNREADABLE``, or an index with its verdict."""
 MOST_FAULTS: Final = 4

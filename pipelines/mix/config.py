@@ -41,7 +41,8 @@ from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
 from tfgrpo.rewarders.options import Flag, Whole, accepts, refusal
-from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
+from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
 from tfgrpo.stores.text import did_you_mean, suggested

@@ -16,7 +16,8 @@ from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.composite import AnyScorer, scorers_within, unisolated
 from tfgrpo.rewarders.gt import GroundTruth, options_for_references
-from tfgrpo.rewarders.registry import build_scorer, refuse_no_scorer
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import PipelineError
 

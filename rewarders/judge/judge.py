@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple
 from pydantic.dataclasses import dataclass as options_dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.model import (
     PAIR_FORM,
     AnswerForm,
@@ -46,6 +45,7 @@ from tfgrpo.rewarders.scorer import (
     abstain_on_all,
     reference_text,
 )
+from tfgrpo.rewarders.threads import all_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import ModelCallError, PipelineError, Problem, RepairExhausted, RewardError
 from tfgrpo.stores.frozen_json import frozen, mapping_of

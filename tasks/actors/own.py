@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import ActorSettings
-from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.threads import is_async
+from tfgrpo.rewarders.faults import described, is_async
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, ModelCallError, Problem, TfgrpoError
 from tfgrpo.stores.frozen_json import json_of

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from tfgrpo.rewarders.faults import caught, described
-from tfgrpo.rewarders.threads import RewarderThreads, is_async
+from tfgrpo.rewarders.faults import caught, described, is_async
+from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
 from tfgrpo.stores.batch.shapes import (
     GRADED,

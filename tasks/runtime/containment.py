@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from tfgrpo.rewarders.faults import described, is_cancellation
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.threads import RewarderThreads, is_cancellation
 from tfgrpo.stores.errors import ActorError
 
 _T = TypeVar("_T")

@@ -105,6 +105,11 @@ async def test_a_process_that_ends_costs_what_was_scored_together(runner, form, 
     assert (first in workers()) == (act == "never")  # a coroutine that waits is ended alone
 
 
+def test_a_worker_starts_without_an_event_loop():
+    imported = "import sys, tfgrpo.rewarders.worker; sys.exit('asyncio' in sys.modules)"
+    subprocess.run([sys.executable, "-P", "-c", imported], check=True)
+
+
 async def test_a_scorer_may_use_processes_of_its_own(runner):
     assert read(await scored(runner, wild(), "asks_its_own_processes")) == [1.0]
 

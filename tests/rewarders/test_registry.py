@@ -17,7 +17,8 @@ from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.rewarders.judge.judge import RelativeRewarder
-from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
+from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import PipelineError
 
