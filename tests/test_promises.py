@@ -52,7 +52,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Ti
     """A run that wrote lessons, and the directory of its task."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         probe = SettingsProbe(tmp_path_factory.mktemp("learned"), monkeypatch)
-        run = probe.tiny_run({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
+        run = probe.tiny_run({"tfgrpo.sample_size": "12", "tfgrpo.group_size": "3"})
         yield TaskPaths.of(probe.root / "run-1", "tfgrpo-learning").root, run
 
 

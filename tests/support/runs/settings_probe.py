@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from tests.support.runs.running import lines
+from tests.support.runs.running import SHORT, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
@@ -47,7 +47,7 @@ Options = Mapping[str, str]
 Effect = TypeVar("Effect")
 
 REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.max_retries": "0", "model.wait_s": "0"}
-TINY = {"dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
+TINY = {"dataset.path": SHORT, "dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
 LESSONS = [
     {"polarity": "do", "text": "Write every carry above the column before the next column is added."},
     {"polarity": "avoid", "text": "Rounding a figure before the very last step of the sum."},
