@@ -7,9 +7,10 @@ are the caller's.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -138,7 +139,7 @@ def open_transport(
         # An exception of the application becomes a 500, or half an answer, as of a real server.
         return client_over(httpx.ASGITransport(app=app, raise_app_exceptions=False))
     return _Client(
-        verify=httpx.create_ssl_context(trust_env=trust_env),  # built once: it costs 20 ms
+        verify=_certificates(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         timeout=httpx.Timeout(None, connect=CONNECT_S),
         limits=httpx.Limits(
             max_connections=concurrency + 4,  # the preflight and a late close must not wait
@@ -147,6 +148,12 @@ def open_transport(
         ),
         trust_env=trust_env,
     )
+
+
+@cache
+def _certificates(trust_env: bool, _file: str | None, _directory: str | None) -> ssl.SSLContext:
+    """Return the certificates that this process trusts, read once for what the environment names: that takes 20 ms."""
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def refuse_socks(url: httpx.URL) -> None:
