@@ -125,7 +125,7 @@ UNTRACED_PATHS = (
     "tests/test_promises.py",
 )
 """Tests of whole runs, of commands, of many cases and of whole texts: what the coverage counts comes from other tests. Those
-that were added by measuring show it hardly a branch that no other test does, and each took a second or more of the tracer."""
+that were added by measuring show it hardly a branch that no other test does, and each took a third of a second or more."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` and pytest-xdist look at the marks
