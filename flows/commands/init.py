@@ -22,7 +22,14 @@ from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source, read_dataset
 from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.plan.data import split_items
-from tfgrpo.pipelines.plan.proposal import ProposedColumns, Rewards, chosen_options, proposed_columns, proposed_rewards
+from tfgrpo.pipelines.plan.proposal import (
+    ProposedColumns,
+    Rewards,
+    chosen_options,
+    proposed_columns,
+    proposed_rewards,
+    unasked_answers,
+)
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import PriceList, is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -128,6 +135,7 @@ def _basis(
     fields, dataset, rewards = _read(data, columns, chosen["id"])
     learn = len(split_items(dataset.items, _HELD_OUT).learn)
     notes = columns.notes if rewards.entries[0].name in ("gt", "judge") else ()
+    notes += tuple(unasked_answers(dataset.items, fields))
     if columns.options and fields.prompt != columns.prompt_with_options():
         left = quoted_names(columns_of(columns.options))
         notes += (f"the prompt is without the options in {left}: not every answer is one of them",)

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.items import DROP_KEYS, OPTION_COLUMNS, Item, option_list, value_at
-from tfgrpo.pipelines.settings.tree import RewarderSettings, columns_of, first_part, is_template
+from tfgrpo.pipelines.settings.tree import FieldMap, RewarderSettings, columns_of, first_part, is_template
 from tfgrpo.rewarders.gt import GroundTruth, option_sign, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
@@ -256,6 +256,9 @@ class _Seen:
         yield f"no column is surely the answer{may}: --answer names it"
 
 
+_LIKE_A_LABEL: Final = re.compile("label|class|categor|sentiment|target|gold")
+_MOST_NAMED: Final = 20
+_EACH_NAMED: Final = 4
 _ABSENT: Final = object()
 _CLOSED: Final = frozenset({"metadata", *OPTION_COLUMNS, *_NAMES["answer"]} | {*_CONTEXT})
 """Names of columns whose objects have no field within, but a value."""
@@ -365,6 +368,30 @@ def proposed_rewards(items: Iterable[Item]) -> Rewards:
     if column.kind == "long texts":
         return _with_rank("judge", {"reference": True}, f"{column}: a model judges beside the reference")
     return _with_rank("gt", options_for_references("gt", {}, answers), f"{column}{_several(known, column)}")
+
+
+def unasked_answers(dataset: Iterable[Item], fields: FieldMap) -> Iterator[str]:
+    """Yield what to add to prompts that do not say what to answer: few answers come again and again, and few prompts name two.
+
+    Numbers count where their column is called like labels: other tasks have small numbers for answers, too.
+    """
+    items = [*islice(dataset, _LOOKED_AT)]
+    answers = [item.answer.strip() for item in items if item.answer.strip()]
+    names = [*dict.fromkeys(sorted(answers))]
+    column, by_number = read_column(answers), all(map(str.isdecimal, names))
+    labelled = column.kind == "numbers" and by_number and _LIKE_A_LABEL.search(_name(fields.answer))
+    known = {*map(str.casefold, names)} in ({"yes", "no"}, {"true", "false"})
+    few = 1 < len(names) <= _MOST_NAMED and len(names) * _EACH_NAMED <= len(answers)
+    if not few or known or not (labelled or column.kind == "labels"):
+        return
+    word = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
+    asked = (word.findall(f"{item.system_prompt}\n{item.prompt}".casefold()) for item in items)
+    if sum(len({*found}) > 1 for found in asked) * 2 > len(items):
+        return
+    prompt = " ".join(fields.prompt.split()) if is_template(fields.prompt) else f"{{{fields.prompt}}}"
+    add = "; ".join(f"{name} for …" for name in names) if by_number else f"with one of: {', '.join(names)}"
+    given = f"the prompts do not name the answers {', '.join(names)}"
+    yield f'{given}: unless the agent knows them, --prompt "{prompt} Answer {add}." asks for them'
 
 
 def _several(items: Sequence[Item], column: ColumnReading) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,30 @@ def test_options_in_the_prompt_are_read_if_every_answer_is_one(
     ]
     _, rewarder, _ = read_by_init(capsys, rows)
     assert rewarder["options"]["match"] == match
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "answers", "said"),
+    [
+        (
+            "sentence,label",
+            "movie {n}",
+            "01",
+            '0, 1: unless the agent knows them, --prompt "{sentence} Answer 0 for …; ',
+        ),
+        ("text,label", "mail {n}", ("spam", "ham"), '"{text} Answer with one of: ham, spam."'),
+        ("text,label", "Is mail {n} ham or spam?", ("spam", "ham"), ""),
+        ("text,label", "Is {n} even?", ("yes", "no"), ""),
+        ("question,answer", "How many are {n} modulo 2?", "01", ""),  # numbers, and no labels
+    ],
+)
+def test_answers_that_no_prompt_names_are_remarked_on_with_what_asks_for_them(
+    capsys: pytest.CaptureFixture[str], head: str, row: str, answers: Sequence[str], said: str
+) -> None:
+    rows = (f"{row.format(n=number)},{answers[number % 2]}" for number in range(ROWS))
+    Path("d.csv").write_text("\n".join([head, *rows]) + "\n")
+    with ChatServer(lambda number, body: "7") as server:
+        assert cli.main(["init", "d.csv", "--base-url", server.url, "--model", "m", "--yes"]) == 0
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("the prompts do not name the answers" in told) == bool(said)
