@@ -129,7 +129,9 @@ def _refuse_missed(run: FlowRun) -> None:
     asked = {"deployment_id": {"any_": [run.deployment_id]}, "expected_start_time": later}
     with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
         found = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(asked))
-        for each in (each.expected_start_time for each in found if each.auto_scheduled):
+        # A deployment may have a schedule for each of several tasks.
+        alike = (each for each in found if each.auto_scheduled and each.created_by == run.created_by)
+        for each in (each.expected_start_time for each in alike):
             given = f"the night of {due:%Y-%m-%d %H:%M UTC}, when that of {each:%Y-%m-%d %H:%M UTC} is due as well"
             raise SettingsError.one("the schedule", given, "the later one alone; Retry runs this one all the same")
 
@@ -172,8 +174,8 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     run = deployed_run()
     if run is None:
         return _request(kind, parameters)
+    deployment = _parameters_of_deployment(run)  # first: it waits for a server that is starting again
     _refuse_missed(run)
-    deployment = _parameters_of_deployment(run)
     return _within_caps(kind, _asked_beyond(kind, parameters, deployment), _request(kind, deployment))
 
 

@@ -328,30 +328,34 @@ def test_a_run_asked_for_wrongly_fails_with_one_message_and_is_a_line_of_the_run
     assert (answer.status_code, "'three' is not valid" in answer.text) == (409, True)
 
 
-def test_of_the_nights_that_no_worker_took_the_newest_alone_is_made_up_for(machine):
+def test_of_the_nights_of_a_schedule_that_no_worker_took_the_newest_alone_is_made_up_for(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
-    place = f"/deployments/{nightly['id']}"
-    small = {"parameters": nightly["parameters"] | few(machine.home / "missed")}
+    place, out = f"/deployments/{nightly['id']}", machine.home / "missed"
+    small = {"parameters": nightly["parameters"] | few(out)}
     machine.send("PATCH", place, small).raise_for_status()
+    # Before the other one, so that a night of that is always due when one of these begins.
+    other = {"schedule": {"cron": "0 0 * * *", "timezone": "Europe/Berlin"}, "parameters": {"task_id": "other"}}
+    (added,) = machine.post(f"{place}/schedules", [{"slug": "other", **other}]).raise_for_status().json()
     now = datetime.now(UTC)
     days = {"start_time": f"{now - timedelta(days=3):%Y-%m-%dT%H:%M:%SZ}", "end_time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
     machine.post(f"{place}/schedule", days).raise_for_status()
     machine.send("PATCH", place, {"parameters": nightly["parameters"]}).raise_for_status()
-    due = [
-        run for run in machine.runs("nightly") if run["auto_scheduled"] and run["expected_start_time"] < now.isoformat()
-    ]
-    *missed, newest = due
-    assert machine.ended(newest["id"])["state"]["message"].startswith(VERDICTS)
-    assert len(missed) == 2
-    for run in missed:
-        message = machine.ended(run["id"], "FAILED")["state"]["message"]
-        assert re.match(
-            r"the schedule: got the night of 20.* UTC, when that of 20.* UTC is due as well; accepted: ", message
-        )
-    entries = [json.loads(path.read_text()) for path in (machine.home / "missed").rglob("manifest.json")]
-    assert sorted(entry["status"] for entry in entries) == ["finished", "refused", "refused"]
+    scheduled = [run for run in machine.runs("nightly") if run["auto_scheduled"]]
+    for task in ("tfgrpo-learning", "other"):
+        due = [run for run in scheduled if run["parameters"].get("task_id", "tfgrpo-learning") == task]
+        *missed, newest = [run for run in due if run["expected_start_time"] < now.isoformat()]
+        assert machine.ended(newest["id"])["state"]["message"].startswith(VERDICTS)
+        assert len(missed) == 2
+        for run in missed:
+            message = machine.ended(run["id"], "FAILED")["state"]["message"]
+            assert re.match(
+                r"the schedule: got the night of 20.* UTC, when that of 20.* UTC is due as well; accepted: ", message
+            )
+        entries = [json.loads(path.read_text()) for path in (out / task).rglob("manifest.json")]
+        assert sorted(entry["status"] for entry in entries) == ["finished", "refused", "refused"]
     assert machine.retried(missed[0]["id"])["state_type"] == "COMPLETED", "a person wants it all the same"
+    machine.send("DELETE", f"{place}/schedules/{added['id']}", {}).raise_for_status()
 
 
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
