@@ -54,8 +54,10 @@ class HttpActor(OwnAgent):
         }
         call = idempotency_key(attempt.runtime.context.unique_name, attempt.recorder.waiting_for or "")
         # A request is repeated only when no byte of it was sent: an agent is not asked twice. One that starts, or is started
-        # again at night, gets the time that an endpoint gets.
-        retry = RetryPolicy(max_retries=3, unavailable_s=attempt.runtime.context.settings.model.wait_s)
+        # again at night, gets the time that an endpoint gets, within the attempt's: else that would be named as the cause.
+        settings = attempt.runtime.context.settings
+        most_s = 0.9 * settings.actor.timeout_s
+        retry = RetryPolicy(max_retries=3, max_wait_s=most_s, unavailable_s=min(settings.model.wait_s, most_s))
         received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode(), call, retry)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))

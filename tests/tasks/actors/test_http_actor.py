@@ -131,6 +131,11 @@ async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, a
     assert re.search(said, rollout.loss.reason)
 
 
+async def test_a_service_that_never_starts_is_named_in_place_of_the_limit_of_the_attempt(tmp_path):
+    rollout = await attempt(tmp_path, URL, timeout_s=2.0)
+    assert "no answer from the agent at http://localhost:1/a: " in rollout.loss.reason
+
+
 async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_as_an_endpoint_is_waited_for(
     tmp_path, monkeypatch
 ):
@@ -164,9 +169,7 @@ async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_a
     actor = build_actor(ActorSettings(kind="http", url=f"http://127.0.0.1:{port}/attempt", gateway=OFF))
     # As if all retries were used up: what is left is the patience of model.wait_s.
     used_up = RetryPolicy(max_retries=0, base_s=0.01)
-    monkeypatch.setattr(
-        http, "RetryPolicy", lambda max_retries, unavailable_s: replace(used_up, unavailable_s=unavailable_s)
-    )
+    monkeypatch.setattr(http, "RetryPolicy", lambda unavailable_s, **_: replace(used_up, unavailable_s=unavailable_s))
     runtime = kit.runtime(lambda *_: "7", tmp_path / "b", actor=actor)
     rollout = await run_rollout(kit.spec(), 0, runtime)
     await runtime.resources.aclose()
