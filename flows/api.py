@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from concurrent.futures import wait
+from contextlib import chdir
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,9 +76,10 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
     stop = threading.Event()
     run = in_background(partial(_learn, items, options, progress=progress, stop=stop))
     try:
-        while not run.done():
-            wait((run,), _POLL_S)  # again and again: a signal that another thread gets wakes no waiting thread
-        return run.result()
+        with chdir("."):  # an agent may change it, and the next run, or ``prompt``, reads a relative ``out``
+            while not run.done():
+                wait((run,), _POLL_S)  # again and again: a signal that another thread gets wakes no waiting thread
+            return run.result()
     except KeyboardInterrupt:
         stop.set()
         run.exception()  # a second Ctrl-C ends this wait
@@ -129,7 +131,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
     Examples:
         >>> tfgrpo.select("What is 17 * 23?", k=8, answer="391", rewarders=["gt"], model="my-model", base_url="…").text
     """
-    with handed_over() as name_of, python_names():
+    with handed_over() as name_of, python_names(), chdir("."):  # as in ``learn``
         work = partial(select_best, select_request(prompt, k, options, name_of))
         try:
             asyncio.get_running_loop()

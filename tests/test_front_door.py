@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import pydoc
 import re
 import sys
@@ -36,6 +37,22 @@ def _at_home(tmp_path, monkeypatch):
 
 def double(prompt: str) -> str:
     return f"Answer: {2 * int(prompt.split(maxsplit=1)[0])}"
+
+
+def test_an_agent_that_changes_the_working_directory_moves_no_later_run(tmp_path):
+    (tmp_path / "else").mkdir()
+
+    def agent(prompt, chat):
+        os.chdir(tmp_path / "else")
+        return chat(prompt)
+
+    nights = [tfgrpo.learn(ROWS, agent=agent, task_id="t", **SMALL) for _ in range(2)]
+    for _ in range(2):
+        tfgrpo.select("2 + 2?", k=2, agent=agent, task_id="t", dry_run=True)
+    assert Path.cwd() == tmp_path
+    assert [*(tmp_path / "else").iterdir()] == []
+    assert [*(tmp_path / "out" / "t").glob("select-*")] == []
+    assert [night.folder.parent for night in nights] == [tmp_path / "out" / "t" / "runs"] * 2
 
 
 def test_the_names_are_thirteen_each_with_an_example():

@@ -11,7 +11,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,7 +119,8 @@ def _resume_killed(
         first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})
         list_unbegun(request, env, first, clock)
         again = request.model_copy(update={"run_id": None, "resume": run_id})
-        ended = execute(again, env, observer, runner, clock=clock)
+        with chdir("."):  # an agent that is a function may change it, and ``out`` of the night is relative
+            ended = execute(again, env, observer, runner, clock=clock)
         if ended.signal is not None or ended.error == KeyboardInterrupt.__name__:
             notify(settings, first)  # the other run has told of its own end
             return ended

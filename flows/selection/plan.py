@@ -91,7 +91,9 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     named = checks.run(_rewarders_asked, request, resolved)
     checks.run(_check_numbers, settings, has_task=any(tasks))
     checks.raise_problems()
-    task, pack, graded, stage = tasks[0], packs[0], named[0], None
+    pack, graded, stage = packs[0], named[0], None
+    # Absolute: an agent that is a function may change the working directory of the process.
+    task = None if tasks[0] is None else TaskPaths(tasks[0].root.absolute())
     # A reference in the request counts before that of the item.
     item = items[0] if answers[0] is None else replace(items[0], answer=answers[0], alternatives=())
     if graded is None:

@@ -327,9 +327,9 @@ def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_p
     assert (entry.state, entry.night, entry.message) == ("finished", 1, again.message)
 
 
-def killed(out, run_id, **asked):
+def killed(out, run_id, max_calls=20, **asked):
     """A run that was killed after a few calls."""
-    assert run(out, run_id=run_id, max_calls=20, allow_zero=True, **SMALL, **asked).status == "stopped"
+    assert run(out, run_id=run_id, max_calls=max_calls, allow_zero=True, **SMALL, **asked).status == "stopped"
     path = paths(out, run_id).manifest
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running", "message": None}))
 
@@ -354,6 +354,17 @@ def test_a_night_of_a_deployment_resumes_one_that_was_killed_and_then_begins(tmp
     assert manifest(tmp_path, "dead")["ended_at"] < manifest(tmp_path, "next")["started_at"]
     decided = [row["run_id"] for row in lines(TaskPaths.of(tmp_path, TASK).promotions)]
     assert decided == ["dead", "next"]
+
+
+def test_a_night_stays_in_its_place_when_the_one_that_was_killed_changes_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    actor = "tests.support.agents.rogues:moves_away"
+    killed(tmp_path / "out", "dead", max_calls=8, actor=actor)  # before the last attempts
+    monkeypatch.chdir(tmp_path)
+    summary = run("out", flow_run_id="next", run_id="next", actor=actor, max_calls=100_000, **SMALL)
+    assert (summary.status, summary.run_id) == ("finished", "next"), summary.message
+    nights = {entry.run_id: entry.night for entry in runs_of(TaskPaths.of(tmp_path / "out", TASK))}
+    assert nights == {"dead": 1, "next": 2}
 
 
 def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_again(tmp_path):
