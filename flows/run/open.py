@@ -50,6 +50,8 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 _NAMED: Final = 512
 """Items of which the manifest has the digest of each, 5 kB."""
 _DIGITS: Final = 10
+_BEGINS_S: Final = 600.0
+"""Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would hold all nights after it."""
 _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 
 
@@ -72,9 +74,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         undo.callback(lock.release)
         refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
         refuse_pruned(context.paths, "--resume")
-        with FileLock(
-            task.root / ".lock", mode=0o600
-        ):  # two nights that begin at once would have one number, and one seed
+        # Two nights that begin at once would have one number, and one seed.
+        with FileLock(task.root / ".lock", timeout=_BEGINS_S, mode=0o600):
             prepared = counted_again(prepared) if prepared.earlier is None else prepared
             plan, context = prepared.plan, replace(context, settings=prepared.plan.settings)
             _begin_task_ledger(context, task, simulated=plan.simulated)

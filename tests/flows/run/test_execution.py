@@ -327,6 +327,18 @@ def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_p
     assert (entry.state, entry.night, entry.message) == ("finished", 1, again.message)
 
 
+def test_a_night_does_not_wait_for_ever_for_another_one_that_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "_BEGINS_S", 0.2)
+    task = TaskPaths.of(tmp_path, TASK)
+    task.root.mkdir()
+    with FileLock(task.root / ".lock"):
+        summary = run(tmp_path, run_id="waits", **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert summary.message.endswith(f"Timeout: The file lock '{task.root / '.lock'}' could not be acquired.")
+    assert [(entry.run_id, entry.state) for entry in runs_of(task)] == [("waits", "failed")]
+    assert run(tmp_path, run_id="waits", **SMALL).exit_code == 0
+
+
 def killed(out, run_id, max_calls=20, **asked):
     """A run that was killed after a few calls."""
     assert run(out, run_id=run_id, max_calls=max_calls, allow_zero=True, **SMALL, **asked).status == "stopped"
