@@ -72,7 +72,7 @@ class ExperienceStore:
         """Store all records or none, durably, and return how many were new.
 
         A record that is stored with the same content is skipped, so a resumed run may repeat its batches.
-        ``manifest_path`` is recorded as the origin of the batch.
+        ``manifest_path`` is recorded as the origin of the batch, from the directory of the task on: that may be moved.
 
         Raises ``RecordRejected`` when a record is unstamped, stamped for another version of its pack, changed since, too
         long, of an epoch outside the run, or has the id of a different record; the store is then unchanged. Raises
@@ -171,12 +171,14 @@ class ExperienceStore:
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
         """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
+        task = self.path.parent
+        inside = manifest_path.relative_to(task) if manifest_path.is_relative_to(task) else manifest_path
         return {
             "schema_version": 1,
             "batch_id": sha256_hex(canonical_json(ids))[:_ID_DIGITS],
             "experience_ids": ids,
             "count": len(ids),
-            "manifest_path": str(manifest_path),
+            "manifest_path": str(inside),
             "at": to_jsonable_python(self._clock()),
         }
 

@@ -279,3 +279,6 @@ def test_an_agent_that_changes_the_working_directory_moves_no_file_of_its_run(tm
         monkeypatch.chdir(tmp_path)
     assert [manifest(tmp_path / "out", name)["night"] for name in ("one", "two")] == [1, 2]
     assert paths(tmp_path / "out", "two").report.is_file()
+    written = {path: path.read_text() for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
+    assert {"batches.jsonl", "manifest.json", "report.html"} <= {path.name for path in written}
+    assert [path.name for path, text in written.items() if str(tmp_path) in text] == [], "out/ may be moved"
