@@ -23,8 +23,9 @@ from tfgrpo.tasks.processes import guard
 from tfgrpo.tasks.tools.mcp_servers import McpServer
 
 _CLOSING_S: Final = 10.0
-# A page of traceback for each line of a server's output that is no message, with the line.
-logging.getLogger("mcp.client.stdio").disabled = True
+# A page of traceback for each line of a server's output that is no message, with the line. A filter: Prefect's own set-up
+# of logging at the begin of a flow run enables loggers again.
+logging.getLogger("mcp.client.stdio").addFilter(lambda record: not record.exc_info)
 
 
 class Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -130,6 +131,7 @@ async def test_what_a_server_leaves_behind_ends_with_it_and_what_it_prints_is_pa
     )
     Path(server["args"][0]).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
     async with Called(settings({"s": server})) as call:
+        logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins
         assert (await call("add", left=3)).text == "4"
         assert processes(mark)
     assert gone(mark)
