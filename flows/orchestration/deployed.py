@@ -123,7 +123,9 @@ def _refuse_missed(run: FlowRun) -> None:
     interval would queue for ever. A retry runs it all the same.
     """
     due = run.expected_start_time
-    if due is None or not run.auto_scheduled or run.run_count > 1:
+    # By a person, also one that crashed before it began.
+    retried = run.run_count > 1 or run.empirical_policy.retry_type == "reschedule"
+    if due is None or not run.auto_scheduled or retried:
         return
     later = {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)}
     asked = {"deployment_id": {"any_": [run.deployment_id]}, "expected_start_time": later}

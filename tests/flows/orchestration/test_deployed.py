@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Self
+from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.client.schemas.objects import CreatedBy, FlowRun, FlowRunPolicy
 from prefect.utilities.callables import parameter_schema
 
 from tfgrpo.flows import learning_flow
@@ -23,6 +27,7 @@ from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
+RUN_ID = uuid4()
 FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}
 
 
@@ -54,7 +59,7 @@ CAPS = {"max_calls": 800, "settings": {"budget.max_usd": 5, "tfgrpo.epochs": 4}}
 @pytest.fixture
 def of_deployment(monkeypatch):
     """What a flow run asks for of a deployment with these caps, as Prefect mixes the parameters."""
-    monkeypatch.setattr(deployed, "deployed_run", lambda: SimpleNamespace(expected_start_time=None))
+    monkeypatch.setattr(deployed, "deployed_run", lambda: FlowRun(flow_id=uuid4()))
 
     def asked(parameters, own=CAPS):
         monkeypatch.setattr(deployed, "_parameters_of_deployment", lambda _: own)
@@ -139,7 +144,7 @@ class _Server:
 def begun(monkeypatch, tmp_path):
     """What a flow run of a deployment begins with at a server, and its summary."""
     server, asked = _Server(), list[RunRequest]()
-    run = SimpleNamespace(id="5e6f", deployment_id="d", expected_start_time=None)
+    run = FlowRun(id=RUN_ID, flow_id=uuid4())
     for module in (deployed, learning_flow):
         monkeypatch.setattr(module, "deployed_run", lambda: run)
     monkeypatch.setattr(deployed, "get_client", server)
@@ -167,5 +172,37 @@ def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, tmp_path
     summary, asked = begun(comes_back=False)
     assert (summary.status, asked) == ("failed", [])
     (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
-    assert (entry.run_id, entry.state, entry.message) == ("5e6f", "failed", summary.message)
+    assert (entry.run_id, entry.state, entry.message) == (str(RUN_ID), "failed", summary.message)
     assert "its caps would not hold: ConnectError" in summary.message
+
+
+@pytest.mark.parametrize(
+    ("policy", "other_schedule", "refused"),
+    [({}, False, True), ({"retry_type": "reschedule"}, False, False), ({}, True, False)],
+    ids=["missed", "a person's retry of one that crashed before it began", "a night of another schedule is due"],
+)
+def test_a_missed_night_gives_way_to_a_later_one_of_its_schedule(
+    of_deployment, monkeypatch, policy, other_schedule, refused
+):
+    ours = CreatedBy(id=uuid4(), type="SCHEDULE", display_value="nightly")
+    theirs = ours.model_copy(update={"id": uuid4()}) if other_schedule else ours
+    due = datetime.now(UTC) - timedelta(days=2)
+    night = FlowRun(
+        flow_id=uuid4(),
+        deployment_id=uuid4(),
+        auto_scheduled=True,
+        run_count=1,
+        expected_start_time=due,
+        created_by=ours,
+        empirical_policy=FlowRunPolicy(**policy),
+    )
+    later = FlowRun(
+        flow_id=uuid4(), auto_scheduled=True, expected_start_time=due + timedelta(days=1), created_by=theirs
+    )
+    server = _Server()
+    server.started = True
+    monkeypatch.setattr(server, "read_flow_runs", lambda **_: [later], raising=False)
+    monkeypatch.setattr(deployed, "get_client", server)
+    monkeypatch.setattr(deployed, "deployed_run", lambda: night)
+    with pytest.raises(SettingsError, match="is due as well") if refused else nullcontext():
+        of_deployment({})
