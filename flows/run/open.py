@@ -59,9 +59,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
     request, plan = prepared.request, prepared.plan
     run_id = request.earlier or request.run_id or new_run_id(clock)
-    identity = None if prepared.earlier is None else _identity(plan)
-    if identity is not None:
-        _refuse_other_world(prepared.earlier or {}, identity)
+    if prepared.earlier is not None:
+        _refuse_other_world(prepared.earlier, _identity(plan))
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
@@ -85,7 +84,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
                 runtime.ledger.start_at_least(known.spent)
             books = Books(context.paths, run_id, task.credit, plan.rewarders)
             fields = _opening_fields(prepared, context, in_force, clock)
-            books.manifest.update(**fields, **(identity or _identity(plan)), files={}, task_files={})
+            books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
         began: dict[str, Any] = fields["began_with"]
         happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
