@@ -131,12 +131,13 @@ class ChoiceReference(Reference):
         letters = {
             (found["upper"] or found["lower"]).upper() for found in named if not is_denied(text.lower(), *found.span())
         }
+        concluded = self._letters(conclusion_of(text)) if len(letters) > 1 and conclusion_of(text) else set()
         if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
-            return {(named[0]["upper"] or named[0]["lower"]).upper()}
+            return {(named[0]["upper"] or named[0]["lower"]).upper()} | concluded
         if len(letters) == 1:
             return letters
-        if len(letters) > 1 and (concluded := conclusion_of(text)):
-            return self._letters(concluded)
+        if concluded:
+            return concluded
         held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
         # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
@@ -219,8 +220,8 @@ class LabelReference(Reference):
                 rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])", " ", part
             )
         )
-        if statement in known:
-            return known[statement]
+        if whole := known.get(statement) or known.get(statement.replace("-", " ")):
+            return whole
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)

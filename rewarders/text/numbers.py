@@ -157,7 +157,7 @@ _BEHIND: Final = re.compile(
 )
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
 _PART_BEFORE: Final = re.compile(r"\d[:/-]$")
-_WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t-]?(?=[+-]?\d)")
+_WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(-]{0,2}(?=[+-]?\d)")
 _VALUE_FOLLOWS: Final = re.compile(
     "is|are|was|were|be|equals|has|have|of|about|around|approx(?:imately)?|roughly|nearly|almost|exactly|only|ca|circa|over|under"
     "|than|least|most|total|usd|eur|gbp|chf|jpy|inr|cny|rs|aud|cad|minus|plus|negative|s|[nxyz]",
@@ -165,7 +165,7 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§"
+    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z]\.[a-z]{2}|[a-z][ ](?:once|twice|\w+[ ]times)[ ]"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
@@ -226,6 +226,7 @@ _READINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "pound": ("lb", "£"),
     "¥": ("¥", "cny"),
     "$": ("$", "aud", "cad", "hkd", "nzd", "sgd"),
+    "F": ("F", "°f"),
 }
 """Units of which a word is one or another."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -447,7 +448,7 @@ def ordinal(text: str) -> int | None:
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
     whole, and_a, part = text.casefold().partition(" and a ")
-    if and_a and (size := _PARTS.get(part.strip(" .*"))) and (ones := number_in_words(whole)):
+    if and_a and (size := _PARTS.get((part.split() or [""])[0].strip(".*"))) and (ones := number_in_words(whole)):
         return replace(ones, value=ones.value + Fraction(1, size), text=f"{ones.text}{and_a}{part}")
     if (found := _CHINESE.search(text)) and not _CHINESE.search(text, found.end()):
         return Number(Fraction(_chinese_value(found[1])), percent=False, text=found[1])
@@ -529,8 +530,9 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     """
     # Five dollars an hour are five dollars, but 90 km are not 90 km/h.
     stated = left.unit if "/" in right.unit else left.unit.partition("/")[0]
-    if len({"%" if left.percent else stated, "%" if right.percent else right.unit} - {""}) > 1:
-        bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in (stated, right.unit)]
+    units = "%" if left.percent else stated, "%" if right.percent else right.unit
+    if len({*units} - {""}) > 1:
+        bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in units]
         return any(
             base == other and abs(left.value * factor - right.value * over) <= tolerance * over
             for (base, factor), (other, over) in product(*bases)

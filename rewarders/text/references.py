@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from statistics import median
@@ -46,6 +46,7 @@ from tfgrpo.rewarders.text.words import (
     LATEX_SPACE,
     ORDINAL,
     QUOTES,
+    RELATED,
     SHOWN,
     UNCLEAR,
     Compared,
@@ -96,13 +97,15 @@ class NumberReference(Reference):
         if year or (len(spans) == 1 and spans[0] == {(self.number.value * factor,)}):
             return Compared(True, shown(stated.text))
         number = number_of(stated, self.decimal)
+        if number is not None and re.match(r"[-+\u2212]", self.text) and _FALL.search(stated.text):
+            number = replace(number, value=-abs(number.value))
         if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
             raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
         same = ordinals == {ordinal(self.text)} and not UNCLEAR.search(stated.text)
-        if same or same_text(stated.text, self.text) or same_text(stated.whole, self.text):
+        if same or (number is None and any(same_text(each, self.text) for each in stated.candidates)):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
@@ -141,6 +144,8 @@ class NumberReference(Reference):
         return numbers_agree(number, self.number, self.tolerance + noise)
 
 
+_FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
+"""What makes a number negative beside a reference with a sign."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
@@ -247,6 +252,8 @@ class JsonReference(Reference):
         places = [rest.find(sign) for sign in "{[" if sign in rest]
         if places and is_denied(rest.lower(), min(places), max(rest.rfind("}"), rest.rfind("]")) + 1):
             return Compared(False, shown(rest.strip()))
+        if places and _FACTOR.search(rest[: min(places)]):
+            raise RewardError(f"{shown(rest.strip())} has a multiple of a value")
         same = value == self.value and _truths(value) == _truths(self.value)
         one, other = (
             sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
@@ -432,6 +439,8 @@ class MomentReference(TextReference):
             readings = self.read(plain(part))
             if len(readings) == 1:
                 (found,) = readings
+                if self.read is not _durations and RELATED.search(re.split(r"\d", plain(part))[0]):
+                    raise RewardError(f"{shown(part)} is related to a moment")
                 if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
                     raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
                 return Compared(found == self.moments, shown(part))

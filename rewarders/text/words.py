@@ -40,7 +40,7 @@ QUOTES: Final = str.maketrans(
 ) | {0x2192: "->"}
 _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
-    r"|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
+    r"|neither|nor|weder|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
     r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|(?:exclud|eliminat|reject|discard)\w*"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|ليس\w*|n't)"
     r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
@@ -330,8 +330,8 @@ class TextReference(Reference):
             return True
         if not self.text[:1].isupper():
             return False
-        turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in pair)
         untitled = {_TITLE.sub("", each, count=1) for each in pair}
+        turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in untitled)
         shorter = {_MIDDLE.sub("", each) for each in untitled}
         if len(untitled) > 1 and len(shorter) == 1 and untitled & shorter:
             raise RewardError(f"{shown(form)} may be {self.shown} or another person")
@@ -347,7 +347,7 @@ class TextReference(Reference):
         if _SIGNED.fullmatch(wanted):
             statement = " ".join(part.translate(QUOTES).casefold().split())
         if not re.search(whole_words(wanted), statement):
-            wanted = _ARTICLE.sub("", wanted)
+            wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
@@ -384,6 +384,8 @@ class TextReference(Reference):
         rest = statement.replace(wanted, "")
         if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
+        if _is_told_otherwise(wanted, part) or _others_like(wanted, statement):
+            raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and something else")
         if ", " in wanted and all(re.match(r", \w", statement[each.end() :]) for each in places):
             raise RewardError(f"{shown(part)} may state a longer list than {shown(self.text)}")
         if (
@@ -398,7 +400,7 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
-_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])")
+_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
@@ -409,6 +411,8 @@ _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
 """An escaped space or hyphen between words."""
 _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
 _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
+_QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
+_SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
 _SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°'\"(){}\[\]:]) ?")
 _SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
 """That of an ion or a footnote; powers are formulas, which are not compared as texts."""
@@ -416,14 +420,14 @@ _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
-_OF: Final = re.compile(r"(?<!out )\bof (?:the |an? )?$")
+_OF: Final = re.compile(r"(?<!out )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(
     r"\b(?:city|town|state|country|island|kingdom|republic|name|process|concept|term|game|year) of $"
 )
 """A word for the kind of what follows: the city of Chicago is Chicago."""
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
-_SPAN: Final = re.compile(r"(?<=\d)( ?)(?:[-:]|\bto\b)\1(?=\d)")
+_SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\bto\b)\1(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 _DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?")
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
@@ -445,10 +449,10 @@ _SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
-_RELATED: Final = re.compile(
+RELATED: Final = re.compile(
     r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
-    r"|(?:km|miles?|hours?|minutes?) (?:away )?from"
-    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook) (?:the )?$"
+    r"|(?:[\d.]+ ?)?(?:km|miles?|hours?|minutes?) (?:away )?from"
+    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook|before|after|next to|bei) (?:the )?$"
 )
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
@@ -464,12 +468,14 @@ def _comparable(text: str) -> str:
     bare = _DROPPED.sub("", plain(listed))
     bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
+    bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
+    bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
     return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
 
 
 def _one_spelling(text: str) -> str:
     """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
-    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(text)))
+    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(_QUOTED.sub(r"\2", text.translate(QUOTES)))))
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
     return str(_NAMES_OF_DAYS.get(spelled, spelled))
 
@@ -480,7 +486,12 @@ def _in_digits(found: re.Match[str]) -> str:
 
 
 _ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: text.replace(", ", " "),
+    lambda text: " ".join(re.sub(r"[,()]|/(?!\d)|\b(?:of|the) ", " ", text).split()),
+    lambda text: (
+        re.sub(r"[ ·]|log ?\(\w\)", lambda found: found[0].strip(" ·()").replace("(", "").replace(")", ""), text)
+        if text.startswith("o(")
+        else text
+    ),
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
 )
@@ -504,7 +515,7 @@ def _is_short_for(one: str, other: str) -> bool:
 
 def _abbreviates(short: str, full: str) -> bool:
     bare = short.rstrip(".")
-    outer = re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
+    outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
@@ -521,7 +532,7 @@ def _is_aside(statement: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
     before, behind = re.split("[,;.] ", statement[: place.start()])[-1], statement[place.end() :]
     around = (before, re.split("[,;](?: |$)", behind)[0])
-    return " but " in behind or any(map(_ASIDE.search, around)) or bool(_RELATED.search(before))
+    return " but " in behind or any(map(_ASIDE.search, around)) or bool(RELATED.search(before))
 
 
 def _is_of(statement: str, place: re.Match[str]) -> bool:
@@ -529,8 +540,31 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
     if _KIND_OF.search(statement[: place.start()]):
         return False
     subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
-    phrase = not _VERB.search(statement) and len(statement.split()) <= _MOST_OF
+    phrase = (
+        not _VERB.search(statement) and len((statement[: place.start()] + statement[place.end() :]).split()) <= _MOST_OF
+    )
     return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
+
+
+def _is_told_otherwise(wanted: str, part: str) -> bool:
+    """Return whether the last clause of a sentence states what an earlier one, with a text, does not: ``X is old; it is Y``."""
+    *before, last = map(_comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
+    clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
+    stated = re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause)
+    return bool(clause and not stated) and not re.search(whole_words(wanted), last)
+
+
+def _others_like(wanted: str, statement: str) -> bool:
+    """Return whether a statement has another code of the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
+    shape = (
+        rf"{wanted[0]}\([^()]*"
+        if re.fullmatch(r"\w\([^()]*\)?", wanted)
+        else re.sub(r"\d+", r"\\d+", re.escape(wanted))
+    )
+    concluded = conclusion_of(statement)
+    said = concluded if wanted in concluded else statement
+    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() else ()
+    return any(each[0] != wanted and not is_denied(said, *each.span()) for each in found)
 
 
 def _is_sentence(text: str) -> bool:
@@ -556,7 +590,7 @@ _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|thi
 
 def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]]) -> bool:
     """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
-    if not re.search(r"[\\/|$=;{}<>]|\s-\w", wanted):
+    if not re.search(r"[\\/|$=;{}<>]|\s-+\w", wanted):
         return False
     around = ((statement[: each.start()], statement[each.end() :]) for each in places)
     return all(
@@ -568,8 +602,8 @@ def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]
 def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if _ADDRESS.search(text):
-        return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:]\w)"
-    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#-]|[.,:/]\d|'s \w)"
+        return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·-]|[.,:/]\d|'s \w)"
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
@@ -583,9 +617,10 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 
 _NEGATED_BEHIND: Final = re.compile(
-    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
-    r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible)"
-    r"|\?+\s+no\b|\s+can be (?:excluded|eliminated|ruled out)"
+    r"\W{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
+    r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
+    r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
+    r"|\?+\s+no\b"
     r"|\s+(?:isn't|wasn't)\b"
 )
 
