@@ -102,6 +102,8 @@ class NumberReference(Reference):
         if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
             raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
         if number is not None and self._agrees(number):
+            if number.unit and not number.percent and not self.number.unit and _COUNTED.fullmatch(self.text):
+                raise RewardError(f"{shown_number(number)} and {self.shown} may be of different things")
             return Compared(True, shown_number(number))
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
         same = ordinals == {ordinal(self.text)} and not UNCLEAR.search(stated.text)
@@ -144,6 +146,7 @@ class NumberReference(Reference):
         return numbers_agree(number, self.number, self.tolerance + noise)
 
 
+_COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[a-z]{3,}\W*")
 _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
 """What makes a number negative beside a reference with a sign."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
@@ -439,7 +442,8 @@ class MomentReference(TextReference):
             readings = self.read(plain(part))
             if len(readings) == 1:
                 (found,) = readings
-                if self.read is not _durations and RELATED.search(re.split(r"\d", plain(part))[0]):
+                before = re.split(r"\d", plain(part))[0]
+                if self.read is not _durations and RELATED.search(re.sub(rf"{_MONTH} ", "", before)):
                     raise RewardError(f"{shown(part)} is related to a moment")
                 if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
                     raise RewardError(f"{shown(part)} may be {self.shown} or another moment")

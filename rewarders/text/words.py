@@ -452,7 +452,7 @@ _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|where
 RELATED: Final = re.compile(
     r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
     r"|(?:[\d.]+ ?)?(?:km|miles?|hours?|minutes?) (?:away )?from"
-    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook|before|after|next to|bei) (?:the )?$"
+    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook|before|after|until|above|below|next to|bei) (?:the )?$"
 )
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
