@@ -154,8 +154,6 @@ def _in_an_object(text: str) -> Stated | None:
     last = _OBJECT_LAST.search(text) if text[-1:] in "}`" else None
     fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
     inside = fenced["inside"] if fenced else text
-    if not (inside.startswith("{") and inside.endswith("}")):
-        return None
     value = written_value(inside)
     if not isinstance(value, dict):  # Python writes sets in braces, too
         return None

@@ -114,9 +114,6 @@ class ChoiceReference(Reference):
         bare = plain(line)
         if len(bare) == 1 and "a" <= bare <= "j":
             return bare.upper()
-        marked = OPTION_MARK.match(MARKUP.sub("", line).strip())
-        if marked and plain(self.options.get(marked[1].upper(), "")) == plain(line[line.index(marked[1]) + 1 :]):
-            return marked[1].upper()
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
 
     def _letters(self, part: str) -> set[str]:
@@ -215,32 +212,18 @@ class LabelReference(Reference):
 
     def _label_of(self, part: str) -> str | frozenset[str]:
         known = self._known
-        statement = plain(
-            re.sub(
-                rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])", " ", part
-            )
-        )
+        borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])"
+        statement = plain(re.sub(borders, " ", part))
         if whole := known.get(statement) or known.get(statement.replace("-", " ")):
             return whole
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)
         listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
-        if (
-            first
-            and not listed
-            and re.match(
-                r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)",
-                statement[first.end() :],
-            )
-        ):
+        if first and not listed and _CLAUSE_ENDS.match(statement, first.end()):
             return known[first[0]]
-        bold = {
-            known[plain(each)]
-            for pair in re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
-            for each in pair
-            if plain(each) in known
-        }
+        pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
+        bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
         if len(bold) == 1:
             return bold.pop()
         named: set[str] = set()
@@ -272,6 +255,7 @@ class LabelReference(Reference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""
 

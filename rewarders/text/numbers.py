@@ -165,7 +165,7 @@ _VALUE_FOLLOWS: Final = re.compile(
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z]\.[a-z]{2}|[a-z][ ](?:once|twice|\w+[ ]times)[ ]"
+    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
@@ -218,7 +218,7 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
     rf"(?P<unit>[°‰{_CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
-    r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?)\b)[ \t]?(?P<per>[A-Za-z]+)"
+    r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
 _MONEY_BEFORE: Final = re.compile(r"(?<![^\W\d_])([A-Za-z]{1,3}\$?)\.?[ \u00a0]?$")
@@ -226,7 +226,7 @@ _READINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "pound": ("lb", "£"),
     "¥": ("¥", "cny"),
     "$": ("$", "aud", "cad", "hkd", "nzd", "sgd"),
-    "F": ("F", "°f"),
+    "farad": ("farad", "°f"),
 }
 """Units of which a word is one or another."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -299,18 +299,18 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
-    dose = re.fullmatch(
-        r"([a-z]+[^\Wsd\d_]) [\d.,]+ ?[a-z]+ [a-z]+", text
-    )  # aspirin 81 mg daily, but not costs 5 dollars each
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
     if (text.startswith(("{", "[")) and '"' in text) or _NAMED_BY_NUMBER.search(text):
         return True
-    if (hyphenated and hyphenated[1] not in UNITS) or (dose and not _VALUE_FOLLOWS.fullmatch(dose[1])):
+    if hyphenated and hyphenated[1] not in UNITS:
         return True
     word = _WORD_BEFORE.match(text)
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
         return False
-    return word["word"].lower() != word["word"] or not re.search(r"[^\W\d_]{2}", text[word.end() :])
+    unit = _WORD.search(text, word.end())
+    if unit is None or len(unit[0]) < 2 or word["word"].lower() != word["word"]:
+        return True
+    return not word.start("word") and unit[0] not in UNITS  # type 2 diabetes, but not costs 5 dollars
 
 
 def _reference_in_words(text: str) -> Number | None:
@@ -467,7 +467,7 @@ def number_in_words(text: str) -> Number | None:
         return None
     negative = start > 0 and words[start - 1] in ("minus", "negative")
     signed, percent = -value if negative else value, "percent" in words or "%" in text
-    unit = next((UNITS[word] for word in words[start:] if word in UNITS), "")
+    unit = next((UNITS[word] for word in words[start:] if word in UNITS and "per" not in words), "")
     return Number(signed, percent=percent, text=" ".join(spelled), unit=unit)
 
 
@@ -537,9 +537,6 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
             base == other and abs(left.value * factor - right.value * over) <= tolerance * over
             for (base, factor), (other, over) in product(*bases)
         )
-    if left.percent == right.percent:
-        scale = 100 if left.percent else 1
-        return abs(left.value - right.value) / scale <= tolerance
     readings = {left.value / 100 if left.percent else left.value, right.value / 100 if right.percent else right.value}
     agree = max(readings) - min(readings) <= tolerance
     is_share = left.percent and abs(right.value) <= 1
@@ -655,8 +652,6 @@ def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
         size = len(str(max(value.numerator, value.denominator))) * abs(exponent)
         return None if size > _MAX_DIGITS or (value == 0 and exponent < 0) else value**exponent
     shift = int(match["exponent"] or match["ten"] or 0)
-    if shift == 0:
-        return value
     return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
 
 
@@ -670,8 +665,6 @@ def _ascii(text: str, decimal: DecimalMark) -> str:
     text = _MINUS.sub("-", text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
         text = pattern.sub(replacement, text)
-    if "," not in text and decimal == ".":
-        return text
     text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
     text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)

@@ -99,10 +99,13 @@ class NumberReference(Reference):
         number = number_of(stated, self.decimal)
         if number is not None and re.match(r"[-+\u2212]", self.text) and _FALL.search(stated.text):
             number = replace(number, value=-abs(number.value))
+        if re.fullmatch(r"\d{4}", self.text) and RELATED.search(stated.text.casefold().partition(self.text)[0]):
+            raise RewardError(f"{shown(stated.text)} is related to a year")
         if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
             raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
         if number is not None and self._agrees(number):
-            if number.unit and not number.percent and not self.number.unit and _COUNTED.fullmatch(self.text):
+            known = [bool(each.unit or each.percent) for each in (number, self.number)]
+            if known[0] != known[1] and _COUNTED.fullmatch(self.text if known[0] else stated.text):
                 raise RewardError(f"{shown_number(number)} and {self.shown} may be of different things")
             return Compared(True, shown_number(number))
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
@@ -146,7 +149,7 @@ class NumberReference(Reference):
         return numbers_agree(number, self.number, self.tolerance + noise)
 
 
-_COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[a-z]{3,}\W*")
+_COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
 _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
 """What makes a number negative beside a reference with a sign."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
@@ -174,7 +177,7 @@ class ListReference(Reference):
     def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
         """Return the list that a text is; None when it is none."""
         parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if decimal == "," else text)
-        numbers = [only_number(part, decimal) for part in parts]
+        numbers = [only_number(part, decimal) for part in parts if reference_number(parts[0], decimal)]
         known = tuple(number for number in numbers if number is not None)
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
 

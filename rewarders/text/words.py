@@ -41,7 +41,8 @@ QUOTES: Final = str.maketrans(
 _NEGATION: Final = re.compile(
     r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
     r"|neither|nor|weder|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|(?:anything|everything|all) but|everything except|rules? out|ruled out|whether|(?:exclud|eliminat|reject|discard)\w*"
+    r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|everything except|rules? out|ruled out"
+    r"|whether|(?:exclud|eliminat|reject|discard)\w*"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|ليس\w*|n't)"
     r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
     r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$"
@@ -103,13 +104,14 @@ class Reference(ABC):
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         about = re.search(rf"{_ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
-        refused = _NO_ANSWER.search(statement.replace(wanted, "")) and not re.search(
+        refused = REFUSAL.search(statement.replace(wanted, "")) and not re.search(
             _OPENS.pattern + whole_words(wanted), statement
         )
-        if not stated.is_marked and (about or refused):
-            raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
         places = [*re.finditer(whole_words(wanted), statement)]
-        return bool(places) and all(is_denied(statement, *place.span()) for place in places)
+        denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
+        if not denied and not stated.is_marked and (about or refused):
+            raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
+        return denied
 
     def _is_alone(self, text: str, /) -> bool:
         """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""
@@ -180,9 +182,6 @@ _TAKES_BACK: Final = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a clause that may state another answer than what comes before it."""
-_NO_ANSWER: Final = re.compile(
-    r"\b(?:can(?:not|['’]t)|unable to) (?:answer|determine|tell|say|help|decide)\b|\bdo(?:n['’]t| not) know\b"
-)
 _ABOUT_IT: Final = r"\b(?:asks?|asked|question) (?:is )?about\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
@@ -240,12 +239,10 @@ class TextReference(Reference):
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
             raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
         said = plain(stated.text)
-        if (
-            not right
-            and re.fullmatch(r"[^\W\d_]{4,}", said)
-            and self.text.istitle()
-            and plain(self.text).endswith(f" {said}")
-        ):
+        last_name = (
+            re.fullmatch(r"[^\W\d_]{4,}", said) and self.text.istitle() and plain(self.text).endswith(f" {said}")
+        )
+        if not right and last_name:
             raise RewardError(f"{shown(stated.text)} is a part of the name {self.shown}")
         if not right and statement and whole and whole.abbreviated and statement.value == whole.value:
             raise RewardError(f"{shown(stated.text)} may be {self.shown}")  # or ``k`` is a variable
@@ -255,20 +252,12 @@ class TextReference(Reference):
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         link = r"\2" if _ADDRESS.search(self.text) else r"\1"
         if _ESCAPED.search(self.text):
-            return bool(
-                re.search(
-                    rf"(?<![^\s`'\"/]){re.escape(self.text)}(?![^\s`'\"/])",
-                    stated.text if stated.is_marked else stated.whole,
-                )
-            )
+            text = stated.text if stated.is_marked else stated.whole
+            return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         parts = [_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
-        whole = (
-            each
-            for each in (stated.whole, *(fenced if len(fenced) == 1 else ()))
-            if len(each) < _LONGER * len(self.text)
-        )
-        if _comparable(self.text) in map(_comparable, whole):
+        whole = (stated.whole, *(fenced if len(fenced) == 1 else ()))
+        if _comparable(self.text) in (_comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
         for part in parts:
             self._refuse_list(part)
@@ -328,8 +317,6 @@ class TextReference(Reference):
         bare, _, unit = wanted.partition(" ")
         if form == bare and unit in UNITS and "-" in bare[1:]:  # a range without its unit
             return True
-        if not self.text[:1].isupper():
-            return False
         untitled = {_TITLE.sub("", each, count=1) for each in pair}
         turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in untitled)
         shorter = {_MIDDLE.sub("", each) for each in untitled}
@@ -341,9 +328,6 @@ class TextReference(Reference):
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
         wanted, statement = _comparable(self.text), _comparable(part)
         wanted = _without_accents(wanted) if statement.isascii() and " " in wanted else wanted
-        if not re.search(r"\w", wanted):
-            same = wanted and "".join(_SYMBOLS.findall(statement)) == wanted
-            return bool(same) and not _NEGATION.search(statement.partition(wanted)[0])
         if _SIGNED.fullmatch(wanted):
             statement = " ".join(part.translate(QUOTES).casefold().split())
         if not re.search(whole_words(wanted), statement):
@@ -351,8 +335,6 @@ class TextReference(Reference):
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
-        if not places and not statement.isascii() and re.search(whole_words(wanted), _without_accents(statement)):
-            raise RewardError(f"{shown(part)} holds {shown(self.text)} but for accents, and may mean another word")
         places = [each for each in places if not is_denied(statement, each.start(), each.end())]
         if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
             if re.match(
@@ -372,14 +354,9 @@ class TextReference(Reference):
         """Raise ``RewardError`` where a sentence may hold the text and state something else."""
         masked = MARKUP.sub("", part).replace(self.text, _MASK)
         head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
-        if (
-            head not in ("", statement, _comparable(masked))
-            and _MASK not in head
-            and not re.search(whole_words(wanted), head)
-            and len(head.split()) <= 3
-            and not _VERB.search(head)
-            and not _NO_ENTRY.match(head)
-        ):
+        without = head not in ("", statement, _comparable(masked)) and _MASK not in head
+        without = without and not re.search(whole_words(wanted), head)
+        if without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head):
             raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
         rest = statement.replace(wanted, "")
         if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
@@ -400,7 +377,7 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
-_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]")
+_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
@@ -420,7 +397,7 @@ _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
-_OF: Final = re.compile(r"(?<!out )\b(?:of|to|de|von) (?:the |an? )?$")
+_OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(
     r"\b(?:city|town|state|country|island|kingdom|republic|name|process|concept|term|game|year) of $"
 )
@@ -445,14 +422,14 @@ _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b
 _TITLES: Final = "dr|mrs?|ms|prof|professor|sir|dame|lord|rev|herr|frau|madame|mme|monsieur|señora?"
 _TITLE: Final = re.compile(rf"^(?:{_TITLES}) (?=[^ ]+ [^ ])")
 _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
-_SYMBOLS: Final = re.compile(r"[^\w\s!-/:-@\[-`{-~]")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
 RELATED: Final = re.compile(
     r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
     r"|(?:[\d.]+ ?)?(?:km|miles?|hours?|minutes?) (?:away )?from"
-    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook|before|after|until|above|below|next to|bei) (?:the )?$"
+    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook"
+    r"|before|after|until|above|below|against|next to|bei) (?:the )?$"
 )
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
@@ -476,6 +453,7 @@ def _comparable(text: str) -> str:
 def _one_spelling(text: str) -> str:
     """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
     spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(_QUOTED.sub(r"\2", text.translate(QUOTES)))))
+    spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
     return str(_NAMES_OF_DAYS.get(spelled, spelled))
 
@@ -487,11 +465,7 @@ def _in_digits(found: re.Match[str]) -> str:
 
 _ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: " ".join(re.sub(r"[,()]|/(?!\d)|\b(?:of|the) ", " ", text).split()),
-    lambda text: (
-        re.sub(r"[ ·]|log ?\(\w\)", lambda found: found[0].strip(" ·()").replace("(", "").replace(")", ""), text)
-        if text.startswith("o(")
-        else text
-    ),
+    lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
 )
@@ -522,8 +496,6 @@ def _abbreviates(short: str, full: str) -> bool:
 def several_in(text: str) -> list[str]:
     """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
     value = written_value(text)
-    if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
-        return []
     parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
@@ -543,7 +515,8 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
     phrase = (
         not _VERB.search(statement) and len((statement[: place.start()] + statement[place.end() :]).split()) <= _MOST_OF
     )
-    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
+    ahead = phrase and statement[place.end() :].startswith(" of ")
+    return bool(ahead or (_OF.search(statement[: place.start()]) and (subject or phrase)))
 
 
 def _is_told_otherwise(wanted: str, part: str) -> bool:
@@ -556,11 +529,8 @@ def _is_told_otherwise(wanted: str, part: str) -> bool:
 
 def _others_like(wanted: str, statement: str) -> bool:
     """Return whether a statement has another code of the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
-    shape = (
-        rf"{wanted[0]}\([^()]*"
-        if re.fullmatch(r"\w\([^()]*\)?", wanted)
-        else re.sub(r"\d+", r"\\d+", re.escape(wanted))
-    )
+    is_call = re.fullmatch(r"\w\([^()]*", wanted)
+    shape = rf"{wanted[0]}\([^()]*" if is_call else re.sub(r"\d+", r"\\d+", re.escape(wanted))
     concluded = conclusion_of(statement)
     said = concluded if wanted in concluded else statement
     found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() else ()
@@ -590,11 +560,11 @@ _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|thi
 
 def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]]) -> bool:
     """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
-    if not re.search(r"[\\/|$=;{}<>]|\s-+\w", wanted):
+    around = [(statement[: each.start()], statement[each.end() :]) for each in places]
+    if not re.search(r"[\\/|$=;{}<>]|\s-+\w", wanted) and not re.match(r" --?[a-z]", around[0][1]):
         return False
-    around = ((statement[: each.start()], statement[each.end() :]) for each in places)
     return all(
-        re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+-\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
+        re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
         for before, after in around
     )
 
@@ -648,8 +618,6 @@ def _refuse_longer_name(name: str, part: str) -> None:
         )
         if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
             return
-        if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
-            return  # in Paris, France
     if re.search(words, part, re.IGNORECASE):
         raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
 
