@@ -496,6 +496,8 @@ def _abbreviates(short: str, full: str) -> bool:
 def several_in(text: str) -> list[str]:
     """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
     value = written_value(text)
+    if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
+        return []
     parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
