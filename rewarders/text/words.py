@@ -517,8 +517,7 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
     phrase = (
         not _VERB.search(statement) and len((statement[: place.start()] + statement[place.end() :]).split()) <= _MOST_OF
     )
-    ahead = phrase and statement[place.end() :].startswith(" of ")
-    return bool(ahead or (_OF.search(statement[: place.start()]) and (subject or phrase)))
+    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
 def _is_told_otherwise(wanted: str, part: str) -> bool:
