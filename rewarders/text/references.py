@@ -177,8 +177,7 @@ class ListReference(Reference):
     def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
         """Return the list that a text is; None when it is none."""
         parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if decimal == "," else text)
-        numbers = [only_number(part, decimal) for part in parts if reference_number(parts[0], decimal)]
-        known = tuple(number for number in numbers if number is not None)
+        known = tuple(number for part in parts if (number := only_number(part, decimal)) is not None)
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
 
     def _compare(self, stated: Stated) -> Compared:
@@ -558,11 +557,12 @@ def read_reference(
     if number is not None:
         return NumberReference(text, number, decimal, tolerance)
     bare = bare_reference(text)
+    begins = [reference_number(each, decimal) for each in _list_parts(bare)[:1]]
     return (
         label_reference(bare, options)
         or MomentReference.of(bare, order)
         or JsonReference.of(bare)
-        or ListReference.of(bare, decimal)
+        or (ListReference.of(bare, decimal) if None not in begins else None)
         or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
     )
 
