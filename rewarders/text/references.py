@@ -117,9 +117,8 @@ class NumberReference(Reference):
         if exact is not None and self._agrees(exact):
             return Compared(True, shown_number(exact))
         self._refuse_second_reading(stated, number)
-        if number is None:
-            return Compared(False, f"{shown(stated.text)} (no number)", states=False)
-        return Compared(False, shown_number(number))
+        answered = f"{shown(stated.text)} (no number)" if number is None else shown_number(number)
+        return Compared(False, answered, states=number is not None)
 
     def _is_alone(self, _text: str, /) -> bool:
         return True  # a number next to others is none
