@@ -209,6 +209,10 @@ class Posterior:
         variance = float(self.covariance[np.ix_(chosen, chosen)].sum())
         return Effect(float(self.mean[chosen].sum()), math.sqrt(max(0.0, variance)))
 
+    def of(self, lessons: Sequence[int]) -> Posterior:
+        """Return the effects of these lessons alone, in this order."""
+        return Posterior(self.mean[list(lessons)], self.covariance[np.ix_(lessons, lessons)], self.word)
+
     def effects(self) -> list[Effect]:
         """Return the effect of each lesson."""
         deviations = np.sqrt(np.diag(self.covariance))

@@ -71,6 +71,15 @@ class Memory:
         """Return the memory with these records and lines added."""
         return replace(self, records=(*self.records, *records), lines=(*self.lines, *lines))
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows up to this night, under any conditions."""
+        return [line for line in self.lines if isinstance(line, Row) and line.night <= self.night]
+
+    def reaches(self, night: int) -> bool:
+        """Return whether what that night said and measured still weighs something."""
+        return 0 <= self.night - night <= MEMORY_NIGHTS
+
 
 @dataclass(frozen=True, slots=True)
 class KnownLesson:
@@ -123,47 +132,43 @@ class Credit:
 
 def credit_of(memory: Memory) -> Credit:
     """Return what follows from a memory: a pure function of it."""
-    current, night = _current_ids(memory.records), memory.night
-    rows = [
-        line
-        for line in memory.lines
-        if isinstance(line, Row) and line.conditions == memory.conditions and line.night <= night
-    ]
-    words = [line for line in memory.lines if isinstance(line, Word) and 0 <= night - line.night <= MEMORY_NIGHTS]
+    night, current = memory.night, _current_ids(memory.records)
+    # What was measured and said, by the newest wording of each lesson.
+    measured = memory.rows
+    rows = [row for row in measured if row.conditions == memory.conditions]
+    words = [line for line in memory.lines if isinstance(line, Word) and memory.reaches(line.night)]
     every, left_out = _sound(_divisions(rows, current), night)
-    measured = (line for line in memory.lines if isinstance(line, Row) and line.night < night)
-    if any(measured) and not any(row.night < night for row in rows):
+    if all(row.night == night for row in rows) and any(row.night < night for row in measured):
         left_out += (OTHER_CONDITIONS,)
-    divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
+    divisions = [each for each in every if memory.reaches(each.night)]
     traces = _traces(words, divisions, current, night)
+    # What each lesson is worth.
     live = _live(memory, current, traces)
-    # A lesson that was carried and is not known any more explains its part of the differences all the same.
+    # One that was carried and is not known any more explains its part of the differences all the same.
     names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
-    place = {name: at for at, name in enumerate(names)}
     net = np.array([traces[name].net if name in traces else 0.0 for name in names])
     variance = attempt_variance(row.sides for row in rows if row.night >= night - 1)
-    effects = posterior(_evidence(divisions, place, night), support(net), variance)
+    effects = posterior(_evidence(divisions, names, night), support(net), variance)
     opposites = _opposites(words, current)
     known = _known(memory, current, live, effects, opposites, traces)
-    allowed, subjects = [place[name] for name in known if not known[name].kept_out], _subjects(opposites, names)
-    of_them = Posterior(effects.mean[allowed], effects.covariance[np.ix_(allowed, allowed)], effects.word)
-    chosen = on_trial(of_them, net[allowed], [subjects[at] for at in allowed])
-    best = [allowed[at] for at in chosen]
+    # What is tried next, and what would follow.
+    allowed = [at for at, name in enumerate(live) if not known[name].kept_out]
+    subjects = _subjects(opposites, names)
+    best = [names[allowed[at]] for at in on_trial(effects.of(allowed), net[allowed], [subjects[at] for at in allowed])]
     trial = best[: memory.slots]
     # The sweep has filled the slots: of what it carried nothing makes room for a better lesson that cannot follow tonight.
-    carried = trial if memory.swept is None else [at for at in best if names[at] in memory.swept]
-    worthwhile = sorted(at for at in carried if effects.mean[at] > 0.0)
-    tried, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
-    # Of all nights: evidence that is started anew would be wrong more often than it says.
+    carried = trial if memory.swept is None else [name for name in best if name in memory.swept]
+    follows = {name for name in carried if known[name].effect.mean > 0.0}
+    # What held-out items say of it, over all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}
     swept = [row for row in rows if (row.run_id, row.source) in sweeps]
     held_out, capital = _held_out(swept, night)
     return Credit(
         known=known,
         word=effects.word,
-        on_trial=tuple(each.record for name, each in known.items() if name in tried),
+        on_trial=tuple(each.record for name, each in known.items() if name in trial),
         follows=tuple(each.record for name, each in known.items() if name in follows),
-        total=effects.total(worthwhile),
+        total=effects.total([at for at, name in enumerate(names) if name in follows]),
         attempts=sum(each.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
         held_out=held_out,
         swept=sum(row.night == night and row.difference is not None for row in swept),
@@ -346,8 +351,9 @@ def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trac
     return {name: newest[name] for name in living if name in stay}
 
 
-def _evidence(divisions: Sequence[_Division], place: Mapping[str, int], night: int) -> Evidence:
+def _evidence(divisions: Sequence[_Division], names: Sequence[str], night: int) -> Evidence:
     """Return the evidence of the divisions that differ in a lesson and have rewards on both sides."""
+    place = {name: at for at, name in enumerate(names)}
     differing = [each for each in divisions if each.weight and (each.one or each.other)]
     membership = np.zeros((len(differing), len(place)))
     for at, each in enumerate(differing):
