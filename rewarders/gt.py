@@ -177,14 +177,16 @@ class GroundTruth(Options, Comparing):
         read = replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
         return replace(read, dates=column.dates)
 
-    def readings(self, references: Sequence[str]) -> str:
-        """Return how the first of some references are read, in one line."""
-        shown_first = []
-        for text in references[:_EXAMPLES]:
+    def readings(self, records: Sequence[GraderInput]) -> str:
+        """Return how the references of records are read, and the first of them, in one line."""
+        known = [text for each in records for text in self.accepted(each)]
+        examples = []
+        for record in records[:_EXAMPLES]:
             with suppress(RewardError):
-                read = self.reference(text).shown
-                shown_first.append(shown(text) if read == shown(text) else f"{shown(text)} as {read}")
-        return f"{read_column(references)}; the first: {', '.join(shown_first)}"
+                text, read = shown(self.accepted(record)[0]), self.wanted(record)[0].shown
+                examples.append(text if read == text else f"{text} as {read}")
+        read_as = f"{len(known):,} references read as options" if self.match == "choice" else read_column(known)
+        return f"{read_as}; the first: {', '.join(examples)}"
 
     def missing(self, references: Sequence[str]) -> str:
         """Return what has to be installed for some of the references; empty when nothing has to."""

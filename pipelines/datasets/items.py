@@ -11,7 +11,15 @@ from functools import partial
 from string import ascii_uppercase
 from typing import Any, Final
 
-from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, columns_of, first_part, is_template, template_parts
+from tfgrpo.pipelines.settings.tree import (
+    METADATA,
+    FieldMap,
+    columns_of,
+    first_part,
+    is_template,
+    mixed_columns,
+    template_parts,
+)
 from tfgrpo.rewarders.text.answers import written_value
 from tfgrpo.rewarders.text.choices import options_of
 from tfgrpo.stores.canonical import canonical_json, key_digest
@@ -178,16 +186,27 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
     if missing := [name for name, value in columns.items() if value is _ABSENT]:
         given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
+    parts = template_parts(template)
+    values = columns | {
+        name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))
+    }
     try:
         texts = {
             name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
-            for name, value in columns.items()
+            for name, value in values.items()
         } | {"": ""}
     except ValueError:
         raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
     if not any(text.strip() for text in texts.values()):
         return None
-    return "".join(literal + texts[name] for literal, name in template_parts(template))
+    return "".join(literal + texts[name] for literal, name in parts)
+
+
+def _mixed(values: Sequence[object]) -> list[str]:
+    """Return the texts of several columns in an order of chance, the same every time; of a list each is one."""
+    texts = [_as_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
+    every = {line: None for text in texts if (line := " ".join(text.split()))}
+    return sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)])))
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:

@@ -74,6 +74,9 @@ _LIKE_AN_ANSWER: Final = re.compile(
 )
 _ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
+_WRONG_OPTION: Final = re.compile(
+    r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?"
+)
 _SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
 """Items whose references are looked at."""
@@ -118,6 +121,8 @@ def proposed_columns(
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
+    if answers and not options and not chosen.get("prompt"):
+        options, count = _with_wrong(seen, answers[0])
     asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
     chat = fields["prompt"] or "" if asked is None else ""
     fields |= asked or {}
@@ -297,6 +302,14 @@ def _options(seen: _Seen) -> tuple[str, int]:
         if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (counted := _listed(path, seen.values(path))):
             return counted
     return "", 0
+
+
+def _with_wrong(seen: _Seen, right: str) -> tuple[str, int]:
+    """Return the template of the options and their number where wrong answers have columns of their own."""
+    wrong = [column for column in seen.columns if column != right and _WRONG_OPTION.fullmatch(_name(column))]
+    rows = [[value_at(row, column) for column in (right, *wrong)] for row in seen.rows]
+    counts = [sum(len(each) if isinstance(each, list) else each is not None for each in row) for row in rows]
+    return (f"{{{'|'.join((right, *wrong))}}}", max(counts)) if wrong and counts and max(counts) > 1 else ("", 0)
 
 
 def _listed(path: str, values: Sequence[Any]) -> tuple[str, int] | None:

@@ -18,7 +18,7 @@ from tfgrpo.rewarders.composite import AnyScorer, scorers_within, unisolated
 from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import refuse_no_scorer
-from tfgrpo.rewarders.scorer import Scorer, Weighted
+from tfgrpo.rewarders.scorer import GraderInput, Scorer, Weighted
 from tfgrpo.stores.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ class ReferenceReading:
         }
         counts.refuse_useless(counting, answers)
         comparing = [gt for each in rewarders if answers and isinstance(gt := each.scorer.made_from, GroundTruth)]
-        lines = tuple(f"{gt.rewarder_id} ({gt.match}): {gt.readings(answers)}" for gt in comparing)
+        records = [GraderInput.of(item.id, item.as_record(), "") for item in known if item.accepted]
+        lines = tuple(f"{gt.rewarder_id} ({gt.match}): {gt.readings(records)}" for gt in comparing)
         missing = [f"{gt.rewarder_id}: {text}" for gt in comparing if (text := gt.missing(answers))]
         chosen = "" if proposal is None else f"{entries[0].name}, chosen by what the dataset holds: {proposal.reason}"
         return cls(settings, rewarders, lines, (*missing, *counts.warnings), chosen)

@@ -471,8 +471,14 @@ def is_template(text: str) -> bool:
 
 
 def columns_of(text: str) -> tuple[str, ...]:
-    """Return the columns that a field is read from, each once."""
-    return tuple(dict.fromkeys(column for _, column in template_parts(text) if column))
+    """Return the columns that a field is read from, each once; ``{a|b}`` of a template has two."""
+    names = [name for _, name in template_parts(text) if name]
+    return tuple(dict.fromkeys(column for name in names for column in (mixed_columns(name) or [name])))
+
+
+def mixed_columns(name: str) -> list[str]:
+    """Return the columns of a name ``a|b``, whose values are shown as options in an order of chance; none of another name."""
+    return [column.strip() for column in name.split("|")] if "|" in name else []
 
 
 def first_part(name: str, columns: Iterable[str]) -> str:
@@ -493,7 +499,8 @@ class FieldMap(Section):
     """Unique name of the item: a column, or a template such as ``{source}-{number}``. Required. None: the number of the row,
     from 0."""
     prompt: _Column = "prompt"
-    """Prompt for the actor: a column, or a template such as ``{question} A) {A} B) {B}``. Required."""
+    """Prompt for the actor: a column, or a template such as ``{question} A) {A} B) {B}``. Required. ``{right|wrong_1|wrong_2}``
+    shows columns as options A, B …, in an order that does not tell which is the right one."""
     answer: _Column = "answer"
     """Reference answer: a column, or a template. Of a list every entry is accepted."""
     system_prompt: _Column = "system_prompt"
@@ -509,10 +516,11 @@ class FieldMap(Section):
 
     @cached_property
     def withheld(self) -> tuple[str, ...]:
-        """Columns that are no metadata: fields themselves, and what an answer is made of unless the prompt shows it."""
+        """Columns that are no metadata: those of fields, of an answer unless the prompt shows it, and of mixed options."""
         plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
         shown = columns_of(self.prompt) if is_template(self.prompt) else ()
-        return (*plain, METADATA, *(name for name in columns_of(self.answer) if name not in shown))
+        mixed = (column for _, name in template_parts(self.prompt) for column in mixed_columns(name))
+        return (*plain, METADATA, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
 
     @cached_property
     def _templates(self) -> dict[str, str]:

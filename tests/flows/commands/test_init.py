@@ -389,6 +389,12 @@ def test_options_in_the_prompt_are_read_if_every_answer_is_one(
     assert rewarder["options"]["match"] == match
 
 
+def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
+    _, _, told = read_by_init(capsys, rows)
+    assert f"{ROWS} references read as options; the first: 'red' as 'A) red', 'blue' as 'B) blue'" in told
+
+
 @pytest.mark.parametrize(
     ("head", "row", "answers", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,23 @@ def test_names_in_a_template_are_columns_or_paths_and_options_have_one_letter_ea
     assert load_dataset(write_jsonl([ROW]), FieldMap(id=None, prompt=template))[0].prompt == prompt
 
 
+def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_the_same(write_jsonl: Write) -> None:
+    rows = [
+        {"q": f"Q{n}?", "right": f"r{n}", "wrong 1": f" r{n}\n{n}", "more": [f"x{n}", 7, None, f"x{n}"]}
+        for n in range(40)
+    ]
+    fields = FieldMap(id=None, prompt="{q}\n{right | wrong 1|more}", answer="right")
+    items = load_dataset(write_jsonl(rows), fields)
+    shown = [item.prompt.splitlines()[1:] for item in items]
+    assert [{line[3:] for line in lines} for lines in shown] == [
+        {f"r{n}", f"r{n} {n}", f"x{n}", "7"} for n in range(40)
+    ]
+    assert {"".join(line[:3] for line in lines) for lines in shown} == {"A) B) C) D) "}
+    places = Counter(line[0] for n, lines in enumerate(shown) for line in lines if line[3:] == f"r{n}")
+    assert min(places[letter] for letter in "ABCD") >= 4
+    assert [item.prompt for item in load_dataset(write_jsonl(rows), fields)] == [item.prompt for item in items]
+
+
 EMPTY_DROP = {"number": "", "spans": [], "date": {"day": "", "month": "", "year": ""}, "hit_id": "h"}
 
 
@@ -326,6 +344,7 @@ def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_pat
         ),
         ({"prompt": "question", "answer": "part.a"}, {"A", "B", "answer", "value", "unit"}),
         ({"prompt": "question", "answer": "{part.a}"}, {"A", "B", "answer", "value", "unit"}),
+        ({"prompt": "{question} {A|B}", "answer": "B"}, {"question", "answer", "value", "unit", "part"}),
     ],
 )
 def test_columns_of_templates_are_metadata_except_what_only_an_answer_is_made_of(

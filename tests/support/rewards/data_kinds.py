@@ -15,6 +15,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from tests.support.vectors import rows_of
+from tfgrpo.pipelines.datasets.items import item_of
+from tfgrpo.pipelines.settings.tree import FieldMap
 
 Form: TypeAlias = Literal["number", "text", "name", "code", "formula", "json", "option"]
 Rows: TypeAlias = list[dict[str, Any]]
@@ -213,6 +215,30 @@ def _choices() -> Iterator[Kind]:
         },
     )
     yield from _choices_in_prompts()
+    yield from _mixed_choices()
+
+
+def _mixed_choices() -> Iterator[Kind]:
+    """Yield questions whose wrong answers are apart from the right one: where that is shown, only the prompt tells."""
+    given = [(f"Which is city number {i}?", *_options(i)) for i in range(_COUNT)]
+    stated = tuple(f"{_letter_in_prompt(right, wrong)}|{right}" for _, right, *wrong in given)
+    for name, file, names in (
+        ("GPQA, wrong answers in columns", "items.csv", ("Question", "Correct Answer", "Incorrect Answer {}")),
+        ("SciQ, `distractor1` to `distractor3`", "items.csv", ("question", "correct_answer", "distractor{}")),
+    ):
+        columns = [names[0], names[1], *(names[2].format(number) for number in (1, 2, 3))]
+        yield Kind(name, file, _table([dict(zip(columns, row, strict=True)) for row in given]), stated, "option")
+    listed = [
+        {"question": asked, "correct_answer": right, "incorrect_answers": wrong} for asked, right, *wrong in given
+    ]
+    yield Kind("OpenTDB, `incorrect_answers`", "items.jsonl", _jsonl(listed), stated, "option")
+
+
+def _letter_in_prompt(right: str, wrong: Sequence[str]) -> str:
+    fields = FieldMap(id=None, prompt="{right|wrong}", answer="right")
+    prompt = item_of({"right": right, "wrong": [*wrong]}, fields, number=0, source="").prompt
+    (letter,) = (line[0] for line in prompt.splitlines() if line[3:] == right)
+    return letter
 
 
 def _choices_in_prompts() -> Iterator[Kind]:
