@@ -28,11 +28,10 @@ from tfgrpo.pipelines.datasets.text_forms import (
     csv_source,
     decoded_file,
     json_rows,
-    strict_json,
     unreadable,
 )
 from tfgrpo.pipelines.problems import CappedProblems
-from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
+from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -273,23 +272,14 @@ def _table_rows(
     needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
     columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
     for number, record in enumerate(records(columns), start=1):
-        try:
-            yield DatasetRow(f"{name}:{number}", _values(record, fields))
-        except ValueError as error:
-            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {METADATA!r}")
+        yield DatasetRow(f"{name}:{number}", _values(record, fields))
 
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
-    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``.
-
-    NaN is null, except in fields, which refuse it.
-    """
+    """Return a record as JSON values: dates as text; NaN as null, except in fields, which refuse it."""
     withheld = {first_part(name, record) for name in fields.withheld}
     further = {name: value for name, value in record.items() if name not in withheld}
     own = {name: value for name, value in record.items() if name in withheld}
     values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
     values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    metadata = values.get(METADATA)
-    if isinstance(metadata, str):
-        values[METADATA] = strict_json(metadata)
     return values

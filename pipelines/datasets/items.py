@@ -210,15 +210,21 @@ def _mixed(values: Sequence[object]) -> list[str]:
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
-    """Return the columns that no field takes, as far as they hold anything, and over them the metadata object."""
+    """Return the columns that no field takes, as far as they hold anything, and over them the metadata object.
+
+    That may be text, as cells of tables have it. Metadata of another kind is a column as any other.
+    """
     own = values.get(METADATA)
-    if own is not None and not isinstance(own, dict):
-        given = f"{type(own).__name__} in the field {METADATA!r}"
-        raise DatasetError.one(source, given, f"a JSON object in the field {METADATA!r}")
+    if isinstance(own, str) and own.lstrip()[:1] == "{":
+        own = written_value(own)
+        if not isinstance(own, dict):
+            given = f"no JSON in the field {METADATA!r}, which begins as an object"
+            raise DatasetError.one(source, given, f"a JSON object in the field {METADATA!r}")
     columns = {name: value for name, value in values.items() if name not in fields.withheld and value not in (None, "")}
     for name in fields.withheld if columns else ():
         columns.pop(first_part(name, values), None)
-    return {**columns, **(own or {})}
+    further = own if isinstance(own, dict) else {} if own in (None, "") else {METADATA: own}
+    return {**columns, **further}
 
 
 def value_at(values: Mapping[str, Any], name: str, default: object = None) -> Any:

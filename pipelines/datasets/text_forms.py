@@ -17,8 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
-from tfgrpo.rewarders.text.answers import written_value
+from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -418,13 +417,6 @@ def _table_row(cells: Sequence[str], header: Sequence[str], where: str) -> Datas
     if any(cell.strip() and not name for name, cell in zip(header[1:], cells[1:], strict=True)):
         return Problem(where, "a value in a column without a name", "a name in the header for every value")
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-    if METADATA in values:
-        try:
-            text = values[METADATA]  # Python writes single quotes
-            python = written_value(text) if text.startswith("{'") else None
-            values[METADATA] = python or (strict_json(text) if text else None)
-        except ValueError as error:
-            return Problem(where, str(error), f"a JSON object in the field {METADATA!r}")
     return DatasetRow(where, values)
 
 

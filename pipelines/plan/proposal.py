@@ -67,8 +67,8 @@ _SIGNS: Final = ("abcdefghij", "0123456789", "123456789")
 _TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answers")
 """Keys of an object that holds the accepted answers."""
 _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
-_ASKED: Final = (("user",), ("human",), ("system", "user"), ("developer", "user"))
-"""Roles of the messages of a chat that asks one question."""
+_ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
+"""Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
 _LIKE_AN_ANSWER: Final = re.compile(
     r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score"
 )
@@ -125,7 +125,8 @@ def proposed_columns(
         options, count = _with_wrong(seen, answers[0])
     asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
     chat = fields["prompt"] or "" if asked is None else ""
-    fields |= asked or {}
+    fields |= {name: path for name, path in (asked or {}).items() if name != "answer" or not answers}
+    answers = answers or [path for path in [fields["answer"]] if path is not None]
     if fields["prompt"] is not None and not chosen.get("prompt"):
         fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
     read = (*fields.values(), options if answers else "")
@@ -154,7 +155,7 @@ class _Seen:
             for value in self.values(column)[:1]
             if isinstance(value, Mapping)
             for key, held in value.items()
-            if isinstance(held, str | int | float) or _roles(held)
+            if isinstance(held, str | int | float) or any(_roles(held))
         }
         # Reversed: of columns that differ in case and punctuation only the first counts.
         for known in ({_name(column): column for column in reversed(self.columns)}, inner):
@@ -218,13 +219,15 @@ class _Seen:
 
     def asked(self, prompt: str) -> dict[str, str] | None:
         """Return the paths of the messages of a chat as fields; none for text. None for a conversation."""
-        found = {_roles(value) for value in self.values(prompt)} if self.rows else {()}
-        if found <= {()}:
+        found = {_roles(value) for value in self.values(prompt)} if self.rows else {("", "")}
+        if found <= {("", "")}:
             return None if _name(prompt) in _CONVERSATIONS else {}
-        if len(found) > 1 or (roles := found.pop()) not in _ASKED:
+        (roles, key), *others = found
+        asked = _ASKED.fullmatch(roles)
+        if asked is None or others:
             return None
-        names = ("system_prompt", "prompt")[-len(roles) :]
-        return {name: f"{prompt}.{place}.content" for place, name in enumerate(names)}
+        names = [*(["system_prompt"] if asked[1] else []), "prompt", *(["answer"] if asked[2] else [])]
+        return {name: f"{prompt}.{place}.{key}" for place, name in enumerate(names)}
 
     def whole_prompt(self, prompt: str, taken: set[str | None]) -> str:
         """Return the column of the prompt, or a template with the text that it is about."""
@@ -273,12 +276,13 @@ def _is_sql(value: object) -> bool:
     return isinstance(value, str) and _SQL.match(value) is not None
 
 
-def _roles(value: object) -> tuple[str, ...]:
-    """Return the roles of the messages of a chat; none for anything else."""
+def _roles(value: object) -> tuple[str, str]:
+    """Return the roles of the messages of a chat, and the key of their texts; two empty ones for anything else."""
     messages = value if isinstance(value, list) else []
-    if not all(isinstance(each, Mapping) and "content" in each for each in messages):
-        return ()
-    return tuple(str(each.get("role")) if isinstance(each["content"], str) else "" for each in messages)
+    for role, text in (("role", "content"), ("from", "value")):
+        if messages and all(isinstance(each, Mapping) and text in each for each in messages):
+            return " ".join(str(each.get(role)) if isinstance(each[text], str) else "" for each in messages), text
+    return "", ""
 
 
 def _name(column: str) -> str:

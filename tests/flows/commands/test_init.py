@@ -389,6 +389,23 @@ def test_options_in_the_prompt_are_read_if_every_answer_is_one(
     assert rewarder["options"]["match"] == match
 
 
+@pytest.mark.parametrize("keys", [("role", "content", "user", "assistant"), ("from", "value", "human", "gpt")])
+@pytest.mark.parametrize("begins", ["", "system", "developer"])
+def test_examples_for_fine_tuning_are_questions_with_their_answers(
+    capsys: pytest.CaptureFixture[str], keys: tuple[str, str, str, str], begins: str
+) -> None:
+    role, text, asks, answers = keys
+    said = [*([(begins, "Be brief.")] if begins else []), (asks, "How many are {}?"), (answers, "{}")]
+    talks = [[{role: who, text: what.format(n)} for who, what in said] for n in range(ROWS)]
+    fields, rewarder, printed = read_by_init(capsys, [{"messages": talk} for talk in talks])
+    paths = [f"messages.{place}.{text}" for place in range(len(said))]
+    assert [fields.get(name) for name in ("system_prompt", "prompt", "answer")] == [*([] if begins else [None]), *paths]
+    assert rewarder["options"]["match"] == "numeric"
+    assert "no column is surely the answer" not in printed
+    fields, _, _ = read_by_init(capsys, [{"messages": talk, "ideal": str(n)} for n, talk in enumerate(talks)])
+    assert fields["answer"] == "ideal"
+
+
 def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
     _, _, told = read_by_init(capsys, rows)

@@ -68,7 +68,7 @@ BAD_LINES: list[tuple[Any, str]] = [
     ({"id": "c", "prompt": 3}, "int in the field 'prompt'; accepted: text in the field 'prompt'"),
     ({"id": "d", "prompt": ["x"], "answer": True}, "list in the field 'prompt'; accepted: text"),
     ({"id": False, "prompt": "x"}, "bool in the field 'id'; accepted: text or a number"),
-    ({"id": "f", "prompt": "x", "metadata": "text"}, "a JSON object in the field 'metadata'"),
+    ({"id": "f", "prompt": "x", "metadata": "{text"}, "a JSON object in the field 'metadata'"),
     ({"id": "a", "prompt": "again"}, "the id 'a' of line 1 again; accepted: an id of its own for every item"),
     ('{"id": "g", "id": "h", "prompt": "x"}', "the key 'id' twice"),
     ('{"id": "i", "prompt": "x", "metadata": {"v": NaN}}', "NaN, which is no JSON number"),
@@ -93,8 +93,7 @@ HEADER = "1: got a header without 'prompt': 'id', 'question'; accepted: a header
     ("text", "told"),
     [
         ("id,prompt\na,x,y\nb,z\nc\n", ["2: got 3 values; accepted: 2 values", "4: got 1 value; accepted: 2 values"]),
-        ("id,prompt,metadata\na,x,{\n", ["2: got no JSON"]),
-        ("id,prompt,metadata\na,x,[1]\n", ["2: got list in the field 'metadata'"]),
+        ("id,prompt,metadata\na,x,{\n", ["2: got no JSON in the field 'metadata'"]),
         ('id,prompt\na,"x"y\nb,z\n', ["2: got ',' expected after '\"'"]),
         ("id,question\na,x\n", [HEADER]),
         ("question,solution\nx,y\n", ["1: got a header without 'id': 'question', 'solution'; accepted: "]),
@@ -320,6 +319,22 @@ def test_a_bad_template_is_an_error_of_the_settings(template: str, accepted: str
         with pytest.raises(SettingsError) as caught:
             resolve_settings(cli={f"dataset.fields.{field}": template}, env={})
         assert str(caught.value) == f"--set dataset.fields.{field}: got {template!r}; accepted: {accepted}"
+
+
+@pytest.mark.parametrize(
+    ("given", "metadata"),
+    [
+        ("{'topic': 'Science'}", {"topic": "Science"}),  # SimpleQA
+        ('{"topic": "Science"}', {"topic": "Science"}),
+        ("from the web", {"metadata": "from the web"}),
+        (["a", 1], {"metadata": ["a", 1]}),
+        ("", {}),
+    ],
+)
+def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(
+    write_jsonl: Write, given: object, metadata: dict[str, object]
+) -> None:
+    assert load_dataset(write_jsonl([{**GOOD, "metadata": given}]))[0].metadata == metadata
 
 
 def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path: Path, write_jsonl: Write) -> None:

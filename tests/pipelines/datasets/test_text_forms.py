@@ -125,7 +125,7 @@ FILES: dict[str, tuple[str, str | bytes, object]] = {
     "other names": ("a.csv", NO_SPACE, ":1: got a header without 'prompt': 'Frage', 'Lösung'"),
     "bars": ("a.csv", SEMICOLONS.replace(";", "|"), READ),
     "metadata as Python writes it": ("a.csv", "metadata,prompt,answer\n\"{'topic': 'Art'}\",x,1\n", [("x", ("1",))]),
-    "broken metadata": ("a.csv", "metadata,prompt,answer\n\"{'topic': \",x,1\n", ":2: got no JSON: Expecting property name"),
+    "broken metadata": ("a.csv", "metadata,prompt,answer\n\"{'topic': \",x,1\n", ":2: got no JSON in the field 'metadata'"),
     "a quote that is not closed": ("a.csv", 'prompt,answer\n"x,1\ny,2\n', ":2: got unexpected end of data"),
     "quotes by a backslash": ("a.csv", 'prompt,answer\n"x \\"y\\", z",1\n', ":2: got ',' expected after '\"'"),
     "a name twice": ("a.csv", "prompt,answer,answer\nx,1,2\n", ":1: got a header with 'answer' twice"),
