@@ -58,7 +58,7 @@ class HttpActor(OwnAgent):
         settings = attempt.runtime.context.settings
         most_s = 0.9 * settings.actor.timeout_s
         retry = RetryPolicy(max_retries=3, max_wait_s=most_s, unavailable_s=min(settings.model.wait_s, most_s))
-        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode(), call, retry)
+        received = await self._posted(attempt, json.dumps(body).encode(), call, retry)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
@@ -70,7 +70,8 @@ class HttpActor(OwnAgent):
             runtime.resources.push_async_callback(self._client.aclose)
         return self._client
 
-    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str, retry: RetryPolicy) -> Received:
+    async def _posted(self, attempt: AttemptContext, content: bytes, key: str, retry: RetryPolicy) -> Received:
+        client = self._connected(attempt.runtime)
         kinds = {"accept": "application/json, text/plain", "content-type": "application/json"}
         headers = {**kinds, **self._headers, IDEMPOTENCY_KEY: key}
         number, waited = 1, 0.0
@@ -86,6 +87,7 @@ class HttpActor(OwnAgent):
                 unsent = never_sent(error)
                 wait = retry.wait(number, FailedAttempt(broken, unsent, unavailable=unsent), waited, self._rng)
             if wait is None:
+                attempt.own_calls = not unsent  # an agent that was never reached has asked no model
                 raise broken
             number, waited = number + 1, waited + wait
             await asyncio.sleep(wait)

@@ -134,6 +134,7 @@ async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, a
 async def test_a_service_that_never_starts_is_named_in_place_of_the_limit_of_the_attempt(tmp_path):
     rollout = await attempt(tmp_path, URL, timeout_s=2.0)
     assert "no answer from the agent at http://localhost:1/a: " in rollout.loss.reason
+    assert (rollout.usage.calls, rollout.usage.cost_usd) == (0, 0.0)
 
 
 async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_as_an_endpoint_is_waited_for(
@@ -149,7 +150,7 @@ async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_a
     async with server:
         port = server.sockets[0].getsockname()[1]
         broken = await attempt(tmp_path, f"http://127.0.0.1:{port}/attempt")
-    assert (broken.loss.error_type, len(received)) == ("ModelUnreachable", 1)
+    assert (broken.loss.error_type, len(received), broken.usage.calls) == ("ModelUnreachable", 1, None)
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
