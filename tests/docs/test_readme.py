@@ -162,14 +162,12 @@ def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
 
 def test_my_own_tasks_against_an_endpoint(desk, capsys):
     with Server(SimulatedOptions()) as server:
-        for line in lines_with("cp pipelines", "--dataset items.jsonl"):
-            if line.startswith("cp "):
-                shutil.copy(*shlex.split(line)[1:])
-                continue
+        page_of_tasks = lines_with("--pipeline tfgrpo.yaml", name="docs/own-tasks.md")
+        for line in [*lines_with("tfgrpo init", "--pipeline tfgrpo.yaml", "show latest"), *page_of_tasks]:
             small = f"{line} --sample-size 6 --batch-size 6 --group-size 2" if "run" in line.split() else line
             code = tfgrpo(small, **{"NAME": "simulated", "http://localhost:8000/v1": server.url})
             assert code == 0, capsys.readouterr().err
-    assert TaskPaths.of("out", "general").state.is_file()
+    assert TaskPaths.of("out", "items").state.is_file()
 
 
 def test_the_python_of_the_page_learns(desk, capsys):
