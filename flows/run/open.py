@@ -28,6 +28,8 @@ from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.rewarders.composite import judge_loads
+from tfgrpo.rewarders.text.references import read_column
+from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
@@ -61,7 +63,9 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     run_id = request.earlier or request.run_id or new_run_id(clock)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, _identity(plan))
+    references = read_column([answer for item in plan.learn_items for answer in item.accepted])
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
+    context = replace(context, labels=frozenset(map(plain, references.labels)))
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
     ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]

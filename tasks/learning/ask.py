@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.record import MAX_CAUSE_WORDS, Polarity
@@ -382,7 +383,8 @@ async def screen_or_shorten(
     A long lesson is shortened by the model once, never cut: half a sentence of advice can say the opposite of the whole.
     """
     max_words = runtime.max_words
-    screen = partial(screen_lesson, answers=answers, prompts=prompts, max_words=max_words)
+    own = [answer for answer in answers if plain(answer) not in runtime.context.labels]
+    screen = partial(screen_lesson, answers=own, prompts=prompts, max_words=max_words)
     screened = screen(text)
     if is_negated(polarity, text):
         screened = Rejection(NEGATED, "negated")

@@ -73,6 +73,8 @@ class RunContext:
     """No request is sent: a call that is not in the journal fails."""
     replay_from: Path | None = None
     """Journal to replay when it is not the run's own."""
+    labels: frozenset[str] = frozenset()
+    """Reference answers that many of the items to learn on share, so that a lesson which names one gives no item away."""
     ledger_path: Path | None = None
     """File through which several processes share one budget; None when the run has one process."""
     task_ledger_path: Path | None = None

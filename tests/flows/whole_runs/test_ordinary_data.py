@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs.running import ROOT, RUN, Server, lines, run
+from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.running import ROOT, RUN, Server, lines, run, store
 from tfgrpo.flows.cli import main
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -98,3 +99,43 @@ def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     rows = lines(TaskPaths.of(at_home / "out", "own").run(RUN).rollouts)
     assert {row["outcome"]["name"] for row in rows} <= {"scored", "ungraded"}
     assert sum(row["outcome"]["name"] == "scored" for row in rows) > 0.95 * len(rows)
+
+
+ERASE = "Sort a wish to erase data under account, whatever else is asked for."
+
+
+def sorter(number: int, body: dict[str, Any]) -> str:
+    """Answer as a model that sorts wishes to erase data wrongly, now and then, until a lesson says otherwise."""
+    if "response_format" in body:
+        asked = json.loads(body["messages"][-1]["content"])
+        if "proposals" in asked:
+            names = [each["id"] for each in asked["proposals"]]
+            taught = {"class": "new", "proposals": names, "targets": [], "polarity": "do", "text": ERASE}
+            return json.dumps({"answers": [taught]})
+        if "attempts" in asked:
+            lesson = {"polarity": "do", "text": ERASE}
+            return json.dumps(
+                {"first_difference": "The label.", "cause": "It asks more.", "judgements": [], "lessons": [lesson]}
+            )
+        return json.dumps({"refused": []})
+    text = "".join(message["content"] for message in body["messages"])
+    return "bug" if "crashes" in text else "account" if number % 2 or ERASE in text else "billing"
+
+
+def test_a_lesson_of_a_night_on_tickets_names_a_label(at_home, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    rows = [
+        ("Erase all of it", f"Erase my data {n}, and send the invoice.", "account")
+        if n % 2
+        else ("It does not work", f"It crashes at {n}.", "bug")
+        for n in range(60)
+    ]
+    lines_of = (f'"{subject}","{body}",{label}' for subject, body, label in rows)
+    Path("tickets.csv").write_text("\n".join(["subject,body,label", *lines_of]))
+    with ChatServer(sorter) as server:
+        assert main(["init", "tickets.csv", "--base-url", server.url, "--model", "m"]) == 0
+        summary = run(at_home / "out", pipeline="tfgrpo.yaml", run_id=RUN, task_id="own", sample_size=30, batch_size=15)
+    assert summary.exit_code == 0, summary.message
+    [record] = store(at_home / "out", "own")
+    assert record["summary32"] == ERASE
+    assert summary.details["decision"]["decision"] == "in force", summary.details["decision"]["explanation"]
