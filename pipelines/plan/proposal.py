@@ -120,6 +120,10 @@ def proposed_columns(
     shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
+    texts = seen.texts({*shown, *answers}) if fields["prompt"] is None and answers else []
+    fields["prompt"] = (
+        "\n\n".join(f"{{{column}}}" for column in texts) if texts[1:] else next(iter(texts), fields["prompt"])
+    )
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
     if answers and not options and not chosen.get("prompt"):
         options, count = _with_wrong(seen, answers[0])
@@ -131,7 +135,10 @@ def proposed_columns(
         fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
     read = (*fields.values(), options if answers else "")
     used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
-    return ProposedColumns(fields, options, count, tuple(seen.notes(answers, used)), chat)
+    notes = (
+        [f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another"] if texts else []
+    )
+    return ProposedColumns(fields, options, count, (*notes, *seen.notes(answers, used)), chat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +192,20 @@ class _Seen:
             return []
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
+
+    def texts(self, taken: set[str]) -> list[str]:
+        """Return the one or two columns of text of three words and more; nothing where there are more of them."""
+        read = {column: self.values(column) for column in self.columns if column not in taken}
+        texts = [
+            column
+            for column, values in read.items()
+            if values
+            and all(isinstance(value, str) for value in values)
+            and median(len(value.split()) for value in values) > 2
+            and not _LIKE_AN_ANSWER.search(_name(column))
+            and not is_template(column)
+        ]
+        return texts if len(texts) <= 2 else []
 
     def answers(self, taken: set[str]) -> list[str]:
         """Return the columns that may hold the answers, the likeliest first.

@@ -111,6 +111,7 @@ def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "sources"),
     [
+        (["t.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
         (["--yes"], ["DATA", "--base-url", "--model"]),
         (["d.csv", "--prompt", "x", "--base-url", "x", "--model", "m"], ["--base-url"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
@@ -132,10 +133,13 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     csv("d.csv", "x,y,w", "p{n},{n},{n}")
     Path("c.jsonl").write_text('{"messages": []}\n')
     Path("empty.csv").touch()
+    csv("t.csv", "subject,body,notes,label", "I cannot log in,Since {n} it fails,We reset it {n},bug")
     Path("few.csv").write_text("prompt,answer\np,1\n")
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
-    assert {each.name for each in Path().iterdir()} == {"d.csv", "c.jsonl", "empty.csv", "few.csv"}, "something is left"
+    assert {each.name for each in Path().iterdir()} == {"d.csv", "c.jsonl", "empty.csv", "few.csv", "t.csv"}, (
+        "something is left"
+    )
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "tsv"])
@@ -232,6 +236,12 @@ def read_by_init(
         ({"user_input": "q {n}", "reference": "7"}, "user_input", "reference"),
         ({"problem_text": "p {n}", "answer_number": 7, "source": "a book"}, "problem_text", "answer_number"),
         ({"prompt": "p {n}", "chosen": "Paris", "rejected": "Rome"}, "prompt", "chosen"),
+        (
+            {"subject": "It fails {n} times", "body": "Since {n} I cannot log in.", "label": "bug", "priority": "high"},
+            "{subject}\n\n{body}",
+            "label",
+        ),
+        ({"complaint": "Since {n} I cannot log in.", "team": "web", "label": "bug"}, "complaint", "label"),
     ],
 )
 def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(
