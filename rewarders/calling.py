@@ -148,7 +148,7 @@ def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Ver
     compared = scorer.needs_answer and isinstance(item.record, Mapping)
     # An integer of thousands of digits and extreme nesting have no text.
     reference = f", reference {_end(unless_it_raises('', str, item.record.get('answer')))}" if compared else ""
-    return replace(verdict, evidence=f"{scorer.rewarder_id} {verdict.score:g}; {answer}{reference}")
+    return replace(verdict, evidence=f"{answer}{reference}")
 
 
 def _end(text: str) -> str:

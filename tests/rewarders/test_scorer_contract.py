@@ -64,7 +64,7 @@ async def test_what_a_scorer_of_single_attempts_returns_or_raises_is_about_its_o
     check_each(found, VALUES | ERRORS | ({} if form in ("item", "function") else IN_COROUTINES))
     evidence = {kind: found[kind][1].evidence for kind in ("a float", "an object", "a verdict", "lone surrogates")}
     assert evidence == {
-        "a float": "mine 0.5; answer 'bad'",
+        "a float": "answer 'bad'",
         "an object": "no unit",
         "a verdict": "two lines",
         "lone surrogates": "\ud800",
@@ -174,7 +174,7 @@ def test_evidence_shows_the_end_of_the_answer_and_what_it_was_compared_with():
     with handed_over() as name_of:
         scorer = built(name_of(lambda output: 1.0), rewarder_id="mine")
         (verdict,) = verdicts(scorer, "<think>why</think>" + "x" * 100 + "\nAnswer: 42")
-        assert verdict == RewardScore("mine", 1.0, f"mine 1; answer '…{'x' * 48}\\nAnswer: 42'")
-        assert verdicts(scorer, "<think>")[0].evidence == "mine 1; no final answer"
+        assert verdict == RewardScore("mine", 1.0, f"answer '…{'x' * 48}\\nAnswer: 42'")
+        assert verdicts(scorer, "<think>")[0].evidence == "no final answer"
     (verdict,) = verdicts("math_exact", "Answer: 42")
-    assert verdict.evidence == "math_exact 1; answer 'Answer: 42', reference '42'"
+    assert verdict.evidence == "answer 'Answer: 42', reference '42'"
