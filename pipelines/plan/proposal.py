@@ -23,7 +23,7 @@ from tfgrpo.stores.text import pluralize, quoted_names
 
 _CONVERSATIONS: Final = ("messages", "conversations", "conversation")
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
+    "id": ("id", "item_id", "question_id", "uid", "uuid", "key", "*_id"),
     "prompt": (
         "prompt", "question", "question_stem", "stem", "query", "problem", "instruction", "instructions", "input", "task",
         "goal", "premise", "claim", "statement", "hypothesis", "ctx", "sentence", "sentence_1", "text", "text_1",

@@ -19,7 +19,7 @@ import httpx
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyMalformed, ModelUnreachable
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import pluralize, quoted_names
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
@@ -46,6 +46,7 @@ _SCHEMA: Final = AnswerSchema(
 _MESSAGES: Final = (Message("system", 'Answer with the JSON object {"ok": true}.'), Message("user", "Are you there?"))
 _VALUES: Final[dict[str, Any]] = {"true": True, "false": False}
 _MOST_ATTEMPTS: Final = 8
+_FEW_LISTED: Final = 3
 _KEY: Final = "check the key: the variable or the block that api_key names"
 _LATER: Final = "the same again later, or an account with credit"
 _URL: Final = "check the base URL (…/v1)"
@@ -162,7 +163,8 @@ def _unlisted(name: str, listed: frozenset[str]) -> str:
     if not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families):
         return ""
     close = difflib.get_close_matches(name, sorted(listed), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {pluralize(len(listed), 'other')}"
+    few = quoted_names(sorted(listed)) if 0 < len(listed) <= _FEW_LISTED else pluralize(len(listed), "other")
+    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {few}"
     return f"the endpoint lists no model {name!r}{hint}"
 
 

@@ -241,6 +241,7 @@ def read_by_init(
             "{subject}\n\n{body}",
             "label",
         ),
+        ({"doc_id": "d{n}", "prompt": "p {n}", "answer": "7"}, "prompt", "answer"),
         ({"complaint": "Since {n} I cannot log in.", "team": "web", "label": "bug"}, "complaint", "label"),
     ],
 )
@@ -250,6 +251,7 @@ def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(
     rows = [json.loads(json.dumps(row).replace("{n}", str(number))) for number in range(ROWS)]
     fields, rewarder, _ = read_by_init(capsys, rows)
     assert (fields["prompt"], fields["answer"], rewarder["name"]) == (prompt, answer, "gt")
+    assert fields["id"] == ("doc_id" if "doc_id" in row else None)
 
 
 SQL = {"question": "q", "query": "SELECT a FROM t WHERE a > 1"}

@@ -164,7 +164,8 @@ def at(server, *models):
 
 @pytest.mark.parametrize(("listed", "named", "warnings"), [
     ({"data": [{"id": "gpt-x"}, {"id": "llama3:latest"}, "stray", {"id": 1}]}, ("gpt-x", "llama3"), ()),
-    ({"data": [{"id": "gpt-x-mini"}, {"id": "other"}]}, ("gpt-x-mimi", "zzzz"), ("'gpt-x-mini'", "2 others")),
+    ({"data": [{"id": "gpt-x-mini"}, {"id": "other"}]}, ("gpt-x-mimi", "zzzz"), ("'gpt-x-mini'", "lists 'gpt-x-mini', 'other'")),
+    ({"data": [{"id": f"m{n}"} for n in range(4)]}, ("zzzz",), ("4 others",)),
     ([{"id": "meta-llama/Llama-4"}], ("meta-llama/Llama-4", "else"), ("else",)),  # Together
     ({"data": [{"id": "models/gemini-3"}]}, ("gemini-3", "else"), ("else",)),
     ({"data": [{"id": "openai/gpt-x"}]}, ("openai/gpt-x:nitro", "else"), ("else",)),  # OpenRouter
