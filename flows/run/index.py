@@ -63,7 +63,7 @@ class RunEntry:
     ledger: Totals | None
     """What was spent, as of now while the run has not ended. None for a run that did not start, and for a damaged ledger."""
     lessons: int | None
-    """Lessons on trial at the end. None for a run that ended no epoch."""
+    """Lessons on trial at the end. None for a run that ended no epoch, and for one that is no night."""
     simulated: bool | None
     model: str | None
     items_changed: str | None
@@ -246,7 +246,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         decision=_block(manifest, "decision").get("decision"),
         message=manifest.get("message"),
         ledger=_spent(run, {} if running else _block(manifest, "ledger")),
-        lessons=epochs[-1].get("lessons") if epochs else None,
+        lessons=epochs[-1].get("lessons") if epochs and manifest.get("night") else None,
         simulated=manifest.get("simulated"),
         model=manifest.get("model"),
         items_changed=manifest.get("items_changed"),

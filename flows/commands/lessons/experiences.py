@@ -42,7 +42,9 @@ def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *,
     if console.as_json:
         console.result({"experiences": [_json(record, known) for record in shown]})
     elif not every and not experiences.library.entries:
-        console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, --all every record.")
+        console.say(
+            "No lesson is in force. `tfgrpo experiences review` shows those on trial, `list --all` every record."
+        )
     else:
         console.table(_COLUMNS, (_row(record, known) for record in shown))
 

@@ -141,6 +141,7 @@ def test_an_empty_export_writes_no_file_and_exits_with_one(export, tmp_path, ask
         "small", "--out", small_run.out, "--to", "trl-sft", "--min-reward", "5", "--file", tmp_path / "y", code=1
     )
     assert "none of" in said.err
+    assert "report is" in said.err
     assert said.out == ""
 
 

@@ -42,6 +42,8 @@ def test_lessons_are_measured_on_two_sides_and_nothing_is_learned(own_run, task)
     assert task.paths.experiences.read_bytes() == records
     assert (kept["decision"], task.decisions, kept["ledger"]["calls"]) == (None, ["in force"], 64)
     assert not [each for stage in kept["stages"] for each in stage.get("checks", ()) if not each["ok"]]
+    (listed,) = [each for each in task.ask("runs")["runs"] if each["run_id"] == shown["run_id"]]
+    assert listed["lessons"] is None, "it is no night"
     export = task.tell("export", shown["run_id"], "--to", "jsonl", "--json", code=1).out
     assert json.loads(export)["left_out"]["groups"] == {"measured on demand, for no learning": 32}, "by side"
 
