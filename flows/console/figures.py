@@ -53,12 +53,16 @@ def money(totals: Totals) -> str:
     return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known
 
 
-def used_shares(totals: Totals, caps: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the share of each cap of a run that is used, what lost calls may have used included, by the name of the cap."""
+def used_shares(totals: Totals, caps: Mapping[str, float | None], task_usd: float | None = None) -> dict[str, float]:
+    """Return the share of each cap of a run that is used, what lost calls may have used included, by the name of the cap.
+
+    ``task_usd``: what all runs of the task have used, where that has a cap.
+    """
     used = {
         "max_calls": totals.calls,
         "max_tokens": totals.tokens + totals.at_risk_tokens,
         "max_usd": (totals.nano_usd + totals.at_risk_nano) / NANO,
+        "task_max_usd": task_usd or 0.0,
     }
     return {name: used[name] / cap for name in used if (cap := caps.get(name))}
 

@@ -26,7 +26,7 @@ from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
-from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
@@ -179,7 +179,9 @@ class Night:
     @property
     def lines(self) -> tuple[PageLine, ...]:
         """The morning page, at most ten lines."""
-        shown = list(self.look[: self.shown]) or ["nothing out of the ordinary"]
+        shown = list(self.look[: self.shown])
+        if not shown and self.verdict not in {"stopped", "failed"}:
+            shown = ["nothing out of the ordinary"]
         if more := len(self.look[self.shown :]):
             shown[-1] += f" (and {more} more in the report)"
         look = [PageLine("look at", text) for text in shown]
@@ -294,7 +296,8 @@ class Night:
         if at_risk or not price_unknown(totals):  # else the price names them
             parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
         least = "at least " if totals.unmeasured_attempts else ""
-        shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used_shares(totals, caps).items()]
+        used = used_shares(totals, caps, self.manifest["ledger"].get("task_usd"))
+        shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used.items()]
         return ", ".join([*parts, spending(totals), *shares])
 
     def _learned(self) -> str:
@@ -305,6 +308,7 @@ class Night:
             [f"{counts.get(name, 0)} {name}" for name in names]
             for names in (("confirmed", "contradicted"), ("new", "useless"))
         )
+        rest += [f"{counts['refused']} refused"] if counts.get("refused") else []
         return f"{pluralize(total, 'proposal')}: {' and '.join(known)} a known lesson, {', '.join(rest)}"
 
     def _look(self) -> Iterator[str]:
@@ -329,7 +333,7 @@ class Night:
                 "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
             )
         counts = self.block("tfgrpo", "proposals")
-        total, confirmed = sum(counts.values()), counts.get("confirmed", 0)
+        total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
         knew = self.manifest.get("night") != 1  # nothing is confirmed before it is known
         if knew and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
             few = f"only {confirmed}" if confirmed else "none"
@@ -379,24 +383,22 @@ class Night:
         return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
 
     def _higher_caps(self, message: str) -> Iterator[str]:
-        """Yield an option for each cap under which the run cannot end: at least the most that its forecast needs.
+        """Yield an option for each cap that was reached or is below what is likely: twice the larger of the two.
 
-        What lost calls may have used comes on top. Where the forecast does not exceed the cap that was reached, twice that cap.
+        The most that a run may need is many times as much as it will.
         """
-        ahead, lost = self.block("forecast"), Totals.from_json(self.manifest.get("ledger") or {})
-        usd = ahead["usd"]["high"] + lost.at_risk_nano / NANO if ahead.get("usd") else 0.0
-        tokens = sum(ahead[kind]["high"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead)
-        needed = {
-            "max_calls": ahead["calls"]["high"] + lost.lost_calls if ahead else 0,
-            "max_tokens": tokens + lost.at_risk_tokens,
-            "max_usd": math.ceil(100.0 * usd) / 100.0,
+        ahead = self.block("forecast")
+        likely = {
+            "max_calls": ahead["calls"]["likely"] if ahead else 0,
+            "max_tokens": sum(
+                ahead[kind]["likely"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead
+            ),
+            "max_usd": math.ceil(100.0 * ahead["usd"]["likely"]) / 100.0 if ahead.get("usd") else 0.0,
         }
         for name, cap in self.block("settings", "budget").items():
-            reached = f"the budget is spent: {name} " in message
-            if name == "task_max_usd" and reached:  # what other runs of the task have spent is below it
-                yield f" --set budget.{name}={cap + max(cap, needed['max_usd']):g}"
-            elif cap is not None and (reached or cap < needed.get(name, 0)):
-                yield f" --set budget.{name}={needed[name] if needed[name] > cap else 2 * cap}"
+            needed = likely[name.removeprefix("task_")]
+            if cap is not None and (f"the budget is spent: {name} " in message or cap < needed):
+                yield f" --set budget.{name}={2 * max(cap, needed)}"
 
 
 def place_options(task: TaskPaths) -> str:

@@ -40,6 +40,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.ledger.ledger import totals_in
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.telemetry.names import Facts
@@ -77,7 +78,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         tfgrpo=session.books.tfgrpo_block(session.learning),
         decision=decision,
         saturated=saturated,
-        ledger={**dataclasses.asdict(totals), "spent": spending(totals)},
+        ledger={**dataclasses.asdict(totals), "spent": spending(totals), **_of_task(session)},
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
@@ -166,8 +167,16 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
         if (gain := decision.total) is not None:
             ended |= {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high}
     telemetry.record("ended", **ended)
-    for cap, share in used_shares(totals, settings.budget.model_dump()).items():
+    for cap, share in used_shares(totals, settings.budget.model_dump(), **_of_task(session)).items():
         telemetry.record("budget", simulated=simulated, cap=cap, used=share)
+
+
+def _of_task(session: Session) -> dict[str, float]:
+    """Return the dollars of all runs of the task, what lost calls may have used included; nothing without a cap on them."""
+    path = session.runtime.context.task_ledger_path
+    with suppress(StoreError):
+        return {} if path is None else {"task_usd": (totals := totals_in(path)).usd + totals.at_risk_usd}
+    return {}
 
 
 def _written(session: Session, what: str, write: Callable[[], _T]) -> _T | None:

@@ -65,7 +65,7 @@ class LearningState:
     rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     """Every proposal that curation refused, with the reason."""
     proposals: Counter[str] = dataclasses.field(default_factory=Counter)
-    """What curation made of the proposals: confirmed, contradicted, new, useless."""
+    """What became of the proposals: refused before curation, or by it confirmed, contradicted, new, useless."""
     stored: int = 0
     """Records stored by this run."""
     losses: Losses = dataclasses.field(default_factory=Losses)

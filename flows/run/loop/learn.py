@@ -192,7 +192,7 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
     if not any(result.proposals or result.judgements or result.contrasts for result in results):
         return
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
-    curation = _ask(session, specs, results)
+    curation, screened = _ask(session, specs, results), sum(len(result.rejected) for result in results)
     records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
     with session.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
@@ -202,12 +202,12 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
     learning.stored += len(records)
     learning.remembered = curation.memory
     learning.rejected.extend(curation.rejected)
-    learning.proposals.update(curation.counts)
+    learning.proposals.update(curation.counts, refused=screened)
     # Words of lessons that were not stored count for nobody.
     words = curation.words if len(records) == len(curation.records) else ()
     session.books.credit.append(words)
     learning.add(records, words)
-    session.observer.lessons_stored(records, len(curation.rejected))
+    session.observer.lessons_stored(records, screened + len(curation.rejected))
     session.telemetry.record("library", domain=session.domain, active=len(learning.credit.known))
 
 

@@ -327,6 +327,25 @@ def test_a_replay_shows_the_library_of_its_task_says_that_it_agrees_and_is_begun
     assert replay.lines("n3")["next"] == f"tfgrpo run --replay n3 {records.place}"
 
 
+def test_a_night_that_did_not_finish_is_never_nothing_out_of_the_ordinary(records):
+    for run_id, status in (("n1", "stopped"), ("n2", "failed")):
+        records.ended(run_id, status, message="why")
+        assert "look at" not in records.lines(run_id)
+
+
+def test_what_was_refused_before_curation_is_among_the_proposals(records):
+    counts = {"confirmed": 1, "contradicted": 0, "new": 2, "useless": 3, "refused": 4}
+    records.night("n1", "not yet", tfgrpo={"proposals": counts})
+    learned = "10 proposals: 1 confirmed and 0 contradicted a known lesson, 2 new, 3 useless, 4 refused"
+    assert records.lines("n1")["learned"] == learned
+
+
+def test_the_cost_names_the_share_of_the_task_s_cap(records):
+    spent = {**SPENT, "task_usd": 1.2}
+    records.ended("n1", "stopped", message="why", settings={"budget": {"task_max_usd": 1.5}}, ledger=spent)
+    assert records.lines("n1")["cost"].endswith("80% of budget.task_max_usd")
+
+
 FORECAST = {
     "calls": {"low": 100, "high": 900, "likely": 300},
     "prompt_tokens": {"low": 1_000, "high": 50_000, "likely": 9_000},
@@ -343,24 +362,23 @@ PLANNED = {"forecast": FORECAST, "ledger": RISK}
     ("reached", "budget", "known", "option"),
     [
         ("max_calls 200", {"max_calls": 200}, {}, " --set budget.max_calls=400"),
-        ("task_max_usd 1.5", {"task_max_usd": 1.5}, {}, " --set budget.task_max_usd=3"),
+        ("task_max_usd 1.5", {"task_max_usd": 1.5}, {}, " --set budget.task_max_usd=3.0"),
         ("max_usd 1.5", {"max_usd": 1.5, "max_calls": None}, {}, " --set budget.max_usd=3.0"),
         ("", {"max_calls": 200}, {}, ""),
-        ("max_calls 200", {"max_calls": 200}, PLANNED, " --set budget.max_calls=903"),
+        ("max_calls 200", {"max_calls": 200}, PLANNED, " --set budget.max_calls=600"),
         ("max_calls 2000", {"max_calls": 2000}, PLANNED, " --set budget.max_calls=4000"),
-        ("max_tokens 700", {"max_tokens": 700}, PLANNED, " --set budget.max_tokens=80777"),
-        ("max_usd 1.5", {"max_usd": 1.5}, PLANNED, " --set budget.max_usd=7.36"),
-        ("task_max_usd 20", {"task_max_usd": 20.0}, PLANNED, " --set budget.task_max_usd=40"),
-        ("task_max_usd 2", {"task_max_usd": 2.0}, PLANNED, " --set budget.task_max_usd=9.36"),
+        ("max_tokens 700", {"max_tokens": 700}, PLANNED, " --set budget.max_tokens=36000"),
+        ("max_usd 0.1", {"max_usd": 0.1}, PLANNED, " --set budget.max_usd=0.8"),
+        ("task_max_usd 20", {"task_max_usd": 20.0}, PLANNED, " --set budget.task_max_usd=40.0"),
         (
             "max_calls 200",
-            {"max_usd": 1.5, "max_tokens": 10**6, "max_calls": 200},
+            {"max_usd": 0.3, "max_tokens": 10**6, "max_calls": 200},
             PLANNED,
-            " --set budget.max_usd=7.36 --set budget.max_calls=903",
+            " --set budget.max_usd=0.8 --set budget.max_calls=600",
         ),
     ],
 )
-def test_what_to_type_after_a_cap_goes_on_under_one_that_is_at_least_what_the_run_may_need(
+def test_what_to_type_after_a_cap_raises_what_is_below_the_likely_to_twice_that(
     records, reached, budget, known, option
 ):
     message = f"the budget is spent: {reached} is reached: …" if reached else "interrupted"
