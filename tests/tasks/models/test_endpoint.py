@@ -164,7 +164,7 @@ def at(server, *models):
 
 @pytest.mark.parametrize(("listed", "named", "warnings"), [
     ({"data": [{"id": "gpt-x"}, {"id": "llama3:latest"}, "stray", {"id": 1}]}, ("gpt-x", "llama3"), ()),
-    ({"data": [{"id": "gpt-x-mini"}, {"id": "other"}]}, ("gpt-x-mimi", "zzzz"), ("'gpt-x-mini'", "lists 'gpt-x-mini', 'other'")),
+    ({"data": [{"id": "gpt-x-mini"}, {"id": "other"}]}, ("gpt-x-mimi", "zzzz"), ("'gpt-x-mini'", "'gpt-x-mini', 'other'")),
     ({"data": [{"id": f"m{n}"} for n in range(4)]}, ("zzzz",), ("4 others",)),
     ([{"id": "meta-llama/Llama-4"}], ("meta-llama/Llama-4", "else"), ("else",)),  # Together
     ({"data": [{"id": "models/gemini-3"}]}, ("gemini-3", "else"), ("else",)),
