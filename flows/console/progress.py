@@ -191,9 +191,10 @@ def _described(plan: Plan) -> str:
 
 
 def held_out(plan: Plan) -> str:
-    """Return the number of held-out items, and how many of them the sweep measures."""
+    """Return the number of held-out items, how many of them the sweep measures, and that of sealed ones."""
     measured, every = len(plan.eval_items), len(plan.data.split.held_out)
-    return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
+    sealed = f"; {len(plan.data.sealed):,} sealed" if plan.data.sealed else ""
+    return (f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured") + sealed
 
 
 def groups_of(plan: Plan) -> int:

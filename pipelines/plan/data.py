@@ -140,6 +140,7 @@ def cohort_of(
 
 MIN_LEARN = 1
 MIN_HELD_OUT = 2
+_FEW_SEALED = 50
 """An interval of a paired difference needs two pairs."""
 _SALT = "tfgrpo held out\x1f"
 _SEALING_SALT = "tfgrpo sealed\x1f"
@@ -253,6 +254,9 @@ def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
         if min(len(held_out), len(sealed)) < MIN_HELD_OUT:
             given = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
             raise DatasetError.one("dataset.sealed", given, f"at least {MIN_HELD_OUT} sealed and as many others")
+        if len(sealed) < _FEW_SEALED:
+            few = f"{len(sealed)} sealed items, fewer than {_FEW_SEALED}, prove a large gain only"
+            warnings += (f"{few}, and each library is tested once",)
         split = Split(split.learn, held_out)
     return RunData(split, warnings, domains, mix, sealed)
 

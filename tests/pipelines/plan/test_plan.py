@@ -226,6 +226,14 @@ def test_a_share_that_seals_too_few_items_is_refused(make_plan: MakePlan) -> Non
     assert str(refusal(make_plan, dataset__sealed="0.001")).startswith("dataset.sealed: got 0.001: 0 of ")
 
 
+def test_few_sealed_items_are_warned_of(make_plan: MakePlan, tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(f'{{"id": "{n}", "prompt": "p{n}", "answer": "{n}"}}\n' for n in range(400)))
+    few, many = (make_plan(dataset__path=str(path), dataset__sealed=share) for share in ("0.1", "0.6"))
+    assert len(few.data.sealed) < 50 <= len(many.data.sealed)
+    assert [any("prove a large gain only" in each for each in plan.warnings) for plan in (few, many)] == [True, False]
+
+
 def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan, tmp_path: Path) -> None:
     many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
     error = refusal(make_plan, dataset__path="unset", dataset__mix=str(write_mix(tmp_path)), **many)
