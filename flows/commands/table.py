@@ -15,7 +15,7 @@ from click import Parameter
 from tfgrpo.flows.console.parsing import Command, Commands, NumberParameter, Option, Words, argument, flag, option
 from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
 
-_RUN: Final = "run id, directory of a run, or latest for the newest of the task"
+_RUN: Final = "run id or its beginning, directory of a run, or latest for the newest of the task"
 _DEFAULTS: Final = "Defaults hold where neither the pipeline file nor the variable in parentheses sets a value."
 _WHOLE, _NUMBER = partial(NumberParameter, int), partial(NumberParameter, float)
 _SHARE: Final = _NUMBER(least=0, most=1)

@@ -36,6 +36,8 @@ LATEST: Final = "latest"
 
 SATURATED: Final = 3
 """Nights in a row that left what is in force as it was, and would have put nothing else: then a task is saturated."""
+_BEGINNING: Final = 4
+"""Least characters of the beginning of a run's name."""
 _NAMED: Final = 10
 """Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
@@ -118,13 +120,19 @@ def run_named(task: TaskPaths, name: str) -> RunPaths | None:
 
 
 def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None:
-    """Return ``run_named``; with ``everywhere``, else the run of the only other task that has one of this name."""
-    run = run_named(task, name)
-    if run is None and everywhere:
-        others = [TaskPaths(task.root.parent / each) for each in known_tasks(task.root.parent)]
-        found = [run for each in others if (run := run_named(each, name)) is not None]
-        return found[0] if len(found) == 1 else None
-    return run
+    """Return ``run_named``; with ``everywhere``, else the run of the only other task that has one of this name.
+
+    Else it is the only run of the task whose name begins so, as ids of flow runs are long; no task's name is such a beginning.
+    """
+    run, tasks = run_named(task, name), known_tasks(task.root.parent)
+    found = [] if run is None else [run]
+    if not found and everywhere:
+        named = (run_named(TaskPaths(task.root.parent / each), name) for each in tasks)
+        found = [each for each in named if each is not None]
+    if not found and len(name) >= _BEGINNING and name not in tasks:
+        runs = (path.parent.name for path in task.root.glob("runs/*/manifest.json"))
+        found = [task.run(each) for each in runs if each.startswith(name)]
+    return found[0] if len(found) == 1 else None
 
 
 def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:

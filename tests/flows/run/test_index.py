@@ -122,6 +122,14 @@ def test_report_export_and_compare_take_the_latest_run(ask, own_run):
     assert ask("compare", "latest").out == ask("compare", "a-older", "small").out
 
 
+def test_the_beginning_of_one_run_is_its_name(ask, own_run):
+    for run_id in ("5c2dc615-1", "5c2dc616-1"):
+        copied(own_run, run_id)
+    assert "5c2dc615-1" in ask("report", "5c2dc615").out
+    for name in ("5c2dc61", "5c2", own_run.paths.root.parent.parent.name[:5]):
+        assert "accepted: a run of" in ask("report", name, code=2).err, "several, too short, or of a task"
+
+
 def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
     dry = RunRequest(resume="latest", out=str(own_run.out))
     copied(own_run, "older", task="mine", started_at="2001-01-01T00:00:00+00:00")
