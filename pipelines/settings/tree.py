@@ -530,7 +530,8 @@ class FieldMap(Section):
     def remedy(self, name: str) -> str:
         """Return what to do about a required column that is missing, for a message."""
         if name == self.id:
-            return "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
+            numbered = "rows numbered by --set dataset.fields.id=none"
+            return f"another name by dataset.fields.id, {numbered}, or what `tfgrpo init` finds"
         if name == self.prompt:
             return "another name by dataset.fields.prompt"
         setting = next(field for text, field in self._templates.items() if name in columns_of(text))

@@ -19,7 +19,9 @@ from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 
 Write = Callable[..., Path]
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
-NUMBERED = "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
+NUMBERED = (
+    "another name by dataset.fields.id, rows numbered by --set dataset.fields.id=none, or what `tfgrpo init` finds"
+)
 CHOICE = "{question}\nA) {A}\nB) {B}"
 
 

@@ -207,7 +207,10 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
     with pytest.raises(DatasetError) as caught:
         load_dataset(write(tmp_path, [{"question": "x", "answer": "y"}]))
     told = [str(problem) for problem in caught.value.problems]
-    there, numbered = "among 'question', 'answer'; accepted:", "or rows numbered by --set dataset.fields.id=none"
+    there, numbered = (
+        "among 'question', 'answer'; accepted:",
+        "rows numbered by --set dataset.fields.id=none, or what `tfgrpo init` finds",
+    )
     assert [text.partition(": got ")[2] for text in told] == [
         f"no column 'id' {there} a column 'id', another name by dataset.fields.id, {numbered}",
         f"no column 'prompt' {there} a column 'prompt', another name by dataset.fields.prompt",
