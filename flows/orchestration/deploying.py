@@ -33,6 +33,7 @@ from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import error_line, without_login
 from tfgrpo.flows.orchestration.named_server import why_silent
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"
@@ -66,9 +67,9 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
     ours, pool_names = {(each.name, each.entrypoint) for each in declared}, sorted({each.pool for each in declared})
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
-    for each in declared:
-        _check_settings(each, environment, home)
+    nights = [_night(each, environment, home) for each in declared]
     yield SetUpFinding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
+    yield from (SetUpFinding("runs", night) for night in nights if night)
     yield SetUpFinding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
     why = why_silent(patience_s)
     if why is not None and not isinstance(why, httpx.HTTPStatusError):  # a refused login shows in what is asked next
@@ -90,8 +91,8 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
             deployed = _deployed(client, ours)
             yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
             if block is not None:
-                nights = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
-                applied = apply_automations(client, automations, block, nights)
+                watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
+                applied = apply_automations(client, automations, block, watched)
                 yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
             yield from (SetUpFinding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
@@ -117,20 +118,26 @@ def _declared(home: Path, source: str) -> list[_Declared]:
         raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
 
 
-def _check_settings(declared: _Declared, environment: Mapping[str, str], home: Path) -> None:
-    """Read what a learning deployment would run with, as its worker does in ``home``. Raise ``ConfigError``."""
+def _night(declared: _Declared, environment: Mapping[str, str], home: Path) -> str:
+    """Return what a learning deployment would run, by the settings that its worker reads in ``home``; empty for another.
+
+    Raise ``ConfigError``.
+    """
     if not declared.entrypoint.endswith(_NIGHT) or "{{" in repr(declared.parameters):  # which Prefect fills in
-        return
+        return ""
     there = f"{_FILE}, deployment {declared.name}: "
     try:
         with contextlib.chdir(home):
-            asked_of(RunRequest, declared.parameters).resolved(environment)
+            settings = asked_of(RunRequest, declared.parameters).resolved(environment).settings
     except ConfigError as error:
         raise SettingsError([replace(each, source=f"{there}{each.source}") for each in error.problems]) from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise SettingsError.one(f"{there}{name}", repr(first["input"]), first["msg"]) from None
+    model = "the SIMULATED model" if choose_models(settings).simulated else settings.model.of("actor").name
+    nothing = "" if settings.tfgrpo.enabled else "; it learns NOTHING, as tfgrpo.enabled is off"
+    return f"{declared.name}: task {settings.task_id}, {model}{nothing}"
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:

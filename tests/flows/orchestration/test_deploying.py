@@ -88,6 +88,19 @@ def test_a_pipeline_with_which_no_night_could_begin_is_refused_before_anything_i
     assert said in str(refused.value)
 
 
+def test_what_the_deployments_would_run_is_said_first(tmp_path):
+    text = (ROOT / "prefect.yaml").read_text().replace("pipeline: tfgrpo-learning", "pipeline: my.yaml", 1)
+    (tmp_path / "prefect.yaml").write_text(text)
+    (tmp_path / "my.yaml").write_text("task_id: mine\nmodel: {name: m, base_url: http://127.0.0.1:9/v1}\n")
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        findings = deploy({"TFGRPO_HOME": str(tmp_path)}, 1.0)
+        _, *runs = [next(findings).text for _ in range(3)]
+    assert runs == [
+        "nightly: task mine, m; it learns NOTHING, as tfgrpo.enabled is off",
+        "tfgrpo-learning: task tfgrpo-learning, the SIMULATED model",
+    ]
+
+
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]
