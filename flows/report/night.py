@@ -272,8 +272,8 @@ class Night:
         elif origin.run_id == self.run_id:
             said = "this night"
         else:
-            what = "night" if origin.ends_night else origin.decision
-            said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
+            what = "the night of" if origin.ends_night else f"a person's {origin.decision} on"
+            said = f"{what} {origin.decided_at:%Y-%m-%d}, {'run ' if origin.ends_night else ''}{origin.run_id}"
         if self.nights_unchanged and self.in_force and not still:
             still = f"unchanged for {pluralize(self.nights_unchanged, 'night')}"
         return f"{said}; {still}" if still else said

@@ -217,7 +217,7 @@ def test_what_people_put_into_force_is_named_as_what_it_is(records):
     records.night("n3", "in force", "c")
     for run_id, what in (("n1", "import"), ("n2", "rollback"), ("n3", "retire")):
         number = {"import": 1, "rollback": 3, "retire": 5}[what]
-        said = f"the {what} of {NOW:%Y-%m-%d}, run {what}-{number}; unchanged for 1 night"
+        said = f"a person's {what} on {NOW:%Y-%m-%d}, {what}-{number}; unchanged for 1 night"
         assert records.lines(run_id)["since"] == said
 
 
