@@ -27,7 +27,7 @@ def test_the_manifest_says_what_was_in_force_what_was_swept_and_what_was_decided
         assert decision["rewards"][arm]["mean"] == pytest.approx(fmean(rewards))
     block = written["tfgrpo"]
     assert {*block["on_trial"]} <= {*block["lessons"]}
-    assert {*block["proposals"]} <= {"confirmed", "contradicted", "new", "useless"}
+    assert {*block["proposals"]} <= {"confirmed", "contradicted", "new", "refused", "useless"}
 
 
 def test_the_last_stage_is_the_guard_with_its_evidence(small_run):
