@@ -8,6 +8,7 @@ once and never changed: what is known of a lesson is a fold over them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -111,6 +112,7 @@ class Word:
 
 CreditLine: TypeAlias = Row | Word
 _WORD: Final = TypeAdapter(Word)
+_NIGHT: Final = re.compile(rb',"night":(\d+)')  # in a text the first quote would have a backslash before it
 _LINE: Final[TypeAdapter[CreditLine]] = TypeAdapter(Annotated[CreditLine, Field(discriminator="kind")])
 
 
@@ -125,12 +127,16 @@ class CreditFile:
         return self.lines.add(_LINE.dump_python(line, mode="json") for line in lines)
 
 
-def read_credit(path: Path, lines: int | None = None, *, since: int = 0) -> list[CreditLine]:
-    """Return the lines from a night on, and the sweeps of all nights, of the first ``lines`` lines; None for all.
+def read_credit(path: Path, lines: int | None = None, *, nights: int | None = None) -> list[CreditLine]:
+    """Return the first ``lines`` lines, None for all; with ``nights`` the sweeps and the last nights that left a line.
 
     None without a file. Raises ``CorruptFile`` for any other line.
     """
     read = read_lines_as(_LINE.validate_json, path, islice(read_bodies(path), lines), "a line of credit")
+    if nights is None:
+        return list(read)
+    seen = {int(night[1]) for body in islice(read_bodies(path), lines) if (night := _NIGHT.search(body))}
+    since = min(sorted(seen)[-nights:], default=0)
     return [line for line in read if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
 
 

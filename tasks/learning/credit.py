@@ -72,13 +72,10 @@ class Memory:
         return replace(self, records=(*self.records, *records), lines=(*self.lines, *lines))
 
     @property
-    def rows(self) -> list[Row]:
-        """The rows up to this night, under any conditions."""
-        return [line for line in self.lines if isinstance(line, Row) and line.night <= self.night]
-
-    def reaches(self, night: int) -> bool:
-        """Return whether what that night said and measured still weighs something."""
-        return 0 <= self.night - night <= MEMORY_NIGHTS
+    def nights(self) -> dict[int, int]:
+        """The nights up to this one that left a line, numbered in their order: what measured nothing ages no evidence."""
+        nights = {line.night for line in self.lines if line.night < self.night}
+        return {night: number for number, night in enumerate(sorted({*nights, self.night}))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,22 +129,24 @@ class Credit:
 
 def credit_of(memory: Memory) -> Credit:
     """Return what follows from a memory: a pure function of it."""
-    night, current = memory.night, _current_ids(memory.records)
+    current, number = _current_ids(memory.records), memory.nights
+    night = number[memory.night]
     # What was measured and said, by the newest wording of each lesson.
-    measured = memory.rows
+    lines = [line for line in memory.lines if line.night in number]
+    measured = [line for line in lines if isinstance(line, Row)]
     rows = [row for row in measured if row.conditions == memory.conditions]
-    words = [line for line in memory.lines if isinstance(line, Word) and memory.reaches(line.night)]
-    every, left_out = _sound(_divisions(rows, current), night)
-    if all(row.night == night for row in rows) and any(row.night < night for row in measured):
+    words = [line for line in lines if isinstance(line, Word) and night - number[line.night] <= MEMORY_NIGHTS]
+    every, left_out = _sound(_divisions(rows, current, number), night)
+    if all(number[row.night] == night for row in rows) and any(number[row.night] < night for row in measured):
         left_out += (OTHER_CONDITIONS,)
-    divisions = [each for each in every if memory.reaches(each.night)]
-    traces = _traces(words, divisions, current, night)
+    divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
+    traces = _traces(words, divisions, current, number)
     # What each lesson is worth.
     live = _live(memory, current, traces)
     # One that was carried and is not known any more explains its part of the differences all the same.
     names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
     net = np.array([traces[name].net if name in traces else 0.0 for name in names])
-    variance = attempt_variance(row.sides for row in rows if row.night >= night - 1)
+    variance = attempt_variance(row.sides for row in rows if number[row.night] >= night - 1)
     effects = posterior(_evidence(divisions, names, night), support(net), variance)
     opposites = _opposites(words, current)
     known = _known(memory, current, live, effects, opposites, traces)
@@ -162,7 +161,7 @@ def credit_of(memory: Memory) -> Credit:
     # What held-out items say of it, over all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}
     swept = [row for row in rows if (row.run_id, row.source) in sweeps]
-    held_out, capital = _held_out(swept, night)
+    held_out, capital = _held_out(swept, number)
     return Credit(
         known=known,
         word=effects.word,
@@ -171,7 +170,7 @@ def credit_of(memory: Memory) -> Credit:
         total=effects.total([at for at, name in enumerate(names) if name in follows]),
         attempts=sum(each.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
         held_out=held_out,
-        swept=sum(row.night == night and row.difference is not None for row in swept),
+        swept=sum(row.night == memory.night and row.difference is not None for row in swept),
         evidence=capital,
         left_out=left_out,
     )
@@ -235,15 +234,15 @@ class _Division:
             self.moment += weight * row.difference
 
 
-def _divisions(rows: Iterable[Row], current: Mapping[str, str]) -> list[_Division]:
-    """Return the rows by run, source and sides, with every lesson by its newest wording."""
+def _divisions(rows: Iterable[Row], current: Mapping[str, str], number: Mapping[int, int]) -> list[_Division]:
+    """Return the rows by run, source and sides, with every lesson by its newest wording, and each night by its number."""
     found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Division] = {}
     for row in rows:
         key = (row.run_id, row.source, row.one, row.other)
         if key not in found:
             one, other = ({current.get(name, name) for name in side} for side in (row.one, row.other))
             run = (row.run_id, row.source)
-            found[key] = _Division(run, row.night, tuple(sorted(one - other)), tuple(sorted(other - one)))
+            found[key] = _Division(run, number[row.night], tuple(sorted(one - other)), tuple(sorted(other - one)))
         found[key].add(row)
     return list(found.values())
 
@@ -300,11 +299,12 @@ class _Trace:
 
 
 def _traces(
-    words: Iterable[Word], divisions: Iterable[_Division], current: Mapping[str, str], night: int
+    words: Iterable[Word], divisions: Iterable[_Division], current: Mapping[str, str], number: Mapping[int, int]
 ) -> dict[str, _Trace]:
     """Return what lines say of each lesson: net support follows the nights in order, with forgetting between them."""
     said: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     found: dict[str, _Trace] = {}
+    night = max(number.values())
 
     def trace(name: str, then: int) -> _Trace:
         one = found.setdefault(name, _Trace(then, then))
@@ -312,10 +312,10 @@ def _traces(
         return one
 
     for word in words:
-        name = current.get(word.experience_id, word.experience_id)
-        said[name][word.night] += word.amount
-        one = trace(name, word.night)
-        one.weight += abs(word.amount) * RULES.net_memory ** (night - word.night)
+        name, then = current.get(word.experience_id, word.experience_id), number[word.night]
+        said[name][then] += word.amount
+        one = trace(name, then)
+        one.weight += abs(word.amount) * RULES.net_memory ** (night - then)
         if word.amount > 0:
             one.strangers, one.others = one.strangers or word.foreign, one.others or not word.foreign
         if word.group_id and word.amount:
@@ -402,9 +402,9 @@ def _known(
         ids[newest].add(name)
     kept_out = {current.get(name, name): why for name, why in memory.kept_out.items()}
     effect = dict(zip(live, effects.effects(), strict=False))
-    known = {}
+    known, night = {}, max(memory.nights.values())
     for name, record in live.items():
-        trace = traces.get(name, _Trace(memory.night, memory.night))
+        trace = traces.get(name, _Trace(night, night))
         held = trace.strangers and not trace.others
         rivals = (other for other in opposites.get(name, ()) if other in live)
         known[name] = KnownLesson(
@@ -415,20 +415,20 @@ def _known(
             net=trace.net,
             groups_for=len(trace.groups_for),
             groups_against=len(trace.groups_against),
-            nights=memory.night - trace.first,
+            nights=night - trace.first,
             opposites=tuple(sorted(rivals, key=lambda other: (-effect[other].mean, other))),
             kept_out=kept_out.get(name) or (HELD if held and ids[name].isdisjoint(memory.in_force) else ""),
         )
     return known
 
 
-def _held_out(swept: Iterable[Row], night: int) -> tuple[HeldOut, Capital]:
+def _held_out(swept: Iterable[Row], number: Mapping[int, int]) -> tuple[HeldOut, Capital]:
     """Return the gain on held-out items after every night up to this one, and the evidence of the sweeps."""
     by_night: dict[int, list[float]] = defaultdict(list)
     for row in swept:
         if row.difference is not None:
-            by_night[row.night].append(row.difference)
-    held_out, capital = HeldOut.before(), Capital()
+            by_night[number[row.night]].append(row.difference)
+    held_out, capital, night = HeldOut.before(), Capital(), max(number.values())
     for at in range(min(by_night, default=night), night + 1):
         held_out = held_out.after(by_night[at])
         capital = capital.after(by_night[at])

@@ -300,7 +300,9 @@ def test_from_the_second_night_on_the_gain_is_drawn_over_nights_and_every_decisi
     assert f"night 1, small: in force, {gain} points" in text
     assert f"night 2, again: not yet, {gain} points" in text
     assert "by ann" in text
-    assert again.paths.report.read_text().count('class="text long"') == 1, "a remark has room for its words, and no remark takes none"
+    assert again.paths.report.read_text().count('class="text long"') == 1, (
+        "a remark has room for its words, and no remark takes none"
+    )
     first_label = "in force, proven" if first.proven else "in force"
     assert [row[2] for row in cells(again, "Every night and change (3)", "summary")] == [
         "not yet (SIMULATED)",

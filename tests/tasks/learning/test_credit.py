@@ -65,6 +65,11 @@ def memory(*lines, records=(A, B, C, D), night=0, **fields):
     return Memory(records=tuple(records), lines=lines, night=night, conditions="m", **{"slots": 40, **fields})
 
 
+def quiet(*nights):
+    """A row without rewards for each of these nights."""
+    return [row(["d"], rewards=((), ()), night=night) for night in nights]
+
+
 def ids(records):
     return [record.experience_id for record in records]
 
@@ -110,12 +115,21 @@ def test_of_equal_texts_the_first_is_known():
 
 def test_words_and_rows_are_forgotten():
     lines = [word("a", 4.0), *[row(["b"], difference=0.3) for _ in range(50)]]
-    tonight, tomorrow, later = (credit_of(memory(*lines, night=night)) for night in (0, 1, MEMORY_NIGHTS))
+    between = quiet(*range(1, MEMORY_NIGHTS + 1))
+    tonight, tomorrow, later = (credit_of(memory(*lines, *between, night=night)) for night in (0, 1, MEMORY_NIGHTS))
     assert tomorrow.known["a"].net == pytest.approx(4.0 * RULES.net_memory)
     assert tonight.known["b"].effect.mean > tomorrow.known["b"].effect.mean > later.known["b"].effect.mean
     assert tonight.known["b"].effect.sd < tomorrow.known["b"].effect.sd < later.known["b"].effect.sd
     assert list(later.known) == ["b"]
-    assert credit_of(memory(*lines, night=MEMORY_NIGHTS + 1)).known == {}
+    assert credit_of(memory(*lines, *between, night=MEMORY_NIGHTS + 1)).known == {}
+
+
+def test_nights_that_left_no_line_forget_nothing():
+    lines = [word("a", 4.0), *[row(["a"], (), 0.3, source="sweep") for _ in range(50)]]
+    tomorrow, later = (credit_of(memory(*lines, night=night)) for night in (1, 2 * MEMORY_NIGHTS))
+    assert (tomorrow.known, tomorrow.held_out, tomorrow.total) == (later.known, later.held_out, later.total)
+    again = credit_of(memory(*lines, *quiet(7), word("b", night=7), night=9))
+    assert again.known["a"].net == pytest.approx(4.0 * RULES.net_memory**2), "one night between, and tonight"
 
 
 def test_support_is_bounded_at_the_end_of_every_night():
@@ -291,6 +305,7 @@ def test_each_half_is_random_and_both_keep_the_order_of_the_prompt():
 def test_the_gain_on_held_out_items_and_its_evidence_are_a_fold_over_the_nights():
     nights = {1: [0.5, -0.5, 0.5, 0.0], 3: [0.5, 0.5]}
     lines = [row(["a"], (), one, night=night, source="sweep") for night, of_night in nights.items() for one in of_night]
+    lines += quiet(2)
     credit = credit_of(memory(*lines, row(["a"], difference=-0.5, night=3), night=4))
     held_out = HeldOut.before().after(nights[1]).after([]).after(nights[3]).after([])
     capital = Capital().after(nights[1]).after([]).after(nights[3]).after([])
@@ -384,7 +399,7 @@ def test_attempts_that_repeat_each_other_are_no_more_evidence_than_their_differe
 
 
 def test_rows_of_tonight_and_last_night_alone_say_how_unequal_attempts_are():
-    measured = [row(["a"], ["b"], difference=0.2, night=2) for _ in range(20)]
+    measured = [*quiet(0, 1), *(row(["a"], ["b"], difference=0.2, night=2) for _ in range(20))]
     means = []
     for then in (0, 1, 2):
         unequal = [row(["c"], difference=at % 2 - 0.5, night=then) for at in range(50)]
