@@ -24,7 +24,7 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
+from tfgrpo.tasks.actors.own import BYPASSED, REMEDY, CallableActor, OwnAgent
 from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialects import tool_names
 from tfgrpo.tasks.gateway.gateway import Gateway
@@ -69,12 +69,12 @@ class Trial:
 
 
 def try_agent(plan: Plan) -> Trial | None:
-    """Run the plan's agent once; None for an actor that does not use the gateway.
+    """Run the plan's agent once; None for an actor that uses neither the gateway nor ``chat``.
 
-    Raise ``SettingsError`` for an agent that makes no call through it.
+    Raise ``SettingsError`` for an agent that makes no call through the gateway, or fails before its first ``chat``.
     """
     agent = own_agent(plan.settings.actor)
-    if agent is None or not agent.proxied:
+    if agent is None or not (agent.proxied or (isinstance(agent, CallableActor) and "chat" in agent.declared)):
         return None
     with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
         actor = plan.settings.actor
@@ -83,10 +83,10 @@ def try_agent(plan: Plan) -> Trial | None:
         settings = plan.settings.model_copy(update=changes)
         context = run_context(plan, "trial", Path(folder), None)
         context = replace(context, settings=settings, models=choose_models(settings))
-        return asyncio.run(_tried(plan, context, tuple(agent.warnings(settings.actor))))
+        return asyncio.run(_tried(plan, context, agent))
 
 
-async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Trial:
+async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
     requests: list[httpx.Request] = []
 
     async def record(request: httpx.Request) -> None:
@@ -101,14 +101,19 @@ async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Tr
     finally:
         await opened.aclose()
     loss = rollout.loss if isinstance(rollout.loss, Failed) else None
+    failure, chats = None if loss is None else loss.reason, rollout.usage.calls or 0
+    if not agent.proxied and (chats or loss is None):  # `chat` adds the lessons
+        places = ("the system message",) if chats else ()
+        return Trial(calls={"`chat`": chats}, lessons=places, tools=(), failure=failure)
     if not requests:
+        warnings = tuple(agent.warnings(plan.settings.actor))
         raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", *_without_a_call(loss, warnings))
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
         tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
-        failure=None if loss is None else loss.reason,
+        failure=failure,
     )
 
 

@@ -55,6 +55,22 @@ def chatting(prompt, base_url, api_key):
     raise RuntimeError("no such tool")
 
 
+async def drafting(prompt, chat):
+    return await chat(await chat(prompt))
+
+
+async def indexing(prompt, chat):
+    return (await chat(prompt))["label"]
+
+
+def mute(prompt, chat):
+    return "7"
+
+
+def broken(prompt, chat):
+    raise RuntimeError("my own bug")
+
+
 def hard_wired(prompt, base_url):
     return "7"
 
@@ -85,6 +101,21 @@ def test_doctor_says_what_an_agent_called_where_lessons_arrived_and_which_tools_
     assert list(at_home.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("drafting", "called `chat` 2 times; lessons arrived in the system message"),
+        ("indexing", "the agent failed after its calls, perhaps for the simulated replies: TypeError"),
+        ("mute", "called `chat` 0 times; lessons arrived nowhere"),
+    ],
+)
+def test_a_function_that_chats_is_tried_as_well(capsys, agent, told):
+    code, out, _ = doctor(capsys, "--actor", f"tests.flows.run.test_trial:{agent}")
+    assert code == 0
+    assert told in out
+    assert ("so it cannot learn" in out) == (agent == "mute")
+
+
 def test_programs_get_the_same(capsys):
     found = f"import os, sys; sys.path[:0] = {[path for path in sys.path if path]!r}; e = os.environ"
     call = "from tests.flows.run import test_trial as t; t.responding('', e['OPENAI_BASE_URL'], e['OPENAI_API_KEY'])"
@@ -103,6 +134,7 @@ def test_programs_get_the_same(capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (("--actor", "tests.flows.run.test_trial:broken"), "a failed trial: RuntimeError: my own bug"),
         (("--actor", "tests.flows.run.test_trial:hard_wired"), "the agent bypassed the gateway"),
         (("--actor", "command", "--set", "actor.command=echo 7"), "OPENAI_BASE_URL and OPENAI_API_KEY"),
         (
