@@ -135,8 +135,7 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
         console.show(("left out", "count", "why"), left)
     if report.file is None:
         none = f"none of {pluralize(report.groups['read'], 'group')} can be exported as {report.options.target}"
-        more = f"the report is {report_path(path)}; `tfgrpo runs` lists other runs"
-        console.say(f"tfgrpo: {none}; {more}", style="bold red", wrap=False)
+        console.say(f"tfgrpo: {none}; the report is {report_path(path)}", style="bold red", wrap=False)
     if console.as_json:
         console.result({**answer, "report": str(report_path(path))})
     elif report.file:

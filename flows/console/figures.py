@@ -54,10 +54,7 @@ def money(totals: Totals) -> str:
 
 
 def used_shares(totals: Totals, caps: Mapping[str, float | None], task_usd: float | None = None) -> dict[str, float]:
-    """Return the share of each cap of a run that is used, what lost calls may have used included, by the name of the cap.
-
-    ``task_usd``: what all runs of the task have used, where that has a cap.
-    """
+    """Return by cap the share of it that is used, lost calls included; ``task_usd``: dollars of all runs of the task."""
     used = {
         "max_calls": totals.calls,
         "max_tokens": totals.tokens + totals.at_risk_tokens,

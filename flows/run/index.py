@@ -36,8 +36,7 @@ LATEST: Final = "latest"
 
 SATURATED: Final = 3
 """Nights in a row that left what is in force as it was, and would have put nothing else: then a task is saturated."""
-_BEGINNING: Final = 4
-"""Least characters of the beginning of a run's name."""
+_BEGINNING: Final = 4  # characters of a run's name, at least
 _NAMED: Final = 10
 """Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")

@@ -46,7 +46,6 @@ _SCHEMA: Final = AnswerSchema(
 _MESSAGES: Final = (Message("system", 'Answer with the JSON object {"ok": true}.'), Message("user", "Are you there?"))
 _VALUES: Final[dict[str, Any]] = {"true": True, "false": False}
 _MOST_ATTEMPTS: Final = 8
-_FEW_LISTED: Final = 3
 _KEY: Final = "check the key: the variable or the block that api_key names"
 _LATER: Final = "the same again later, or an account with credit"
 _URL: Final = "check the base URL (…/v1)"
@@ -163,8 +162,8 @@ def _unlisted(name: str, listed: frozenset[str]) -> str:
     if not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families):
         return ""
     close = difflib.get_close_matches(name, sorted(listed), n=1)
-    few = quoted_names(sorted(listed)) if 0 < len(listed) <= _FEW_LISTED else pluralize(len(listed), "other")
-    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {few}"
+    others = quoted_names(sorted(listed)) if 0 < len(listed) <= 3 else pluralize(len(listed), "other")
+    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {others}"
     return f"the endpoint lists no model {name!r}{hint}"
 
 
