@@ -95,7 +95,8 @@ def init(
     written = f"--pipeline {shlex.quote(str(target))}"
     after = [f"tfgrpo doctor {written} --ping", f"tfgrpo run {written}"]
     lines = [text, "", "next, one token to the endpoint, then the first night:", *(f"  {command}" for command in after)]
-    console.answer({**facts, "file": str(target), "columns": columns, "next": after}, "\n".join(lines))
+    made = {"file": str(target), "columns": columns, "notes": [*basis.notes], "next": after}
+    console.answer({**facts, **made}, "\n".join(lines))
 
 
 def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any], str]:

@@ -59,6 +59,8 @@ def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
         facts, written = made(capsys, server.url, data)
     assert facts["columns"] == dict(zip(("prompt", "answer", "id"), fields, strict=True))
     assert facts["ok"] is True
+    assert [note for note in facts["notes"] if "is surely the answer" in note] == facts["notes"]
+    assert bool(facts["notes"]) == (options is None), "as in the text"
     assert facts["next"][1] == "tfgrpo run --pipeline tfgrpo.yaml"
     assert written["rewarders"][0] == ({"name": "gt", "options": options} if options else {"name": "judge"})
     assert (written["task_id"], written["dataset"]["path"]) == ("my-items", data)
