@@ -51,6 +51,7 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
 _NAMED: Final = 512
 """Items of which the manifest has the digest of each, 5 kB."""
+_MOST_SPELLINGS: Final = 100
 _DIGITS: Final = 10
 _BEGINS_S: Final = 600.0
 """Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would hold all nights after it."""
@@ -63,7 +64,9 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     run_id = request.earlier or request.run_id or new_run_id(clock)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, _identity(plan))
-    references = read_column([answer for item in plan.learn_items for answer in item.accepted])
+    answers = [answer for item in plan.learn_items for answer in item.accepted]
+    # Labels are few, and to read a hundred thousand references takes seconds.
+    references = read_column(answers if len({*answers}) <= _MOST_SPELLINGS else ())
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     context = replace(context, labels=frozenset(map(plain, references.labels)))
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
