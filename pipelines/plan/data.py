@@ -140,8 +140,9 @@ def cohort_of(
 
 MIN_LEARN = 1
 MIN_HELD_OUT = 2
-_FEW_SEALED = 50
 """An interval of a paired difference needs two pairs."""
+_FEW_SEALED = 50
+"""With fewer, the interval of a gain is wider than most gains."""
 _SALT = "tfgrpo held out\x1f"
 _SEALING_SALT = "tfgrpo sealed\x1f"
 

@@ -121,9 +121,8 @@ def proposed_columns(
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
     texts = seen.texts({*shown, *answers}) if fields["prompt"] is None and answers else []
-    fields["prompt"] = (
-        "\n\n".join(f"{{{column}}}" for column in texts) if texts[1:] else next(iter(texts), fields["prompt"])
-    )
+    if texts:
+        fields["prompt"] = "\n\n".join(f"{{{column}}}" for column in texts) if texts[1:] else texts[0]
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
     if answers and not options and not chosen.get("prompt"):
         options, count = _with_wrong(seen, answers[0])
@@ -135,10 +134,10 @@ def proposed_columns(
         fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
     read = (*fields.values(), options if answers else "")
     used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
-    notes = (
-        [f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another"] if texts else []
-    )
-    return ProposedColumns(fields, options, count, (*notes, *seen.notes(answers, used)), chat)
+    notes = [*seen.notes(answers, used)]
+    if texts:
+        notes.insert(0, f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another")
+    return ProposedColumns(fields, options, count, tuple(notes), chat)
 
 
 @dataclass(frozen=True, slots=True)
