@@ -37,13 +37,14 @@ _REASONING: Final = re.compile(
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
 """Where the answer starts in the channels of gpt-oss, which come before it."""
 _WORDS: Final = VOCABULARY["answer"].replace(" ", "|")
+_CHOSEN: Final = "(?:correct|right|best|final|predicted)[ ](?:option|choice|label|category|class|value|solution)"
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
     rf"""(?<=\?\n)A:[ \t]* |                                                    # behind a question
-    (?:^[ \t>*_#`|-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
-    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})
+    (?:^[ \t>*_#`|【-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
+    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})|{_CHOSEN})
     (?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
-    (?:[:\uff1a=]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
+    (?:[:\uff1a=】]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _TAG: Final = re.compile(
@@ -62,10 +63,9 @@ _HASHES: Final = re.compile(
 )
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
-    r"""(?:答案[是为為]|正确答案[是为為]?|[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
-    |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result
-    |(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
-    (?:,\ \w{2,9},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{0,160}?)?
+    rf"""(?:答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
+    |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result|{_CHOSEN})
+    (?:,\ \w{{2,9}},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     [ \t]+(?:is|are|was|be|equals|=)\b[ \t]*(?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -86,8 +86,10 @@ _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": 
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _REMARK_LINE: Final = re.compile(
-    r"\W{0,4}(?:check|verification|proof|note|sources?|explanation)\W{0,3}:", re.IGNORECASE
+    r"\W{0,4}(?:check|verification|proof|note|sources?|explanation)\W{0,3}:|\W{0,4}\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$",
+    re.IGNORECASE,
 )
+_ASIDE: Final = re.compile(r"(?<=\S) \([^()\n]*\)")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
@@ -185,7 +187,7 @@ def _marked(text: str) -> Stated | None:
     if not marks:
         return None
     _, source, stated = max(marks)
-    inner = _in_a_sentence(stated.strip()) if source == "answer line" else None
+    inner = _in_a_sentence(_ASIDE.sub("", stated.strip())) if source == "answer line" else None
     return Stated(_CORRECTED.sub("", stated.strip()) if inner is None else inner.text, source, text)
 
 

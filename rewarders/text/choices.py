@@ -174,7 +174,8 @@ class ChoicesReference(Reference):
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
     """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    return found[0].strip(" (\"'") in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
+    within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
+    return found[0].strip(" (\"'") in _LETTER_WORDS and not within and bool(_NO_VERB.match(text, found.end()))
 
 
 _LETTER_WORDS: Final = ("A", "I")
@@ -214,7 +215,10 @@ class LabelReference(Reference):
         known = self._known
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])"
         statement = plain(re.sub(borders, " ", part))
-        if whole := known.get(statement) or known.get(statement.replace("-", " ")):
+        hyphenated = "|".join(re.escape(name).replace(r"\ ", "-") for name in known if " " in name)
+        if hyphenated:
+            statement = re.sub(rf"(?<!\w)(?:{hyphenated})(?!\w)", lambda found: found[0].replace("-", " "), statement)
+        if whole := known.get(statement):
             return whole
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
@@ -262,3 +266,23 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
+
+
+def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
+    """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
+    letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
+    if SEVERAL_LETTERS.fullmatch(label):
+        return ChoicesReference(label)
+    if re.fullmatch(r"\(?[A-J]\)?", label):
+        return ChoiceReference(label.strip("()"), options)
+    if len(letters) == 1:
+        return ChoiceReference(letters[0], options)
+    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else _TRUTH_ABROAD
+    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
+
+
+_TRUTH_ABROAD: Final = {
+    **TRUTH,
+    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
+}
+"""With words for yes and no in other languages, where the reference is one."""

@@ -90,8 +90,8 @@ _CONCLUSION: Final = re.compile(
     re.IGNORECASE,
 )
 _IS_NUMBER: Final = re.compile(
-    rf"(?:\b(?:is|are)|'s)[ ](?:now[ ]|only[ ]|about[ ])?([{_CURRENCY}]?[-+]?\d[\d.,]*)(?![\d.,])([^\d/*+^]{{0,20}}$"
-    r"|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ])",
+    rf"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?([{_CURRENCY}]?[-+]?\d[\d.,]*)(?![\d.,])"
+    r"([^\d/*+^]{0,20}$|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ])",
     re.IGNORECASE,
 )
 """A number that something is at present, in the last clause of a line: ``The bill for 3 people is 42 dollars``."""
@@ -157,7 +157,7 @@ _BEHIND: Final = re.compile(
 )
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
 _PART_BEFORE: Final = re.compile(r"\d[:/-]$")
-_WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(-]{0,2}(?=[+-]?\d)")
+_WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(:,-]{0,3}(?=[+-]?\d)")
 _VALUE_FOLLOWS: Final = re.compile(
     "is|are|was|were|be|equals|has|have|of|about|around|approx(?:imately)?|roughly|nearly|almost|exactly|only|ca|circa|over|under"
     "|than|least|most|total|usd|eur|gbp|chf|jpy|inr|cny|rs|aud|cad|minus|plus|negative|s|[nxyz]",
@@ -334,7 +334,14 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
             return first
         behind = stated.whole[stated.whole.rindex(stated.text) :].count("\n")
-        return _last_line_number(_DENIED.sub(" ", listed.split("\n")[-1 - behind]))
+        lines = [_DENIED.sub(" ", each) for each in listed.split("\n")]
+        *above, line = lines[: len(lines) - behind]
+        if not _values(line) and not _TAKEN_BACK.search(line):  # a farewell
+            if spelled := number_in_words(stated.text):
+                return spelled
+            line = next((each for each in reversed(above) if _values(each)), line)
+        bold = [_ascii(found[1] or found[2], decimal) for found in _BOLD.finditer(_DENIED.sub(" ", stated.text))]
+        return _last_line_number(line, bold)
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
@@ -364,20 +371,20 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
 
 
 _BARE_WORDS: Final = 3
+_TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
 
 
-def _last_line_number(line: str) -> Number | None:
-    """Return the number that a line concludes with. Raise ``RewardError`` for several."""
-    bold = [found[1] or found[2] for found in _BOLD.finditer(line)]
+def _last_line_number(line: str, bold: list[str]) -> Number | None:
+    """Return the number that a line concludes with, else that in bold. Raise ``RewardError`` for several."""
     behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", line))[-1]
     clause = re.split(r"[,;:]\s", line)[-1]
     ways = [
         [line],
-        bold,
         [] if _CONDITION.search(line) else ["".join(found) for found in _IS_NUMBER.findall(clause)],
         [line.rpartition("=")[2]] if "=" in line else [],
         [behind_word],
         [re.sub(r"\([^()]*\)", " ", line)],
+        bold,
     ]
     for parts in ways:
         numbers = [number for part in parts for number in _values(part)]
@@ -528,8 +535,9 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     side only is a hundredth, and next to a reference above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with
     ``50``, but ``0.5 %`` not with ``0.5``.
     """
-    # Five dollars an hour are five dollars, but 90 km are not 90 km/h.
-    stated = left.unit if "/" in right.unit else left.unit.partition("/")[0]
+    # Five dollars an hour are five dollars, and five hours a day five hours, but 90 km are not 90 km/h.
+    of, _, per = left.unit.partition("/")
+    stated = left.unit if "/" in right.unit or (of not in _MONEY and per in ("hour", "minute", "second")) else of
     units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
         bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in units]

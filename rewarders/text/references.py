@@ -27,7 +27,7 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, TRUTH, ChoiceReference, ChoicesReference, LabelReference
+from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, label_reference
 from tfgrpo.rewarders.text.numbers import (
     REMARK,
     TO_BASE,
@@ -107,6 +107,9 @@ class NumberReference(Reference):
             known = [bool(each.unit or each.percent) for each in (number, self.number)]
             if known[0] != known[1] and _COUNTED.fullmatch(self.text if known[0] else stated.text):
                 raise RewardError(f"{shown_number(number)} and {self.shown} may be of different things")
+            made_of = [_MADE_OF.fullmatch(plain(each)) for each in (stated.text, self.text)]
+            if made_of[0] and made_of[1] and made_of[0][1] != made_of[1][1]:
+                return Compared(False, shown(stated.text))
             return Compared(True, shown_number(number))
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
         same = ordinals == {ordinal(self.text)} and not UNCLEAR.search(stated.text)
@@ -149,6 +152,9 @@ class NumberReference(Reference):
 
 
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
+_ROOTS: Final = re.compile(r"\b[a-z]\w{0,3} ?= ?([^=,]{1,30}?)\$?,? or \$?[a-z]\w{0,3} ?= ?(.{1,60})", re.IGNORECASE)
+"""Between the solutions of an equation: ``x = 2 or x = 3``."""
+_MADE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
 _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
 """What makes a number negative beside a reference with a sign."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
@@ -180,6 +186,8 @@ class ListReference(Reference):
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
 
     def _compare(self, stated: Stated) -> Compared:
+        if roots := _ROOTS.search(stated.text):
+            stated = replace(stated, text=f"{roots[1]}, {roots[2]}")
         if UNCLEAR.search(stated.text):
             raise RewardError(f"{shown(stated.text)} denies a list, or has several")
         _refuse_relation(stated.text, self.text)
@@ -305,7 +313,7 @@ class FormulaReference(Reference):
             _edges(answer) == _edges(self.text)
             and (
                 plain(answer) == plain(self.text)
-                or (self.text[-1] not in ")]" and TextReference(self.text).states(stated))
+                or (self.text[-1] not in ")]" and not self._goes_on(stated) and TextReference(self.text).states(stated))
             )
         ):
             return Compared(True, shown(answer))
@@ -314,6 +322,11 @@ class FormulaReference(Reference):
         if self.equal is None:
             raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
         return Compared(self.equal(answer, self.text), shown(answer))
+
+    def _goes_on(self, stated: Stated) -> bool:
+        """Return whether an output has the formula as a part of a longer one only."""
+        behind = [each[:4] for each in stated.whole.split(self.text)[1:]]
+        return bool(behind) and all(re.match(r" ?(?:[-+*/^(\d\\] ?[\w(\\])", each) for each in behind)
 
 
 _IN_LATEX: Final = (
@@ -536,7 +549,10 @@ def _spans(text: str) -> list[_Readings]:
 
 
 def _durations(text: str) -> list[_Readings]:
-    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
+    found = (
+        each for each in _DURATION.finditer(text) if not re.search(r"\d ?(?:-|to|and|or) ?$", text[: each.start()])
+    )
+    spans = (re.findall(_TIME, each[0]) for each in found)
     return [
         {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
         for each in spans
@@ -565,25 +581,6 @@ def read_reference(
         or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
     )
 
-
-def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
-    """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
-    letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
-    if SEVERAL_LETTERS.fullmatch(label):
-        return ChoicesReference(label)
-    if re.fullmatch(r"\(?[A-J]\)?", label):
-        return ChoiceReference(label.strip("()"), options)
-    if len(letters) == 1:
-        return ChoiceReference(letters[0], options)
-    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else _TRUTH_ABROAD
-    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
-
-
-_TRUTH_ABROAD: Final = {
-    **TRUTH,
-    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
-}
-"""With words for yes and no in other languages, where the reference is one."""
 
 ReferenceKind: TypeAlias = Literal[
     "numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"

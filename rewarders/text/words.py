@@ -38,13 +38,21 @@ QUOTES: Final = str.maketrans(
     "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
     '\'\'\'""""""------#b',
 ) | {0x2192: "->"}
+
+
+def _words(name: str) -> str:
+    return "|".join(VOCABULARY[name].split())
+
+
+_NOT: Final = _words("not")
 _NEGATION: Final = re.compile(
-    r"(?:\b(?:(?:can)?not|nicht|kein\w*|pas|no es|no son|não|не|never"
-    r"|neither|nor|weder|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
+    rf"(?:\b(?:{_NOT}|no (?:es|son|longer|way|means)"
+    r"|rather than|instead of|other than|except|hardly|barely|nothing|far from"
     r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|everything except|rules? out|ruled out"
     r"|whether|(?:exclud|eliminat|reject|discard)\w*"
-    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|ليس\w*|n't)"
-    r"(?:\s+(?!(?:but|so|thus|hence)\b)\S*[^\s.!?;:]){0,2}\s*$"
+    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
+    rf"(?:\s+(?!(?:{_words('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$|,\s+no\s*$|(?:不[是为為选選]?|非|没有?|沒有?|无|無)\s*$"
+    r"|\b(?:nobody|no one) [^.,;!?]*$"
     r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$"
     r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$|\b(?:wrong|incorrect|mistake) to \w+ [^.,;!?]*$"
 )
@@ -175,14 +183,15 @@ _REJECTED: Final = re.compile(
 )
 """What a statement rejects at its end: ``Paris, not London``."""
 _TAKES_BACK: Final = re.compile(
-    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^)(?:(?:hmm|oh|oops)[,. \u2026]{0,4})?"
-    r"(?:wait|actually|correction|scratch that|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
+    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that))"
+    r"(?:(?:hmm|oh|oops|no|sorry)[,. \u2026]{1,4})?(?:wait|actually|correction|scratch that|i mean|make that"
+    r"|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
     r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
     r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
     re.IGNORECASE,
 )
 """The beginning of a clause that may state another answer than what comes before it."""
-_ABOUT_IT: Final = r"\b(?:asks?|asked|question) (?:is )?about\b"
+_ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
 UNCLEAR: Final = re.compile(
@@ -238,15 +247,18 @@ class TextReference(Reference):
         statement, whole = only_number(stated.text), only_number(self.text)
         if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
             raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
-        said = plain(stated.text)
-        last_name = (
-            re.fullmatch(r"[^\W\d_]{4,}", said) and self.text.istitle() and plain(self.text).endswith(f" {said}")
-        )
-        if not right and last_name:
+        said, words = plain(stated.text), self.text.split()
+        is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
+        ends = words[-1][0].isupper() and _without_accents(plain(self.text)).endswith(f" {_without_accents(said)}")
+        begins = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
+        if not right and is_name and (ends or begins):
             raise RewardError(f"{shown(stated.text)} is a part of the name {self.shown}")
-        if not right and statement and whole and whole.abbreviated and statement.value == whole.value:
-            raise RewardError(f"{shown(stated.text)} may be {self.shown}")  # or ``k`` is a variable
-        return Compared(right, shown(stated.text))
+        bare = _NAMED_NUMBER.fullmatch(self.text) and not re.match(r"[a-z]", said)
+        short = whole and (whole.abbreviated or bare)  # ``k`` may be a variable
+        if not right and statement and whole and short and statement.value == whole.value:
+            raise RewardError(f"{shown(stated.text)} may be {self.shown}")
+        options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.text)  # of a command, where letter case counts
+        return Compared(right and all(each in stated.whole for each in options), shown(stated.text))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
@@ -256,7 +268,9 @@ class TextReference(Reference):
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         parts = [_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
-        whole = (stated.whole, *(fenced if len(fenced) == 1 else ()))
+        below = re.search(r":\s*(\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,}\Z", stated.whole)
+        lines = (part.strip().replace("\n", "; ") for part in (stated.whole,) if "; " not in part)
+        whole = (stated.whole, *lines, *(fenced if len(fenced) == 1 else ()), *([below[0][1:]] if below else ()))
         if _comparable(self.text) in (_comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
         for part in parts:
@@ -280,6 +294,7 @@ class TextReference(Reference):
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = _one_spelling(self.text)
         entries = written_value(part)
+        entries = next(iter(entries.values())) if isinstance(entries, dict) and len(entries) == 1 else entries
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
         for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
@@ -289,7 +304,8 @@ class TextReference(Reference):
                 raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
             if self._is_written_otherwise(form, wanted):
                 return True
-            if form in (bare_form := _without_accents(form), wanted) and bare_form == _without_accents(wanted):
+            bare_form, bare_wanted = _without_accents(form), _without_accents(wanted)
+            if bare_form == bare_wanted and (form == bare_form or wanted == bare_wanted):
                 if len(wanted.split()) == 1 and not part.isupper():
                     raise RewardError(f"{shown(part)} is {self.shown} but for accents, and may be another word")
                 return True
@@ -338,9 +354,9 @@ class TextReference(Reference):
         places = [each for each in places if not is_denied(statement, each.start(), each.end())]
         if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
             if re.match(
-                rf"{re.escape(wanted)}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아니))", statement
+                rf"{re.escape(wanted)}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))", statement
             ) or re.search(
-                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)",
+                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。,\s」\"]|$)",
                 statement,
             ):
                 return True
@@ -371,12 +387,14 @@ class TextReference(Reference):
             or _is_part_of_code(wanted, statement, places)
         ):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
-        if all(_is_of(statement, each) for each in places):
-            raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
-        if not _ADDRESS.search(self.text):
+        if not _ADDRESS.search(self.text) and f"`{self.text}`" not in part:
+            if all(_is_of(statement, each) for each in places):
+                raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
+_NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
+"""A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
@@ -390,7 +408,7 @@ _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
 _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
 _QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
 _SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
-_SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°'\"(){}\[\]:]) ?")
+_SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
 _SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
 """That of an ion or a footnote; powers are formulas, which are not compared as texts."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
@@ -425,10 +443,16 @@ _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _END: Final = r"(?=[.!?\"']|$)"
 _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
+_OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
+_TURNED: Final = re.compile(
+    rf"[,;] (?:but )?now\b|(?: (?!and|but|or)\w+)? (?:not|never|nothing)\b| \w+n't\b"
+    rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"
+)
+"""Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
 RELATED: Final = re.compile(
     r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
     r"|(?:[\d.]+ ?)?(?:km|miles?|hours?|minutes?) (?:away )?from"
-    r"|(?:replac|supersed|succeed|defeat|preced|outperform)e?(?:s|d|ed)|beat|overtook"
+    rf"|{_OUTDONE}(?:s|d|ed)|beat|overtook|followed by"
     r"|before|after|until|above|below|against|next to|bei) (?:the )?$"
 )
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
@@ -464,10 +488,11 @@ def _in_digits(found: re.Match[str]) -> str:
 
 
 _ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: " ".join(re.sub(r"[,()]|/(?!\d)|\b(?:of|the) ", " ", text).split()),
+    lambda text: " ".join(re.sub(r"[,()]|(?<!\d):|/(?!\d)|\b(?:of|the) ", " ", text).split()),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
+    lambda text: re.sub(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×]|by)\s?(?=\d)", "x", text),
 )
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
 
@@ -506,7 +531,9 @@ def _is_aside(statement: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
     before, behind = re.split("[,;.] ", statement[: place.start()])[-1], statement[place.end() :]
     around = (before, re.split("[,;](?: |$)", behind)[0])
-    return " but " in behind or any(map(_ASIDE.search, around)) or bool(RELATED.search(before))
+    moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
+    taken = moved or " but " in behind or _TURNED.match(behind)
+    return bool(taken or any(map(_ASIDE.search, around)) or RELATED.search(before))
 
 
 def _is_of(statement: str, place: re.Match[str]) -> bool:
@@ -543,12 +570,16 @@ def _is_sentence(text: str) -> bool:
 
 
 def _without_accents(text: str) -> str:
-    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
+    return "".join(each for each in parts if not unicodedata.combining(each))
+
+
+_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
 
 
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
-_VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
+_VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
 _NO_ENTRY: Final = re.compile(
     _OPENING.pattern
     + r"|(?:so|yes|no|not|never|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer|thus|hence|therefore"
@@ -592,16 +623,20 @@ _NEGATED_BEHIND: Final = re.compile(
     r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
     r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
     r"|\?+\s+no\b"
-    r"|\s+(?:isn't|wasn't)\b"
+    rf"|\s+(?:isn't|wasn't)\b|\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
+    r"|\s*(?:(?:で|じゃ)は?(?:な[いく]|ありません)|[이가]\s?아[니닙닌])"
 )
+
+
+_OR: Final = _words("or")
 
 
 def _has_alternative(statement: str, place: re.Match[str]) -> bool:
     """Return whether another answer is offered next to this one: ``Paris or London``, ``Paris/London``."""
     before, behind = statement[max(0, place.start() - 20) : place.start()], statement[place.end() : place.end() + 20]
     return bool(
-        re.match(r"\W{0,2}\s*(?:or|oder|ou|o|или|vs\.?|and/or)\b\s*\S|\s*/", behind)
-        or re.search(r"(?:\b(?:or|either|oder|ou|или)|/)\W{0,3}\s*$", before)
+        re.match(rf"\W{{0,2}}\s*(?:{_OR}|o)(?!\w)\s*\S|\s*/", behind)
+        or re.search(rf"(?:\b(?:{_OR}|either)|/)\W{{0,3}}\s*$", before)
     )
 
 
@@ -648,4 +683,6 @@ def _refuse_longer_term(term: str, part: str) -> None:
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
-_BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|answer|result|final|so|thus|option)\b")
+_BETWEEN: Final = re.compile(
+    r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|through|answer|result|final|so|thus|option)\b"
+)

@@ -17,9 +17,8 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.gt import Comparing, GroundTruth
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
-from tfgrpo.rewarders.text.choices import LabelReference
+from tfgrpo.rewarders.text.choices import LabelReference, label_reference
 from tfgrpo.rewarders.text.numbers import DecimalMark
-from tfgrpo.rewarders.text.references import label_reference
 from tfgrpo.rewarders.text.words import Reference, TextReference
 from tfgrpo.stores.outcomes import RewardScore
 
