@@ -86,7 +86,8 @@ _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": 
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _REMARK_LINE: Final = re.compile(
-    r"\W{0,4}(?:check|verification|proof|note|sources?|explanation)\W{0,3}:|\W{0,4}\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$",
+    r"\[\d+\][: ]|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
+    r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)",
     re.IGNORECASE,
 )
 _ASIDE: Final = re.compile(r"(?<=\S) \([^()\n]*\)")
@@ -157,7 +158,7 @@ def _in_an_object(text: str) -> Stated | None:
     fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
     inside = fenced["inside"] if fenced else text
     value = written_value(inside)
-    if not isinstance(value, dict):  # Python writes sets in braces, too
+    if not isinstance(value, dict):
         return None
     called = value.get("arguments") if "name" in value else None
     value = called if isinstance(called, dict) else value
@@ -338,8 +339,8 @@ def written_value(text: str) -> Any:
     """Return the list or object that a cell of a table has as text: JSON, or Python as pandas writes it; None for neither."""
     read: Callable[[str], Any]
     for read in (load_json, ast.literal_eval) if text.lstrip()[:1] in ("[", "{") else ():
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return read(text.strip())
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return load_json(json.dumps(read(text.strip())))  # no set of Python's
     return None
 
 

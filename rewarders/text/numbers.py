@@ -300,7 +300,7 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
-    if (text.startswith(("{", "[")) and '"' in text) or _NAMED_BY_NUMBER.search(text):
+    if re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text):
         return True
     if hyphenated and hyphenated[1] not in UNITS:
         return True

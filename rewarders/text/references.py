@@ -277,7 +277,8 @@ class JsonReference(Reference):
     def _value_in(self, rest: str) -> Any:
         """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
         stated = stated_answer(rest)
-        value = written_value(rest)
+        inside = re.search(r"[{\[].*[}\]]", rest, re.DOTALL)
+        value = written_value(inside[0]) if inside else None
         if value is None and stated is not None and stated.source != "object":
             with suppress(ValueError, RewardError):
                 value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
@@ -309,24 +310,14 @@ class FormulaReference(Reference):
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
         _refuse_relation(answer, self.text)
-        if _formula(answer) == _formula(self.text) or (
-            _edges(answer) == _edges(self.text)
-            and (
-                plain(answer) == plain(self.text)
-                or (self.text[-1] not in ")]" and not self._goes_on(stated) and TextReference(self.text).states(stated))
-            )
-        ):
+        same = plain(answer) == plain(self.text) and not re.search(r"[)\]]\W*$", self.text)
+        if same or _formula(self.text) in (_formula(answer), _formula(stated.text)):
             return Compared(True, shown(answer))
         if not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", answer):
             return Compared(False, f"{shown(stated.text)} (no formula)")
         if self.equal is None:
             raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
         return Compared(self.equal(answer, self.text), shown(answer))
-
-    def _goes_on(self, stated: Stated) -> bool:
-        """Return whether an output has the formula as a part of a longer one only."""
-        behind = [each[:4] for each in stated.whole.split(self.text)[1:]]
-        return bool(behind) and all(re.match(r" ?(?:[-+*/^(\d\\] ?[\w(\\])", each) for each in behind)
 
 
 _IN_LATEX: Final = (
@@ -340,11 +331,6 @@ _IN_LATEX: Final = (
 
 def _in_latex(raised: re.Match[str]) -> str:
     return f"{'_' if raised[1] else '^'}{{{unicodedata.normalize('NFKC', raised[0]).translate(QUOTES)}}}"
-
-
-def _edges(text: str) -> tuple[bool, bool]:
-    bare = LATEX_SPACE.sub("", text).strip()
-    return bare.startswith("["), bare.endswith("]")
 
 
 def _formula_in(stated: Stated) -> str:
@@ -370,7 +356,7 @@ NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[m
 
 
 def _formula(text: str) -> str:
-    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text))
+    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text.translate(QUOTES)))
     text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^\{([^{}]*)\}", r"^\1", text))
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
@@ -379,7 +365,7 @@ def _formula(text: str) -> str:
 def is_formula(text: str) -> bool:
     r"""Return whether a reference is a formula: LaTeX, or an expression of variables, operators and digits."""
     bare = bare_reference(text).strip(" $.")
-    return not re.match(r"\^", bare) and bool(
+    return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
             re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare)

@@ -51,14 +51,15 @@ _NEGATION: Final = re.compile(
     r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|everything except|rules? out|ruled out"
     r"|whether|(?:exclud|eliminat|reject|discard)\w*"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
-    rf"(?:\s+(?!(?:{_words('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$|,\s+no\s*$|(?:不[是为為选選]?|非|没有?|沒有?|无|無)\s*$"
-    r"|\b(?:nobody|no one) [^.,;!?]*$"
-    r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$"
-    r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$|\b(?:wrong|incorrect|mistake) to \w+ [^.,;!?]*$"
+    rf"(?:\s+(?!(?:{_words('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
+    r"|,\s+no\s*$|(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*$"
+    r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$|\b(?:nobody|no one) [^.,;!?]*$"
+    r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$"
+    r"|\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
-    r"(?:the|an?)?\s*"
+    rf"(?:(?:{_words('article')})(?!\w))?\s*"
 )
 OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
 _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
@@ -253,9 +254,8 @@ class TextReference(Reference):
         begins = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
         if not right and is_name and (ends or begins):
             raise RewardError(f"{shown(stated.text)} is a part of the name {self.shown}")
-        bare = _NAMED_NUMBER.fullmatch(self.text) and not re.match(r"[a-z]", said)
-        short = whole and (whole.abbreviated or bare)  # ``k`` may be a variable
-        if not right and statement and whole and short and statement.value == whole.value:
+        bare = said[:1].isdigit() and _NAMED_NUMBER.fullmatch(self.text)
+        if not right and statement and whole and (whole.abbreviated or bare) and statement.value == whole.value:
             raise RewardError(f"{shown(stated.text)} may be {self.shown}")
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.text)  # of a command, where letter case counts
         return Compared(right and all(each in stated.whole for each in options), shown(stated.text))
@@ -266,46 +266,52 @@ class TextReference(Reference):
         if _ESCAPED.search(self.text):
             text = stated.text if stated.is_marked else stated.whole
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
-        parts = [_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated)]
         fenced = _FENCED.findall(stated.whole)
-        below = re.search(r":\s*(\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,}\Z", stated.whole)
-        lines = (part.strip().replace("\n", "; ") for part in (stated.whole,) if "; " not in part)
-        whole = (stated.whole, *lines, *(fenced if len(fenced) == 1 else ()), *([below[0][1:]] if below else ()))
+        only = fenced[0] if len(fenced) == 1 else stated.whole
+        entries = None if stated.is_marked else written_value(only)
+        if isinstance(entries, dict):
+            return any(self.equals(str(each)) for each in entries.values())
+        whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         if _comparable(self.text) in (_comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
-        for part in parts:
+        last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
+        for part in (last, *first):
             self._refuse_list(part)
-        if self.equals(parts[0]):
+        return self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
+
+    def _is_in_lines(self, first: str, last: str, stated: Stated) -> bool:
+        """Return whether the first or the last of several lines states the text. Raises as ``compare`` does."""
+        if self.equals(first):
+            told = last.endswith(".") and len(last.split()) > _MOST_BARE // 2
+            if _is_bare(last) and not told and ":" not in last and not self.is_in(last):
+                raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
-        if len(parts) > 1 and self.equals(parts[1]):
-            told = parts[0].endswith(".") and len(parts[0].split()) > _MOST_BARE // 2
-            if _is_bare(parts[0]) and not told and ":" not in parts[0] and not self.is_in(parts[0]):
-                raise RewardError(
-                    f"the first line, {shown(parts[1])}, and the last, {shown(parts[0])}, may be two answers"
-                )
-            return True
-        if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
-            if any(map(self.is_in, parts)):
-                raise RewardError(f"{shown(parts[1])} comes first, and {self.shown} is mentioned below it")
+        held = any(map(self.is_in, (last, first)))
+        if stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and _is_bare(first):
+            if held:
+                raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
             return False
-        return any(map(self.is_in, parts))
+        fields = [_FIELD.match(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
+        values = [each[1] for each in fields if each and not self.is_in(each[1])] if held and all(fields) else []
+        if any(all(is_it(each[0]) == is_it(self.text[0]) for is_it in (str.isupper, str.isdigit)) for each in values):
+            raise RewardError(f"{shown(stated.whole)} has {len(fields)} values, one of which is {self.shown}")
+        return held
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = _one_spelling(self.text)
         entries = written_value(part)
-        entries = next(iter(entries.values())) if isinstance(entries, dict) and len(entries) == 1 else entries
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
         for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
-            if {wanted, _ARTICLE.sub("", wanted)} & {form, _DETERMINER.sub("", form, count=1)}:
+            if {wanted, _DETERMINER.sub("", wanted, count=1) or wanted} & {form, _DETERMINER.sub("", form, count=1)}:
                 return True
             if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
                 raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
             if self._is_written_otherwise(form, wanted):
                 return True
             bare_form, bare_wanted = _without_accents(form), _without_accents(wanted)
-            if bare_form == bare_wanted and (form == bare_form or wanted == bare_wanted):
+            if bare_form == bare_wanted in (form, wanted):
                 if len(wanted.split()) == 1 and not part.isupper():
                     raise RewardError(f"{shown(part)} is {self.shown} but for accents, and may be another word")
                 return True
@@ -356,7 +362,7 @@ class TextReference(Reference):
             if re.match(
                 rf"{re.escape(wanted)}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))", statement
             ) or re.search(
-                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。,\s」\"]|$)",
+                rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。,\s」\"]|$)",
                 statement,
             ):
                 return True
@@ -369,7 +375,8 @@ class TextReference(Reference):
     def _refuse_mention(self, wanted: str, statement: str, part: str, places: Sequence[re.Match[str]]) -> None:
         """Raise ``RewardError`` where a sentence may hold the text and state something else."""
         masked = MARKUP.sub("", part).replace(self.text, _MASK)
-        head = _comparable(_BEGINNING.split(masked, maxsplit=1)[0])
+        begins = _BEGINNING.search(masked)
+        head = _comparable(masked if begins is None or begins[0][0] == "?" else masked[: begins.start()])
         without = head not in ("", statement, _comparable(masked)) and _MASK not in head
         without = without and not re.search(whole_words(wanted), head)
         if without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head):
@@ -393,6 +400,7 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
+_FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*:\s+(\S.*)")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
@@ -400,6 +408,7 @@ _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
 _LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|\d+[.)](?:\s+|(?:\.\.)?(?=[A-Za-z])))")
 _JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
 _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
@@ -422,7 +431,7 @@ _KIND_OF: Final = re.compile(
 """A word for the kind of what follows: the city of Chicago is Chicago."""
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
-_SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\bto\b)\1(?=\d)")
+_SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 _DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?")
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
@@ -445,7 +454,7 @@ _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|where
 """What makes a clause with a text one about something else, possibly."""
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _TURNED: Final = re.compile(
-    rf"[,;] (?:but )?now\b|(?: (?!and|but|or)\w+)? (?:not|never|nothing)\b| \w+n't\b"
+    rf"[,;] (?:but )?now\b|(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b"
     rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"
 )
 """Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
@@ -566,7 +575,8 @@ def _others_like(wanted: str, statement: str) -> bool:
 
 
 def _is_sentence(text: str) -> bool:
-    return text.rstrip()[-1:] in [*".!?"] and text.count(" ") > 2
+    ends = text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", text)  # King Jr.
+    return ends and text.count(" ") > 2
 
 
 def _without_accents(text: str) -> str:
@@ -582,7 +592,7 @@ _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORAT
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
 _NO_ENTRY: Final = re.compile(
     _OPENING.pattern
-    + r"|(?:so|yes|no|not|never|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer|thus|hence|therefore"
+    + rf"|(?:{_NOT}|so|yes|no|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer|thus|hence|therefore"
     + r"|clearly|obviously|indeed|ultimately)\b|$"
 )
 """The beginning of a part of a sentence that is no entry of a list."""
@@ -620,7 +630,7 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 _NEGATED_BEHIND: Final = re.compile(
     r"\W{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
-    r"(?:not\b|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
+    r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
     r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
     r"|\?+\s+no\b"
     rf"|\s+(?:isn't|wasn't)\b|\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
@@ -667,9 +677,11 @@ _NAME_BEFORE: Final = re.compile(
 
 def _refuse_longer_term(term: str, part: str) -> None:
     """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
-    masked = re.sub(re.escape(term), _MASK, part.rpartition(": ")[2], flags=re.IGNORECASE)
+    masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", part)[-1], flags=re.IGNORECASE)
     masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
     head = _DETERMINER.sub("", whole := plain(masked), count=1)
+    if len(term.split()) > 2 and whole.endswith(_MASK):
+        return
     if re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
         return  # a sentence
     rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
