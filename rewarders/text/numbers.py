@@ -95,7 +95,10 @@ _IS_NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 """A number that something is at present, in the last clause of a line: ``The bill for 3 people is 42 dollars``."""
-_CONDITION: Final = re.compile(r"\b(?:if|when|since|given|suppose|each|every|than|times)\b", re.IGNORECASE)
+_CONDITION: Final = re.compile(
+    r"\b(?:if|when|since|given|suppose|each|every|than|times|(?:is|are) \W?\d[^.,;:]* (?:is|are) (?=\W?\d))\b",
+    re.IGNORECASE,
+)
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
     r"^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
@@ -337,8 +340,6 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
         lines = [_DENIED.sub(" ", each) for each in listed.split("\n")]
         *above, line = lines[: len(lines) - behind]
         if not _values(line) and not _TAKEN_BACK.search(line):  # a farewell
-            if spelled := number_in_words(stated.text):
-                return spelled
             line = next((each for each in reversed(above) if _values(each)), line)
         bold = [_ascii(found[1] or found[2], decimal) for found in _BOLD.finditer(_DENIED.sub(" ", stated.text))]
         return _last_line_number(line, bold)

@@ -406,7 +406,10 @@ _ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES
 _NOON: Final = re.compile(r"\b(?:12 )?noon\b")
 _TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
 _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
-_DURATION: Final = re.compile(rf"{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
+_NO_BOUND: Final = (
+    r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
+)
+_DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
 DateOrder: TypeAlias = Literal["", "day", "month"]
 _Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 
@@ -535,10 +538,7 @@ def _spans(text: str) -> list[_Readings]:
 
 
 def _durations(text: str) -> list[_Readings]:
-    found = (
-        each for each in _DURATION.finditer(text) if not re.search(r"\d ?(?:-|to|and|or) ?$", text[: each.start()])
-    )
-    spans = (re.findall(_TIME, each[0]) for each in found)
+    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
     return [
         {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
         for each in spans

@@ -45,10 +45,11 @@ def _words(name: str) -> str:
 
 
 _NOT: Final = _words("not")
+_OR: Final = _words("or")
 _NEGATION: Final = re.compile(
-    rf"(?:\b(?:{_NOT}|no (?:es|son|longer|way|means)"
-    r"|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|everything except|rules? out|ruled out"
+    rf"(?:\b(?:{_NOT}|no (?:es|son|está|era|fue|longer|way|means)"
+    r"|rather than|instead of|other than|except|hardly|barely|unlikely|nothing|far from|without|lacks?"
+    r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|alles andere|everything except|rules? out|ruled out"
     r"|whether|(?:exclud|eliminat|reject|discard)\w*"
     r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
     rf"(?:\s+(?!(?:{_words('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
@@ -291,7 +292,7 @@ class TextReference(Reference):
             if held:
                 raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
             return False
-        fields = [_FIELD.match(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
+        fields = [_FIELD.fullmatch(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
         values = [each[1] for each in fields if each and not self.is_in(each[1])] if held and all(fields) else []
         if any(all(is_it(each[0]) == is_it(self.text[0]) for is_it in (str.isupper, str.isdigit)) for each in values):
             raise RewardError(f"{shown(stated.whole)} has {len(fields)} values, one of which is {self.shown}")
@@ -390,7 +391,7 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} may state a longer list than {shown(self.text)}")
         if (
             _COMMON.fullmatch(wanted)
-            or statement.startswith(f"no {wanted}")
+            or re.search(rf"\bno {re.escape(wanted)}", statement)
             or _is_part_of_code(wanted, statement, places)
         ):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
@@ -400,7 +401,7 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
-_FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*:\s+(\S.*)")
+_FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*:\s+(\S+(?: \S+){0,4})")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
@@ -437,6 +438,7 @@ _DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
+_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
 _NAMES_OF_DAYS: Final = {
     name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
@@ -584,9 +586,6 @@ def _without_accents(text: str) -> str:
     return "".join(each for each in parts if not unicodedata.combining(each))
 
 
-_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
-
-
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
@@ -634,11 +633,8 @@ _NEGATED_BEHIND: Final = re.compile(
     r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
     r"|\?+\s+no\b"
     rf"|\s+(?:isn't|wasn't)\b|\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
-    r"|\s*(?:(?:で|じゃ)は?(?:な[いく]|ありません)|[이가]\s?아[니닙닌])"
+    r"|\s*(?:(?:でも\w{1,8})?(?:で|じゃ|と)[はも]?(?:な[いく]|ありません|言え)|[이가]\s?아[니닙닌])"
 )
-
-
-_OR: Final = _words("or")
 
 
 def _has_alternative(statement: str, place: re.Match[str]) -> bool:
@@ -659,7 +655,7 @@ def _refuse_longer_name(name: str, part: str) -> None:
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
         before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ](?:[A-Z][a-z]+|[IVX]+\b|\d+\W*$)", behind) or (
+        longer = re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)", behind) or (
             name[:1].isupper() and _NAME_BEFORE.search(before)
         )
         if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
@@ -695,6 +691,4 @@ def _refuse_longer_term(term: str, part: str) -> None:
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
-_BETWEEN: Final = re.compile(
-    r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|through|answer|result|final|so|thus|option)\b"
-)
+_BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")
