@@ -20,7 +20,7 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
 
 VOCABULARY: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("vocabulary.json").read_text("utf-8"))
-"""Words of several languages: numbers, units, months, answers, labels; symbols of LaTeX."""
+"""Words of several languages: numbers, units, months, answers, labels, denials; symbols of LaTeX."""
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
@@ -36,7 +36,15 @@ _REASONING: Final = re.compile(
 )
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
 """Where the answer starts in the channels of gpt-oss, which come before it."""
-_WORDS: Final = VOCABULARY["answer"].replace(" ", "|")
+
+
+def any_of(name: str) -> str:
+    """Return a pattern for any word, or phrase, of a list of the vocabulary."""
+    known = VOCABULARY[name]
+    return "|".join(known.split() if isinstance(known, str) else known)
+
+
+_WORDS: Final = any_of("answer")
 _CHOSEN: Final = "(?:correct|right|best|final|predicted)[ ](?:option|choice|label|category|class|value|solution)"
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(

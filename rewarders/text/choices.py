@@ -129,8 +129,10 @@ class ChoiceReference(Reference):
             (found["upper"] or found["lower"]).upper() for found in named if not is_denied(text.lower(), *found.span())
         }
         concluded = self._letters(conclusion_of(text)) if len(letters) > 1 and conclusion_of(text) else set()
-        if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
-            return {(named[0]["upper"] or named[0]["lower"]).upper()} | concluded
+        signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", text.upper()))
+        first = (named[0]["upper"] or named[0]["lower"]).upper() if named and named[0].start() == 0 else ""
+        if first in letters and _LETTER_FIRST.match(text) and not ({"A", "B"} <= letters and signs.startswith("AB")):
+            return {first} | concluded
         if len(letters) == 1:
             return letters
         if concluded:
@@ -223,8 +225,14 @@ class LabelReference(Reference):
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)
-        listed = first and re.match(rf"\s*[,;/|]\s*(?:{either})(?![a-z0-9_-])", statement[first.end() :])
-        if first and not listed and _CLAUSE_ENDS.match(statement, first.end()):
+        rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
+        listed = first and re.match(rest, statement[first.end() :])
+        if (
+            first
+            and not listed
+            and not is_denied(statement, *first.span())
+            and _CLAUSE_ENDS.match(statement, first.end())
+        ):
             return known[first[0]]
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
         bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import BOX, UNSPACED, VOCABULARY, Stated, stated_answer, until_closing
+from tfgrpo.rewarders.text.answers import BOX, UNSPACED, VOCABULARY, Stated, any_of, stated_answer, until_closing
 from tfgrpo.stores.errors import RewardError
 
 DecimalMark: TypeAlias = Literal[".", ","]
@@ -95,10 +95,7 @@ _IS_NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 """A number that something is at present, in the last clause of a line: ``The bill for 3 people is 42 dollars``."""
-_CONDITION: Final = re.compile(
-    r"\b(?:if|when|since|given|suppose|each|every|than|times|(?:is|are) \W?\d[^.,;:]* (?:is|are) (?=\W?\d))\b",
-    re.IGNORECASE,
-)
+_CONDITION: Final = re.compile(rf"\b(?:{any_of('conditions')})\b", re.IGNORECASE)
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
     r"^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
@@ -106,11 +103,7 @@ _ENUMERATION: Final = re.compile(
 )
 """Numbers of list items and steps, which are no values."""
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
-REFUSAL: Final = re.compile(
-    r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|unable to|impossible to|do(?: not|n['’]t) (?:know|have)"
-    r"|not (?:enough|sufficient|possible)|insufficient|no (?:answer|information|mention))\b",
-    re.IGNORECASE,
-)
+REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 """What says that there is no answer."""
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
@@ -161,11 +154,7 @@ _BEHIND: Final = re.compile(
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
 _PART_BEFORE: Final = re.compile(r"\d[:/-]$")
 _WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(:,-]{0,3}(?=[+-]?\d)")
-_VALUE_FOLLOWS: Final = re.compile(
-    "is|are|was|were|be|equals|has|have|of|about|around|approx(?:imately)?|roughly|nearly|almost|exactly|only|ca|circa|over|under"
-    "|than|least|most|total|usd|eur|gbp|chf|jpy|inr|cny|rs|aud|cad|minus|plus|negative|s|[nxyz]",
-    re.IGNORECASE,
-)
+_VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
     r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"

@@ -334,14 +334,14 @@ def _in_latex(raised: re.Match[str]) -> str:
 
 
 def _formula_in(stated: Stated) -> str:
-    """Return the formula of a text without a mark: between dollars or in bold, else what follows the words of a line."""
+    """Return the formula of a text without a mark: between dollars or in bold, else the last between words of a line."""
     for part in parts_of(stated):
         written = _WRITTEN.findall(part)
         if written:
             return "".join(written[-1]).strip(_AROUND_FORMULA)
-        behind_words: str = _PROSE.split(part.strip(_AROUND_FORMULA + "!"))[-1].strip(_AROUND_FORMULA)
-        if re.search(r"\d|\\[a-z]", behind_words):
-            return behind_words
+        between_words = [each for each in _PROSE.split(part) if re.search(r"\d|\\[a-z]", each)]
+        if between_words:
+            return str(between_words[-1]).strip(_AROUND_FORMULA + "!")
     return stated.text
 
 

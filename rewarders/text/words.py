@@ -11,9 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, stated_answer, without_reasoning, written_value
+from tfgrpo.rewarders.text.answers import (
+    UNSPACED,
+    VOCABULARY,
+    Stated,
+    any_of,
+    stated_answer,
+    without_reasoning,
+    written_value,
+)
 from tfgrpo.rewarders.text.numbers import REFUSAL, UNITS, only_number, ordinal
 from tfgrpo.stores.errors import RewardError
 
@@ -38,21 +47,11 @@ QUOTES: Final = str.maketrans(
     "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
     '\'\'\'""""""------#b',
 ) | {0x2192: "->"}
-
-
-def _words(name: str) -> str:
-    return "|".join(VOCABULARY[name].split())
-
-
-_NOT: Final = _words("not")
-_OR: Final = _words("or")
+_NOT: Final = any_of("not")
+_OR: Final = any_of("or")
 _NEGATION: Final = re.compile(
-    rf"(?:\b(?:{_NOT}|no (?:es|son|está|era|fue|longer|way|means)"
-    r"|rather than|instead of|other than|except|hardly|barely|unlikely|nothing|far from|without|lacks?"
-    r"|(?:any(?:thing| \w+)|everything|all|yet) (?:but|to be)|alles andere|everything except|rules? out|ruled out"
-    r"|whether|(?:exclud|eliminat|reject|discard)\w*"
-    r"|(?:first|initially|mistakenly) (?:thought|considered|guessed|assumed))|n't)"
-    rf"(?:\s+(?!(?:{_words('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
+    rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)"
+    rf"(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
     r"|,\s+no\s*$|(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*$"
     r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$|\b(?:nobody|no one) [^.,;!?]*$"
     r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$"
@@ -60,7 +59,7 @@ _NEGATION: Final = re.compile(
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
-    rf"(?:(?:{_words('article')})(?!\w))?\s*"
+    rf"(?:(?:{any_of('article')})(?!\w))?\s*"
 )
 OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
 _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
@@ -206,10 +205,17 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones.
 
     Without a mark that is the last line, then the first; the first alone where only it ``states`` an answer as a whole, as
-    in an answer with a remark below. Raise ``RewardError`` where both do, and differ.
+    in an answer with a remark below. Of a list of short entries, or of options, it is the list. Raise ``RewardError`` where
+    the first line and the last state answers that differ.
     """
     if stated.is_marked:
         return [stated.text[:LONGEST_PART]]
+    lines = [MARKUP.sub("", each).strip() for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
+    for mark, is_entry in ((_LISTED, _is_bare), (_LETTERED, bool)):
+        listed = [*takewhile(mark.match, reversed(lines))][::-1]
+        alone = len(listed) == len(lines) or not _is_bare(lines[0])
+        if len(listed) > 1 and alone and all(is_entry(mark.sub("", each)) for each in listed):
+            return [", ".join(mark.sub("", each) if mark is _LISTED else each for each in listed)]
     last, first = (part[:LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
     if first == last or _LISTED.match(first):
         return [last]
@@ -219,12 +225,9 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     return [first] if one is not None and other is None else [last, first]
 
 
+_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
-_OPENING: Final = re.compile(
-    r"(?:sure|sorry|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
-    r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
-    re.IGNORECASE,
-)
+_OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
 _MOST_BARE: Final = 5
 """Words of a line that is an answer as a whole."""
 
@@ -278,7 +281,13 @@ class TextReference(Reference):
         last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
         for part in (last, *first):
             self._refuse_list(part)
-        return self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
+        held = self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
+        fields = [_FIELD.fullmatch(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
+        known = held and not stated.is_marked and all(fields)
+        values = [each[1] for each in fields if each and not self.is_in(each[1])] if known else []
+        if any(all(is_it(each[0]) == is_it(self.text[0]) for is_it in (str.isupper, str.isdigit)) for each in values):
+            raise RewardError(f"{shown(stated.whole)} has {len(fields)} values, one of which is {self.shown}")
+        return held
 
     def _is_in_lines(self, first: str, last: str, stated: Stated) -> bool:
         """Return whether the first or the last of several lines states the text. Raises as ``compare`` does."""
@@ -292,10 +301,6 @@ class TextReference(Reference):
             if held:
                 raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
             return False
-        fields = [_FIELD.fullmatch(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
-        values = [each[1] for each in fields if each and not self.is_in(each[1])] if held and all(fields) else []
-        if any(all(is_it(each[0]) == is_it(self.text[0]) for is_it in (str.isupper, str.isdigit)) for each in values):
-            raise RewardError(f"{shown(stated.whole)} has {len(fields)} values, one of which is {self.shown}")
         return held
 
     def equals(self, part: str) -> bool:
@@ -426,9 +431,7 @@ _DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
-_KIND_OF: Final = re.compile(
-    r"\b(?:city|town|state|country|island|kingdom|republic|name|process|concept|term|game|year) of $"
-)
+_KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
 """A word for the kind of what follows: the city of Chicago is Chicago."""
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
@@ -460,12 +463,7 @@ _TURNED: Final = re.compile(
     rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"
 )
 """Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
-RELATED: Final = re.compile(
-    r"\b(?:near(?:by)?|outside|beyond|unlike|besides?|(?<!the )(?:north|south|east|west) of"
-    r"|(?:[\d.]+ ?)?(?:km|miles?|hours?|minutes?) (?:away )?from"
-    rf"|{_OUTDONE}(?:s|d|ed)|beat|overtook|followed by"
-    r"|before|after|until|above|below|against|next to|bei) (?:the )?$"
-)
+RELATED: Final = re.compile(rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?$")
 """What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
@@ -589,11 +587,7 @@ def _without_accents(text: str) -> str:
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_NO_ENTRY: Final = re.compile(
-    _OPENING.pattern
-    + rf"|(?:{_NOT}|so|yes|no|because|since|as|in|of|by|from|an?|the|born|which|who|then|final|answer|thus|hence|therefore"
-    + r"|clearly|obviously|indeed|ultimately)\b|$"
-)
+_NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{_NOT}|{any_of('within sentences')})\b|$", re.IGNORECASE)
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences, whatever they state."""
@@ -614,7 +608,7 @@ def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if _ADDRESS.search(text):
         return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
-    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·-]|[.,:/]\d|'s \w)"
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=-]|[.,:/]\d|'s \w)"
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
@@ -632,7 +626,7 @@ _NEGATED_BEHIND: Final = re.compile(
     r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
     r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
     r"|\?+\s+no\b"
-    rf"|\s+(?:isn't|wasn't)\b|\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
+    rf"|\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
     r"|\s*(?:(?:でも\w{1,8})?(?:で|じゃ|と)[はも]?(?:な[いく]|ありません|言え)|[이가]\s?아[니닙닌])"
 )
 
