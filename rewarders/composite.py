@@ -24,7 +24,7 @@ from tfgrpo.rewarders.scorer import (
 )
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import frozen
-from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.numeric import is_number, plain_sum
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
@@ -188,7 +188,7 @@ class Composite:
         if len(scores) < len(verdicts):
             return None
         gates, whole = len(self.gates), math.fsum(part.weight for part in self.parts)
-        reward = sum(part.weight / whole * score for part, score in zip(self.parts, scores[gates:], strict=True))
+        reward = plain_sum(part.weight / whole * score for part, score in zip(self.parts, scores[gates:], strict=True))
         reward = math.prod(scores[:gates], start=reward)
         return reward if abs(reward) <= MAX_SCORE else None
 

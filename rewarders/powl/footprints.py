@@ -25,6 +25,7 @@ from tfgrpo.rewarders.powl.model import (
 )
 from tfgrpo.rewarders.powl.text import model_in, parse_json
 from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.numeric import plain_sum
 
 FootprintMode: TypeAlias = Literal["block", "direct", "order"]
 MODES: Final[tuple[FootprintMode, ...]] = get_args(FootprintMode)
@@ -345,7 +346,7 @@ def footprint_similarity(
     common = [count_of(map(and_, *both)) for both in zip(_rows_of(one, labels), _rows_of(other, labels), strict=True)]
     either = [count_of(x) + count_of(y) - shared for x, y, shared in zip(one.rows, other.rows, common, strict=True)]
     if aggregate == "macro":
-        return _weighted(weights, map(_share, common, either)) / sum(weights)
+        return _weighted(weights, map(_share, common, either)) / plain_sum(weights)
     return _share(_weighted(weights, common), _weighted(weights, either)) * activities
 
 
@@ -390,7 +391,7 @@ def _share(common: float, either: float) -> float:
 
 
 def _weighted(weights: RelationWeights, counts: Iterable[float]) -> float:
-    return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+    return plain_sum(weight * count for weight, count in zip(weights, counts, strict=True))
 
 
 def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
