@@ -149,13 +149,14 @@ def begun(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "deployed_run", lambda: run)
     monkeypatch.setattr(deployed, "get_client", server)
 
-    def begin(*, comes_back: bool):
+    def begin(*, comes_back: bool, **settings: object):
         monkeypatch.setattr(
             deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9)
         )
         body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
         try:
-            summary = learning_flow._run_with({"task_id": "t", "settings": {"out": str(tmp_path)}}, None, Observers())
+            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
+            summary = learning_flow._run_with(asked_for, None, Observers())
         finally:
             learning_flow.RUN_BODY.reset(body)
         return summary, asked
@@ -166,6 +167,21 @@ def begun(monkeypatch, tmp_path):
 def test_a_night_that_begins_while_the_server_is_started_again_waits_for_its_caps(begun):
     _, (request,) = begun(comes_back=True)
     assert request.settings["budget.max_calls"] == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tfgrpo.epoch": 3}, "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you"),
+        # The deployment has max_calls as a parameter.
+        ({"budget.max_calls": "many"}, "parameter max_calls: got 'many'; accepted: a whole number"),
+    ],
+)
+def test_a_run_asked_for_with_wrong_settings_is_refused_in_the_words_of_the_form(begun, tmp_path, settings, said):
+    summary, asked = begun(comes_back=True, **settings)
+    assert (summary.status, asked, summary.message.startswith(said)) == ("refused", [], True), summary.message
+    (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
+    assert (entry.state, entry.message) == ("refused", summary.message)
 
 
 def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, tmp_path):

@@ -21,7 +21,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 
 RIGHT = "<think>r</think>\n42"
 ROGUES = """
-    import asyncio, math, re, threading, time
+    import asyncio, ctypes, math, threading, time
     from tfgrpo.rewarders.scorer import GradeResult
 
     stuck = threading.Event()
@@ -88,7 +88,7 @@ ROGUES = """
         '''Keeps the interpreter lock for hours.'''
         def grade_batch(self, inputs):
             if any("wild" in each.completion for each in inputs):
-                re.match(r"(a+)+$", "a" * 45 + "b")
+                ctypes.PyDLL(None).sleep(36_000)
             return _results(inputs, [1.0] * len(inputs))
 
     class Echoing:

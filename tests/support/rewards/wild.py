@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import re
 import signal
@@ -33,8 +34,10 @@ def spin() -> NoReturn:
 
 
 def ignore_clock() -> None:
+    """Keep the interpreter for ever, and take no processor time."""
     signal.signal(signal.SIGPROF, signal.SIG_IGN)
-    regex()
+    while True:
+        ctypes.PyDLL(None).sleep(600)
 
 
 def fork_and_return() -> None:

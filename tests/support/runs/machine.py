@@ -156,7 +156,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     while time.monotonic() < deadline:
         if found := condition():
             return found
-        time.sleep(0.3)
+        time.sleep(0.5)  # to answer takes the server some hundredths
     pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
 
 
