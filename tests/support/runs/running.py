@@ -292,7 +292,12 @@ def prefect_server() -> str:
     environment = {**os.environ, "PREFECT_HOME": home, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
     server = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *app, "--log-level", "critical"],
-        env={**environment, "PREFECT__SERVER_FINAL": "1", "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL"},
+        env={
+            **environment,
+            "PREFECT__SERVER_FINAL": "1",
+            "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
+            "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",  # as in the server that a run starts
+        },
         cwd=home,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
