@@ -152,13 +152,13 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[_F], _F]:
             empty_field: Any = Optional[type_]  # type: ignore[misc]
             added.append(inspect.Parameter(name, keyword, default=None, annotation=empty_field))
             empty = "" if "None: " in text else f" Empty: the pipeline's{'' if default is None else f', or {default}'}."
-            lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
+            lines.append(f"    {name}: {text.replace('None: ', 'Empty: ')}{empty}")
         # Prefect crashes a run with a parameter that its flow does not have, and says so in the log alone. Here the flow has
         # every parameter of the run that this process was started for, to refuse those by name.
         unknown = _of_run.keys() - {each.name for each in (*own, *added)}
         added += [inspect.Parameter(_AnyName(each), keyword, default=None, annotation=_UNKNOWN) for each in unknown]
         setattr(function, "__signature__", signature.replace(parameters=[*own[:1], *added, *own[1:]]))  # noqa: B010 - mypy knows no such attribute
-        function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), *lines, ""])
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *lines, ""])
         return function
 
     return derived

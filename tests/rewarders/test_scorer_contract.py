@@ -30,7 +30,8 @@ BATCHES = dict(rows_of("scorer_contract", "batches"))  # fmt: skip
 def read(verdict) -> float | str:
     """Return the score, or the reason with a mark of the scorer's fault."""
     if isinstance(verdict, Abstained):
-        return f"broke: {verdict.reason}" if verdict.broke else verdict.reason
+        reason = verdict.reason.removesuffix(": nan")  # which ``json`` adds as of Python 3.13
+        return f"broke: {reason}" if verdict.broke else reason
     return verdict.score
 
 
