@@ -38,8 +38,8 @@ def test_counted_in_masks_or_in_sets_it_is_the_same(one, other):
     assert footprint_similarity(a, b) == share[0] * share[1]
     names = ("direct_succession", "concurrency", "exclusive")
     sets = [(getattr(a, name), getattr(b, name)) for name in names]
-    macro = sum(len(x & y) / len(x | y) if x | y else 1.0 for x, y in sets) / 3
-    assert footprint_similarity(a, b, "macro") == macro
+    first, second, third = (len(x & y) / len(x | y) if x | y else 1.0 for x, y in sets)
+    assert footprint_similarity(a, b, "macro") == (first + second + third) / 3
 
 
 @pytest.mark.parametrize(
