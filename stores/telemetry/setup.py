@@ -13,8 +13,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import time_ns
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, Unpack
@@ -182,7 +183,9 @@ class Telemetry:
         self._seen: dict[str, set[str]] = {attribute: set() for attribute in _OPEN}
         """Names of each open attribute; the first ones keep their name."""
         self._naming = threading.Lock()
-        self._pipes = tuple(pipes)
+        # Their threads wait from now on, as none can be started at the end of a process as of Python 3.12.
+        self._ending = threading.Event()
+        self._pipes = [(pipe, _in_background(partial(self._close, pipe))) for pipe in pipes]
         self._delivery = delivery or Delivery()
         self._collecting: threading.Thread | None = None
         self._closed = False
@@ -299,13 +302,18 @@ class Telemetry:
             for key in [key for key, known in _CONFIGURED.items() if known is self]:
                 del _CONFIGURED[key]
         deadline = time.monotonic() + deadline_s
-        closing = [(pipe, _in_background(pipe.shutdown)) for pipe in self._pipes]
-        for _, thread in closing:
+        self._ending.set()
+        for _, thread in self._pipes:
             thread.join(max(0.0, deadline - time.monotonic()))
-        late = [pipe for pipe, thread in closing if thread.is_alive()]
-        for thread in [_in_background(pipe.abandon) for pipe in late]:
-            thread.join(_LAST_JOIN_S / len(late))
+        late = [pipe for pipe, thread in self._pipes if thread.is_alive()]
+        with suppress(RuntimeError):  # they end with the process
+            for thread in [_in_background(pipe.abandon) for pipe in late]:
+                thread.join(_LAST_JOIN_S / len(late))
         return self._losses(late)
+
+    def _close(self, pipe: Pipe) -> None:
+        self._ending.wait()
+        pipe.shutdown()
 
     def _losses(self, late: Sequence[Pipe]) -> str | None:
         spans = self._delivery.ended - self._delivery.delivered
@@ -314,7 +322,7 @@ class Telemetry:
             lost.append("the last metrics")
         if not lost:
             return None
-        receivers = ", ".join(sorted({pipe.where for pipe in self._pipes}))
+        receivers = ", ".join(sorted({pipe.where for pipe, _ in self._pipes}))
         return f"telemetry: {' and '.join(lost)} were not delivered to {receivers}{self._delivery.why}"
 
     def at_exit(self) -> None:
