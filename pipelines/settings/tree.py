@@ -531,7 +531,7 @@ class FieldMap(Section):
         """Return what to do about a required column that is missing, for a message."""
         if name == self.id:
             numbered = "rows numbered by --set dataset.fields.id=none"
-            return f"another name by dataset.fields.id, {numbered}, or what `tfgrpo init` finds"
+            return f"another name by dataset.fields.id, what `init` finds, or {numbered}"
         if name == self.prompt:
             return "another name by dataset.fields.prompt"
         setting = next(field for text, field in self._templates.items() if name in columns_of(text))

@@ -19,9 +19,7 @@ from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 
 Write = Callable[..., Path]
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
-NUMBERED = (
-    "another name by dataset.fields.id, rows numbered by --set dataset.fields.id=none, or what `tfgrpo init` finds"
-)
+NUMBERED = "another name by dataset.fields.id, what `init` finds, or rows numbered by --set dataset.fields.id=none"
 CHOICE = "{question}\nA) {A}\nB) {B}"
 
 

@@ -209,7 +209,7 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
     told = [str(problem) for problem in caught.value.problems]
     there, numbered = (
         "among 'question', 'answer'; accepted:",
-        "rows numbered by --set dataset.fields.id=none, or what `tfgrpo init` finds",
+        "what `init` finds, or rows numbered by --set dataset.fields.id=none",
     )
     assert [text.partition(": got ")[2] for text in told] == [
         f"no column 'id' {there} a column 'id', another name by dataset.fields.id, {numbered}",
