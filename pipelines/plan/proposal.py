@@ -15,9 +15,10 @@ from tfgrpo.pipelines.settings.tree import FieldMap, RewarderSettings, columns_o
 from tfgrpo.rewarders.gt import GroundTruth, option_sign, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
+from tfgrpo.rewarders.text.answers import several_in
 from tfgrpo.rewarders.text.choices import options_of
 from tfgrpo.rewarders.text.references import ColumnReading, read_column
-from tfgrpo.rewarders.text.words import several_in, shown
+from tfgrpo.rewarders.text.words import shown
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names
 

@@ -103,6 +103,20 @@ _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
 
+REJECTED: Final = re.compile(
+    r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE
+)
+"""What a statement rejects at its end: ``Paris, not London``."""
+TAKES_BACK: Final = re.compile(
+    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that))"
+    r"(?:(?:hmm|oh|oops|no|sorry)[,. \u2026]{1,4})?(?:wait|actually|correction|scratch that|i mean|make that"
+    r"|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
+    r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
+    r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
+    re.IGNORECASE,
+)
+"""The beginning of a clause that may state another answer than what comes before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stated:
@@ -244,6 +258,24 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     for found in pattern.finditer(text):  # noqa: B007  the last one is wanted
         pass
     return found
+
+
+_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
+
+
+def conclusion_of(text: str) -> str:
+    """Return what a text concludes with; empty where it does not conclude."""
+    *before, last = _CONCLUSION.split(text)
+    return last if before else ""
+
+
+def several_in(text: str) -> list[str]:
+    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
+    value = written_value(text)
+    if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
+        return []
+    parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
+    return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
 
 def until_closing(text: str) -> str:

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,
     MARKUP,
     OPTION_MARK,
+    RELATED,
     UNCLEAR,
     Compared,
     Reference,
     TextReference,
-    conclusion_of,
     is_denied,
     parts_of,
     plain,
@@ -125,9 +125,7 @@ class ChoiceReference(Reference):
             return {marked[1].upper(), other}
         text = re.sub(rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", MARKUP.sub("", part)).strip()
         named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
-        letters = {
-            (found["upper"] or found["lower"]).upper() for found in named if not is_denied(text.lower(), *found.span())
-        }
+        letters = {(each["upper"] or each["lower"]).upper() for each in named if not self._is_denied_at(text, each)}
         concluded = self._letters(conclusion_of(text)) if len(letters) > 1 and conclusion_of(text) else set()
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", text.upper()))
         first = (named[0]["upper"] or named[0]["lower"]).upper() if named and named[0].start() == 0 else ""
@@ -141,6 +139,12 @@ class ChoiceReference(Reference):
         # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
         return longest if len(longest) == 1 or not letters else letters
+
+    def _is_denied_at(self, text: str, letter: re.Match[str]) -> bool:
+        """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
+        option = re.escape(self.options.get((letter["upper"] or letter["lower"]).upper(), ""))
+        behind = re.compile(f" ?{option}", re.IGNORECASE).match(text, letter.end())
+        return is_denied(text.lower(), letter.start(), (behind or letter).end())
 
 
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
@@ -232,6 +236,7 @@ class LabelReference(Reference):
             and not listed
             and not is_denied(statement, *first.span())
             and _CLAUSE_ENDS.match(statement, first.end())
+            and not re.search(rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$", statement)
         ):
             return known[first[0]]
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
@@ -241,9 +246,11 @@ class LabelReference(Reference):
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(statement):
-            if place[0] == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[place.end() :]):
-                continue  # no idea
-            no = re.search(r"(?:^|\s)no $", statement[: place.start()]) or is_denied(statement, *place.span())
+            before, behind = statement[: place.start()], statement[place.end() :]
+            idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
+            if not idea or RELATED.search(before):
+                continue  # no idea, or something beside a label
+            no = re.search(r"(?:^|\s)no $", before) or is_denied(statement, *place.span())
             (denied if no else named).add(known[place[0]])
         states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
         last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word

@@ -121,10 +121,12 @@ _DENIED: Final = re.compile(
         [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
     |\b(?:less|more|\w{2,12}er)[ ]than[ \t]+[$€£]?[-+]?\d[\d.,/]{0,60}%?
     |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}\?
-    |不是[ \t]*[-+]?\d[\d.,/]*|^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
+    |不是[ \t]*[-+]?\d[\d.,/]*
+    |(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?
+    |\b(?:(?:half|thirds?|quarters?)[ ]of|twice|double|triple)[ ](?:the[ ])?[$€£*]{0,3}\d[\d.,]{0,60}""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``larger than 42``, ``Is it 42?``"""
+"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``larger than 42``, ``twice 42``, ``Is it 42?``"""
 _OPERATOR_BEFORE: Final = re.compile(
     r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
     r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
@@ -354,7 +356,7 @@ def _without_items(text: str) -> str:
 
 def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     """Return the number that a line is, but for a unit and a word with a colon before it; no line of a list."""
-    said = re.sub(r"^[A-Z][a-z]+:\s*", "", line.strip(" *_`"))
+    said = re.sub(r"^[A-Za-z]+:\s*", "", line.strip(" *_`"))
     listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
     is_one = len(said.split()) <= _BARE_WORDS and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None

@@ -15,10 +15,14 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import (
+    REJECTED,
+    TAKES_BACK,
     UNSPACED,
     VOCABULARY,
     Stated,
     any_of,
+    conclusion_of,
+    several_in,
     stated_answer,
     without_reasoning,
     written_value,
@@ -39,7 +43,9 @@ _LOOK_BACK: Final = 60
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f")
+MARKUP: Final = re.compile(
+    r"\*\*|__(?!\w+__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
+)
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Subscript of a chemical formula in LaTeX: ``H_2O``."""
@@ -49,12 +55,15 @@ QUOTES: Final = str.maketrans(
 ) | {0x2192: "->"}
 _NOT: Final = any_of("not")
 _OR: Final = any_of("or")
+_LEFT_OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*$"
+"""Before what an output goes on to find out: ``I will check whether it is Paris``."""
 _NEGATION: Final = re.compile(
     rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)"
     rf"(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
     r"|,\s+no\s*$|(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*$"
     r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$|\b(?:nobody|no one) [^.,;!?]*$"
     r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$"
+    rf"|{_LEFT_OPEN}"
     r"|\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*$"
 )
 _DETERMINER: Final = re.compile(
@@ -94,8 +103,8 @@ class Reference(ABC):
         if stated is None:
             return nothing(output)
         if not re.search(r"\bnot\b", self.text):
-            stated = replace(stated, text=_REJECTED.sub("", stated.text))
-        *before, after = _TAKES_BACK.split(stated.whole)
+            stated = replace(stated, text=REJECTED.sub("", stated.text))
+        *before, after = TAKES_BACK.split(stated.whole)
         again = stated_answer(after, denied=self._denies) if before else None
         later = Compared(False, "", states=again is not None)
         with suppress(RewardError):
@@ -113,9 +122,8 @@ class Reference(ABC):
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
         about = re.search(rf"{_ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
-        refused = REFUSAL.search(statement.replace(wanted, "")) and not re.search(
-            _OPENS.pattern + whole_words(wanted), statement
-        )
+        opens = _OPENS.pattern + whole_words(wanted)
+        refused = REFUSAL.search(statement.replace(wanted, "")) and not re.search(opens, statement)
         places = [*re.finditer(whole_words(wanted), statement)]
         denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
         if not denied and not stated.is_marked and (about or refused):
@@ -170,28 +178,6 @@ def nothing(output: str) -> Compared:
     return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
 
 
-_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
-
-
-def conclusion_of(text: str) -> str:
-    """Return what a text concludes with; empty where it does not conclude."""
-    *before, last = _CONCLUSION.split(text)
-    return last if before else ""
-
-
-_REJECTED: Final = re.compile(
-    r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE
-)
-"""What a statement rejects at its end: ``Paris, not London``."""
-_TAKES_BACK: Final = re.compile(
-    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that))"
-    r"(?:(?:hmm|oh|oops|no|sorry)[,. \u2026]{1,4})?(?:wait|actually|correction|scratch that|i mean|make that"
-    r"|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
-    r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
-    r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
-    re.IGNORECASE,
-)
-"""The beginning of a clause that may state another answer than what comes before it."""
 _ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
@@ -235,9 +221,8 @@ _MOST_BARE: Final = 5
 def _is_bare(line: str) -> bool:
     """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
     statement = line.strip(' *_`"')
-    return (
-        0 < len(statement.split()) <= _MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
-    )
+    words = len(statement.split())
+    return 0 < words <= _MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +259,9 @@ class TextReference(Reference):
         only = fenced[0] if len(fenced) == 1 else stated.whole
         entries = None if stated.is_marked else written_value(only)
         if isinstance(entries, dict):
-            return any(self.equals(str(each)) for each in entries.values())
+            entered = [*map(str, entries.values())]
+            places = [place for place, each in enumerate(entered) if self.equals(each)]
+            return bool(places) and self._is_only_one(entered[places[-1] + 1 :], stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         if _comparable(self.text) in (_comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
@@ -282,12 +269,19 @@ class TextReference(Reference):
         for part in (last, *first):
             self._refuse_list(part)
         held = self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
-        fields = [_FIELD.fullmatch(each) for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
-        known = held and not stated.is_marked and all(fields)
-        values = [each[1] for each in fields if each and not self.is_in(each[1])] if known else []
-        if any(all(is_it(each[0]) == is_it(self.text[0]) for is_it in (str.isupper, str.isdigit)) for each in values):
-            raise RewardError(f"{shown(stated.whole)} has {len(fields)} values, one of which is {self.shown}")
-        return held
+        rows = re.split(r"\n[ \t]*\|[-:| \t]+\n", stated.whole[-LONGEST_PART:])[-1].split("\n")  # below their head
+        fields = [_FIELD.fullmatch(each) for each in rows if each.strip()]
+        values = [each[1] for each in fields if each] if not stated.is_marked and all(fields) else []
+        held = held or (rows[0].startswith("|") and any(map(self.equals, values)))
+        return held and self._is_only_one(values, stated)
+
+    def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
+        """Return whether no other of several values may be the answer. Raise ``RewardError`` otherwise."""
+        others = [each for each in values if 0 < len(each.split()) <= _MOST_BARE and not self.is_in(each)]
+        like, *unlike = ((each[0].isupper(), each[0].isdigit(), "." in each) for each in (self.text, *others))
+        if like in unlike:
+            raise RewardError(f"{shown(stated.whole)} has several values, one of which is {self.shown}")
+        return True
 
     def _is_in_lines(self, first: str, last: str, stated: Stated) -> bool:
         """Return whether the first or the last of several lines states the text. Raises as ``compare`` does."""
@@ -373,6 +367,8 @@ class TextReference(Reference):
             ):
                 return True
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
+        if not places and re.search(rf"\bfrom [^ ]+ to {re.escape(wanted)}(?!\w)", plain(part)):
+            raise RewardError(f"{shown(part)} may state a range or a change, of which {shown(self.text)} is the end")
         if not places or any(_has_alternative(statement, each) for each in places):
             return False
         self._refuse_mention(wanted, statement, part, places)
@@ -394,11 +390,8 @@ class TextReference(Reference):
             raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and something else")
         if ", " in wanted and all(re.match(r", \w", statement[each.end() :]) for each in places):
             raise RewardError(f"{shown(part)} may state a longer list than {shown(self.text)}")
-        if (
-            _COMMON.fullmatch(wanted)
-            or re.search(rf"\bno {re.escape(wanted)}", statement)
-            or _is_part_of_code(wanted, statement, places)
-        ):
+        common = _COMMON.fullmatch(wanted) or re.search(rf"\bno {re.escape(wanted)}", statement)
+        if common or _is_part_of_code(wanted, statement, places):
             raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
         if not _ADDRESS.search(self.text) and f"`{self.text}`" not in part:
             if all(_is_of(statement, each) for each in places):
@@ -406,7 +399,7 @@ class TextReference(Reference):
             _refuse_longer_name(_ARTICLE.sub("", self.text), part)
 
 
-_FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*:\s+(\S+(?: \S+){0,4})")
+_FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
@@ -447,6 +440,7 @@ _NAMES_OF_DAYS: Final = {
     name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
 }
 _ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
+_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
 _DIGITS_OF_CODE: Final = 9
 """Digits of a code without letters, such as a telephone number, at least."""
@@ -460,11 +454,11 @@ _ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|where
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _TURNED: Final = re.compile(
     rf"[,;] (?:but )?now\b|(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b"
-    rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"
+    rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b| \w{{3,}}s that (?!(?:s?he|it|they)\b)"
 )
 """Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
-RELATED: Final = re.compile(rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?$")
-"""What states something by its relation to a text: ``near Paris``, ``London replaced Paris``."""
+RELATED: Final = re.compile(rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?$|{_LEFT_OPEN}")
+"""What states something by its relation to a text, or nothing yet: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
@@ -527,21 +521,13 @@ def _abbreviates(short: str, full: str) -> bool:
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
-def several_in(text: str) -> list[str]:
-    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
-    value = written_value(text)
-    if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
-        return []
-    parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
-    return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
-
-
 def _is_aside(statement: str, place: re.Match[str]) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
     before, behind = re.split("[,;.] ", statement[: place.start()])[-1], statement[place.end() :]
     around = (before, re.split("[,;](?: |$)", behind)[0])
     moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
     taken = moved or " but " in behind or _TURNED.match(behind)
+    taken = taken or re.search(r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?$", statement[: place.start()])
     return bool(taken or any(map(_ASIDE.search, around)) or RELATED.search(before))
 
 
@@ -550,9 +536,8 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
     if _KIND_OF.search(statement[: place.start()]):
         return False
     subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
-    phrase = (
-        not _VERB.search(statement) and len((statement[: place.start()] + statement[place.end() :]).split()) <= _MOST_OF
-    )
+    rest = statement[: place.start()] + statement[place.end() :]
+    phrase = not _VERB.search(statement) and len(rest.split()) <= _MOST_OF
     return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
@@ -560,18 +545,37 @@ def _is_told_otherwise(wanted: str, part: str) -> bool:
     """Return whether the last clause of a sentence states what an earlier one, with a text, does not: ``X is old; it is Y``."""
     *before, last = map(_comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
     clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
-    stated = re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause)
-    return bool(clause and not stated) and not re.search(whole_words(wanted), last)
+    first, _, then = _comparable(part).partition(". ")
+    supposed = first.startswith("if ") and wanted in first and then and wanted not in then
+    clause = first if supposed and not clause else clause
+    place = _ELSEWHERE.search(part)
+    if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *_NAMES_OF_DAYS):
+        return True
+    return bool(clause) and not _states(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
+
+
+_ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
+"""A second place, said in the same way: ``The head office is in Lyon, the plant in Marseille``."""
 
 
 def _others_like(wanted: str, statement: str) -> bool:
     """Return whether a statement has another code of the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
     is_call = re.fullmatch(r"\w\([^()]*", wanted)
-    shape = rf"{wanted[0]}\([^()]*" if is_call else re.sub(r"\d+", r"\\d+", re.escape(wanted))
+    numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
+    address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rsplit(maxsplit=1)[-1])), None)
+    shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
     concluded = conclusion_of(statement)
     said = concluded if wanted in concluded else statement
-    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() else ()
-    return any(each[0] != wanted and not is_denied(said, *each.span()) for each in found)
+    head, *more = _ELABORATION.split(said)[0].split(". ")
+    settled = address and (_states(wanted, head) if more else head.endswith(wanted))
+    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
+    found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
+    return any(address is None or each.start() > said.rfind(wanted) for each in found)
+
+
+def _states(wanted: str, clause: str) -> bool:
+    """Return whether a clause ends with saying that something is a text."""
+    return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
 
 
 def _is_sentence(text: str) -> bool:
@@ -607,7 +611,7 @@ def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]
 def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if _ADDRESS.search(text):
-        return rf"(?<![\w.@/+-]){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
+        return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=-]|[.,:/]\d|'s \w)"
 
 
@@ -616,13 +620,13 @@ def is_denied(text: str, start: int, end: int) -> bool:
     before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
     asked = (question := re.match(r"[^.!?\n]*\?", behind)) and (
         re.match(r"\W*\w", behind[question.end() :])  # a question that is answered by what follows it
-        or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
+        or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", before)
     )
     return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
 
 
 _NEGATED_BEHIND: Final = re.compile(
-    r"\W{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
+    r"[^\w#]{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
     r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
     r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
     r"|\?+\s+no\b"
@@ -636,7 +640,7 @@ def _has_alternative(statement: str, place: re.Match[str]) -> bool:
     before, behind = statement[max(0, place.start() - 20) : place.start()], statement[place.end() : place.end() + 20]
     return bool(
         re.match(rf"\W{{0,2}}\s*(?:{_OR}|o)(?!\w)\s*\S|\s*/", behind)
-        or re.search(rf"(?:\b(?:{_OR}|either)|/)\W{{0,3}}\s*$", before)
+        or re.search(rf"(?:\b(?:{_OR}|either)|(?<![.{'a-z' if place[0][0].isdigit() else ''}])/)\W{{0,3}}\s*$", before)
     )
 
 
@@ -649,10 +653,9 @@ def _refuse_longer_name(name: str, part: str) -> None:
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
         before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)", behind) or (
-            name[:1].isupper() and _NAME_BEFORE.search(before)
-        )
-        if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
+        longer = re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)", behind)
+        named = name[:1].isupper() and _NAME_BEFORE.search(before)
+        if not longer and not named and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
             return
     if re.search(words, part, re.IGNORECASE):
         raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
@@ -675,13 +678,8 @@ def _refuse_longer_term(term: str, part: str) -> None:
     if re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
         return  # a sentence
     rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
-    if (
-        rest
-        and len(head.split()) <= 3
-        and not _VERB.search(head)
-        and not _BETWEEN.search(" ".join(rest))
-        and term.isascii()
-    ):
+    is_phrase = len(head.split()) <= 3 and not _VERB.search(head) and not _BETWEEN.search(" ".join(rest))
+    if rest and is_phrase and term.isascii():
         raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
