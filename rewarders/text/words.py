@@ -367,7 +367,7 @@ class TextReference(Reference):
             ):
                 return True
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
-        if not places and re.search(rf"\bfrom [^ ]+ to {re.escape(wanted)}(?!\w)", plain(part)):
+        if not places and re.search(rf"\bfrom [^ ]+ to {re.escape(plain(self.text))}(?!\w)", plain(part)):
             raise RewardError(f"{shown(part)} may state a range or a change, of which {shown(self.text)} is the end")
         if not places or any(_has_alternative(statement, each) for each in places):
             return False
