@@ -257,9 +257,17 @@ class TextReference(Reference):
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         fenced = _FENCED.findall(stated.whole)
         only = fenced[0] if len(fenced) == 1 else stated.whole
-        entries = None if stated.is_marked else written_value(only)
+        entries = written_value(stated.text if stated.is_marked else only)
+        while (
+            isinstance(entries, dict)
+            and len(within := [each for each in entries.values() if isinstance(each, dict)]) == 1
+        ):
+            entries = within[0]  # an envelope
         if isinstance(entries, dict):
-            entered = [*map(str, entries.values())]
+            first, *more = entries.values() or ("",)
+            if isinstance(first, str) and not more and (alone := stated_answer(first)) is not None:
+                return self.states(alone)
+            entered = [*map(str, (first, *more))]
             places = [place for place, each in enumerate(entered) if self.equals(each)]
             return bool(places) and self._is_only_one(entered[places[-1] + 1 :], stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
