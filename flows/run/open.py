@@ -183,7 +183,7 @@ def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> Learni
     night = plan.settings.tfgrpo.night or 0
     memory = memory_of(
         store_of(plan),
-        read_credit(plan.paths.credit, began["credit_lines"], nights=MEMORY_NIGHTS + 1),
+        read_credit(plan.paths.credit, began["credit_lines"], nights=(MEMORY_NIGHTS + 1, plan.simulated)),
         (),
         simulated=plan.simulated,
         night=night,

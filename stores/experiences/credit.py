@@ -112,7 +112,8 @@ class Word:
 
 CreditLine: TypeAlias = Row | Word
 _WORD: Final = TypeAdapter(Word)
-_NIGHT: Final = re.compile(rb',"night":(\d+)')  # in a text the first quote would have a backslash before it
+_NIGHT: Final = re.compile(rb',"night":(\d+),.*,"simulated":(true|false)')
+"""In a text every quote has a backslash before it."""
 _LINE: Final[TypeAdapter[CreditLine]] = TypeAdapter(Annotated[CreditLine, Field(discriminator="kind")])
 
 
@@ -127,17 +128,20 @@ class CreditFile:
         return self.lines.add(_LINE.dump_python(line, mode="json") for line in lines)
 
 
-def read_credit(path: Path, lines: int | None = None, *, nights: int | None = None) -> list[CreditLine]:
-    """Return the first ``lines`` lines, None for all; with ``nights`` the sweeps and the last nights that left a line.
+def read_credit(path: Path, lines: int | None = None, *, nights: tuple[int, bool] | None = None) -> list[CreditLine]:
+    """Return the first ``lines`` lines, None for all.
 
-    None without a file. Raises ``CorruptFile`` for any other line.
+    With ``nights``, their number and whether they are simulated: of these the sweeps, and the last ones that left a line. None
+    without a file. Raises ``CorruptFile`` for any other line.
     """
     read = read_lines_as(_LINE.validate_json, path, islice(read_bodies(path), lines), "a line of credit")
     if nights is None:
         return list(read)
-    seen = {int(night[1]) for body in islice(read_bodies(path), lines) if (night := _NIGHT.search(body))}
-    since = min(sorted(seen)[-nights:], default=0)
-    return [line for line in read if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
+    number, simulated = nights
+    found = filter(None, map(_NIGHT.search, islice(read_bodies(path), lines)))
+    since = min(sorted({int(each[1]) for each in found if (each[2] == b"true") is simulated})[-number:], default=0)
+    ours = (line for line in read if line.simulated is simulated)
+    return [line for line in ours if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
 
 
 def count_credit(path: Path) -> int:
