@@ -31,7 +31,7 @@ from tfgrpo.pipelines.datasets.text_forms import (
     unreadable,
 )
 from tfgrpo.pipelines.problems import CappedProblems
-from tfgrpo.pipelines.settings.tree import FieldMap, first_part
+from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -269,7 +269,7 @@ def _table_rows(
         if first_part(each, types) not in types
     ]:
         raise DatasetError(problems)
-    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
+    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld, METADATA)}
     columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
     for number, record in enumerate(records(columns), start=1):
         yield DatasetRow(f"{name}:{number}", _values(record, fields))
@@ -277,7 +277,7 @@ def _table_rows(
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
     """Return a record as JSON values: dates as text; NaN as null, except in fields, which refuse it."""
-    withheld = {first_part(name, record) for name in fields.withheld}
+    withheld = {first_part(name, record) for name in (*fields.withheld, METADATA)}
     further = {name: value for name, value in record.items() if name not in withheld}
     own = {name: value for name, value in record.items() if name in withheld}
     values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")

@@ -187,10 +187,10 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
         given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
     parts = template_parts(template)
-    values = columns | {
-        name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))
-    }
     try:
+        values = columns | {
+            name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))
+        }
         texts = {
             name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
             for name, value in values.items()
@@ -202,11 +202,16 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
     return "".join(literal + texts[name] for literal, name in parts)
 
 
-def _mixed(values: Sequence[object]) -> list[str]:
-    """Return the texts of several columns in an order of chance, the same every time; of a list each is one."""
+def _mixed(values: Sequence[object]) -> list[str] | None:
+    """Return the texts of several columns in an order of chance, the same every time; of a list each is one.
+
+    None of a single text, which would be the answer.
+    """
     texts = [_as_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
     every = {line: None for text in texts if (line := " ".join(text.split()))}
-    return sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)])))
+    return (
+        sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)]))) if len(every) > 1 else None
+    )
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
@@ -220,11 +225,14 @@ def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mappi
         if not isinstance(own, dict):
             given = f"no JSON in the field {METADATA!r}, which begins as an object"
             raise DatasetError.one(source, given, f"a JSON object in the field {METADATA!r}")
-    columns = {name: value for name, value in values.items() if name not in fields.withheld and value not in (None, "")}
-    for name in fields.withheld if columns else ():
+    columns = {name: value for name, value in values.items() if value not in (None, "")}
+    for name in fields.withheld:
         columns.pop(first_part(name, values), None)
-    further = own if isinstance(own, dict) else {} if own in (None, "") else {METADATA: own}
-    return {**columns, **further}
+    if not isinstance(own, dict) or METADATA in fields.withheld:
+        return columns
+    inside = {name.split(".")[1] for name in fields.withheld if name.startswith(f"{METADATA}.")}
+    columns.pop(METADATA, None)
+    return {**columns, **{name: value for name, value in own.items() if name not in inside}}
 
 
 def value_at(values: Mapping[str, Any], name: str, default: object = None) -> Any:

@@ -472,12 +472,12 @@ def is_template(text: str) -> bool:
 
 def columns_of(text: str) -> tuple[str, ...]:
     """Return the columns that a field is read from, each once; ``{a|b}`` of a template has two."""
-    names = [name for _, name in template_parts(text) if name]
-    return tuple(dict.fromkeys(column for name in names for column in (mixed_columns(name) or [name])))
+    names = [name for _, name in template_parts(text) if name] if is_template(text) else []
+    return tuple(dict.fromkeys(column for name in names for column in (mixed_columns(name) or [name]))) or (text,)
 
 
 def mixed_columns(name: str) -> list[str]:
-    """Return the columns of a name ``a|b``, whose values are shown as options in an order of chance; none of another name."""
+    """Return the columns of a name ``a|b`` in a template, shown as options in an order of chance; none of another name."""
     return [column.strip() for column in name.split("|")] if "|" in name else []
 
 
@@ -519,8 +519,10 @@ class FieldMap(Section):
         """Columns that are no metadata: those of fields, of an answer unless the prompt shows it, and of mixed options."""
         plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
         shown = columns_of(self.prompt) if is_template(self.prompt) else ()
-        mixed = (column for _, name in template_parts(self.prompt) for column in mixed_columns(name))
-        return (*plain, METADATA, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
+        mixed = (
+            column for text in self._templates for _, name in template_parts(text) for column in mixed_columns(name)
+        )
+        return (*plain, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
 
     @cached_property
     def _templates(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
+from tfgrpo.pipelines.datasets.items import item_of
 from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import FieldMap
@@ -233,6 +234,26 @@ def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_t
     assert [item.prompt for item in load_dataset(write_jsonl(rows), fields)] == [item.prompt for item in items]
 
 
+def test_an_item_without_wrong_answers_shows_no_options_as_the_only_one_would_be_the_answer(write_jsonl: Write) -> None:
+    rows = [{"q": "Q?", "right": "Paris", "wrong": wrong} for wrong in (None, "", [], "Rome")]
+    items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="{q}{right|wrong}", answer="right"))
+    assert ["Paris" in item.prompt for item in items] == [False, False, False, True]
+
+
+def test_nan_among_mixed_options_is_an_error_of_its_line() -> None:
+    row = {"q": "Q?", "right": "Paris", "wrong": float("nan")}
+    with pytest.raises(DatasetError, match="items:3: got NaN or infinity"):
+        item_of(row, FieldMap(id=None, prompt="{q}{right|wrong}"), number=0, source="items:3")
+
+
+def test_a_bar_mixes_columns_in_templates_alone(write_jsonl: Write) -> None:
+    rows = [{"question|en": f"Q{n}?", "a|b": "x", "a": "kept"} for n in range(2)]
+    items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="question|en", answer="a|b"))
+    assert [(item.prompt, item.answer, item.metadata) for item in items] == [
+        (f"Q{n}?", "x", {"a": "kept"}) for n in range(2)
+    ]
+
+
 EMPTY_DROP = {"number": "", "spans": [], "date": {"day": "", "month": "", "year": ""}, "hit_id": "h"}
 
 
@@ -335,6 +356,22 @@ def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(
     write_jsonl: Write, given: object, metadata: dict[str, object]
 ) -> None:
     assert load_dataset(write_jsonl([{**GOOD, "metadata": given}]))[0].metadata == metadata
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "left"),
+    [
+        ("Paris", "metadata", {}),
+        (["Paris", "Rome"], "metadata", {}),
+        ({"gold": "Paris", "level": 3}, "metadata.gold", {"level": 3}),
+        ({"gold": {"text": "Paris"}, "level": 3}, "{metadata.gold.text}", {"level": 3}),
+    ],
+)
+def test_an_answer_within_metadata_is_none_of_it(
+    write_jsonl: Write, given: object, answer: str, left: dict[str, object]
+) -> None:
+    item = load_dataset(write_jsonl([{**GOOD, "metadata": given}]), FieldMap(answer=answer))[0]
+    assert (item.answer, item.metadata) == ("Paris", {"answer": "42", **left})
 
 
 def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path: Path, write_jsonl: Write) -> None:
