@@ -78,6 +78,9 @@ _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
 _WRONG_OPTION: Final = re.compile(
     r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?"
 )
+_FLAGS: Final = frozenset({"true", "false", "yes", "no", "0", "1"})
+_NOT_IN_BRACES: Final = re.compile(r"[{}|!:]")
+"""What a column of a template cannot have in its name."""
 _SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
 """Items whose references are looked at."""
@@ -203,9 +206,11 @@ class _Seen:
             and all(isinstance(value, str) for value in values)
             and median(len(value.split()) for value in values) > 2
             and not _LIKE_AN_ANSWER.search(_name(column))
+            and not _WRONG_OPTION.fullmatch(_name(column))
             and not is_template(column)
         ]
-        return texts if len(texts) <= 2 else []
+        fit = len(texts) == 1 or (len(texts) == 2 and not any(map(_NOT_IN_BRACES.search, texts)))
+        return texts if fit else []
 
     def answers(self, taken: set[str]) -> list[str]:
         """Return the columns that may hold the answers, the likeliest first.
@@ -330,8 +335,11 @@ def _options(seen: _Seen) -> tuple[str, int]:
 
 
 def _with_wrong(seen: _Seen, right: str) -> tuple[str, int]:
-    """Return the template of the options and their number where wrong answers have columns of their own."""
-    wrong = [column for column in seen.columns if column != right and _WRONG_OPTION.fullmatch(_name(column))]
+    """Return the template of the options and their number where wrong answers, and no flags, have columns of their own."""
+    named = [column for column in seen.columns if column != right and _WRONG_OPTION.fullmatch(_name(column))]
+    wrong = [column for column in named if not {str(value).casefold() for value in seen.values(column)} <= _FLAGS]
+    if any(map(_NOT_IN_BRACES.search, (right, *wrong))):
+        return "", 0
     rows = [[value_at(row, column) for column in (right, *wrong)] for row in seen.rows]
     counts = [sum(len(each) if isinstance(each, list) else each is not None for each in row) for row in rows]
     return (f"{{{'|'.join((right, *wrong))}}}", max(counts)) if wrong and counts and max(counts) > 1 else ("", 0)

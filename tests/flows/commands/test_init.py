@@ -420,6 +420,24 @@ def test_examples_for_fine_tuning_are_questions_with_their_answers(
     assert fields["answer"] == "ideal"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Q{n}?", "answer": "a{n}", "incorrect": True},  # a flag
+        {"question": "Q{n}?", "answer": "a{n}", "wrong": "0", "distractor": ""},
+        {"question": "Q{n}?", "answer": "a{n}", "distractor|1": "x"},
+        {"complaint": "Since {n} I cannot log in.", "answer": "a{n}", "distractor": "Since long it does."},
+    ],
+)
+def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(
+    capsys: pytest.CaptureFixture[str], row: dict[str, Any]
+) -> None:
+    rows = [json.loads(json.dumps(row).replace("{n}", str(number))) for number in range(ROWS)]
+    fields, _, _ = read_by_init(capsys, rows)
+    shown = "{complaint}\n\n{answer|distractor}" if "complaint" in row else "question"
+    assert (fields["prompt"], fields["answer"]) == (shown, "answer")
+
+
 def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
     _, _, told = read_by_init(capsys, rows)
