@@ -121,7 +121,8 @@ def run_named(task: TaskPaths, name: str) -> RunPaths | None:
 def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None:
     """Return ``run_named``; with ``everywhere``, else the run of the only other task that has one of this name.
 
-    Else it is the only run of the task whose name begins so, as ids of flow runs are long; no task's name is such a beginning.
+    Else it is the only run of the task whose name begins so, as ids of flow runs are long; no name of a task or of a damaged
+    run is such a beginning.
     """
     run, tasks = run_named(task, name), known_tasks(task.root.parent)
     found = [] if run is None else [run]
@@ -129,9 +130,8 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
         named = (run_named(TaskPaths(task.root.parent / each), name) for each in tasks)
         found = [each for each in named if each is not None]
     if not found and len(name) >= _BEGINNING and name not in tasks:
-        runs = (path.parent.name for path in task.root.glob("runs/*/manifest.json"))
-        found = [task.run(each) for each in runs if each.startswith(name)]
-    return found[0] if len(found) == 1 else None
+        found = [RunPaths(path) for path in task.root.glob("runs/*") if path.name.startswith(name)]
+    return found[0] if len(found) == 1 and found[0].manifest.is_file() else None
 
 
 def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:

@@ -128,6 +128,8 @@ def test_the_beginning_of_one_run_is_its_name(ask, own_run):
     assert "5c2dc615-1" in ask("report", "5c2dc615").out
     for name in ("5c2dc61", "5c2", own_run.paths.root.parent.parent.name[:5]):
         assert "accepted: a run of" in ask("report", name, code=2).err, "several, too short, or of a task"
+    (copied(own_run, "5c2dc615") / "manifest.json").unlink()
+    assert "accepted: a run of" in ask("report", "5c2dc615", code=2).err, "the damaged run of this name is meant"
 
 
 def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
