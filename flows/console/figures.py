@@ -54,14 +54,14 @@ def money(totals: Totals) -> str:
 
 
 def used_shares(totals: Totals, caps: Mapping[str, float | None], task_usd: float | None = None) -> dict[str, float]:
-    """Return by cap the share of it that is used, lost calls included; ``task_usd``: dollars of all runs of the task."""
+    """Return by cap the share of it that is used, lost calls included; ``task_usd``: of all runs of the task, if known."""
     used = {
         "max_calls": totals.calls,
         "max_tokens": totals.tokens + totals.at_risk_tokens,
         "max_usd": (totals.nano_usd + totals.at_risk_nano) / NANO,
-        "task_max_usd": task_usd or 0.0,
+        "task_max_usd": task_usd,
     }
-    return {name: used[name] / cap for name in used if (cap := caps.get(name))}
+    return {name: share / cap for name, share in used.items() if share is not None and (cap := caps.get(name))}
 
 
 def price_line(row: Mapping[str, Any]) -> str:

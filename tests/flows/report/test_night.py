@@ -344,6 +344,8 @@ def test_the_cost_names_the_share_of_the_task_s_cap(records):
     spent = {**SPENT, "task_usd": 1.2}
     records.ended("n1", "stopped", message="why", settings={"budget": {"task_max_usd": 1.5}}, ledger=spent)
     assert records.lines("n1")["cost"].endswith("80% of budget.task_max_usd")
+    records.ended("n2", "stopped", message="why", settings={"budget": {"task_max_usd": 1.5}}, ledger=SPENT)
+    assert "task_max_usd" not in records.lines("n2")["cost"], "of before it was recorded"
 
 
 FORECAST = {
