@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
@@ -64,9 +65,10 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     run_id = request.earlier or request.run_id or new_run_id(clock)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, _identity(plan))
-    answers = [answer for item in plan.learn_items for answer in item.accepted]
-    # Labels are few, and to read a hundred thousand references takes seconds.
-    references = read_column(answers if len({*answers}) <= _MOST_SPELLINGS else ())
+    counts = Counter(answer for item in plan.learn_items for answer in item.accepted)
+    # Labels are few, and to read a hundred thousand references takes seconds: as many of each tell the same.
+    few = counts if len(counts) <= _MOST_SPELLINGS else {}
+    references = read_column([answer for answer in few for _ in range(min(counts[answer], _MOST_SPELLINGS))])
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     context = replace(context, labels=frozenset(map(plain, references.labels)))
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
