@@ -283,10 +283,11 @@ class _Seen:
         if answers:
             return
         left = [column for column in self.columns if column not in used and self.values(column)]
-        alike = [column for column in left if _LIKE_AN_ANSWER.search(_name(column))] or [
+        alike: Iterable[str] = [column for column in left if _LIKE_AN_ANSWER.search(_name(column))] or (
             column for column in left if self.kind(column) in ("numbers", "labels", "options", "texts", "mixed")
-        ]
-        may = f"; {quoted_names(alike[:_SHOWN])} may be" if alike else ""
+        )
+        named = [*islice(alike, _SHOWN)]
+        may = f"; {quoted_names(named)} may be" if named else ""
         yield f"no column is surely the answer{may}: --answer names it"
 
 
