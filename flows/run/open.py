@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
@@ -29,8 +28,6 @@ from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.text.references import read_column
-from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
@@ -45,6 +42,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
 from tfgrpo.tasks.actors.registry import tools_of
+from tfgrpo.tasks.learning.ask import shared_labels
 from tfgrpo.tasks.learning.credit import MEMORY_NIGHTS
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
@@ -52,7 +50,6 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
 _NAMED: Final = 512
 """Items of which the manifest has the digest of each, 5 kB."""
-_MOST_SPELLINGS: Final = 100
 _DIGITS: Final = 10
 _BEGINS_S: Final = 600.0
 """Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would hold all nights after it."""
@@ -65,12 +62,9 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     run_id = request.earlier or request.run_id or new_run_id(clock)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, _identity(plan))
-    counts = Counter(answer for item in plan.learn_items for answer in item.accepted)
-    # Labels are few, and to read a hundred thousand references takes seconds: as many of each tell the same.
-    few = counts if len(counts) <= _MOST_SPELLINGS else {}
-    references = read_column([answer for answer in few for _ in range(min(counts[answer], _MOST_SPELLINGS))])
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
-    context = replace(context, labels=frozenset(map(plain, references.labels)))
+    labels = shared_labels(answer for item in plan.learn_items for answer in item.accepted)
+    context = replace(context, labels=labels)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
     ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]

@@ -6,7 +6,8 @@ Counts what the asking cost; what the answers mean is for reflection and curatio
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.rewarders.text.references import read_column
 from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
@@ -34,6 +36,9 @@ AFTER_SHORTENING: Final = ", after shortening"
 """Ends the reason of a lesson that was refused in its shorter wording."""
 _MAX_CHARS_TO_SHORTEN = 4_000
 _NEGATED: Final = re.compile(r"\W*(?:do\s+not|don['\u2019]?t|never|avoid|refrain\s+from)\b", re.IGNORECASE)
+_MOST_SPELLINGS: Final = 100
+_SHARED: Final = 3
+"""Items that a label has at least: with fewer, to name it gives them away."""
 NEGATED: Final = "an avoid text names the mistake itself, and this one begins with a negation"
 
 
@@ -366,6 +371,17 @@ def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any
     """A template of the pack with the limits in force, which the payload states too."""
     values = {"max_chars": MAX_CHARS, "max_words": runtime.max_words, **payload}
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
+
+
+def shared_labels(answers: Iterable[str]) -> frozenset[str]:
+    """Return, in plain spelling, the labels among the reference answers of all items that several items share."""
+    counts, shared = Counter(answers), Counter[str]()
+    # Labels are few, and to read a hundred thousand references takes seconds: as many of each tell the same.
+    few = {answer: min(count, _MOST_SPELLINGS) for answer, count in counts.items() if len(counts) <= _MOST_SPELLINGS}
+    for answer, count in few.items():
+        shared[plain(answer)] += count
+    labels = map(plain, read_column([*Counter(few).elements()]).labels)
+    return frozenset(label for label in labels if shared[label] >= _SHARED)
 
 
 async def screen_or_shorten(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED, is_negated
+from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED, is_negated, shared_labels
 
 
 @pytest.mark.parametrize("schema", [REFLECTION, DIGEST, CURATION, RECURRING, SHORTENED])
@@ -23,6 +23,23 @@ def test_schemas_are_strict_all_the_way_down(schema):
             visit(node["items"])
 
     visit(schema.schema)
+
+
+@pytest.mark.parametrize(
+    ("answers", "labels"),
+    [
+        (["Bug", "bug.", "billing"] * 4, {"bug", "billing"}),
+        (["bug"] * 20 + ["billing"] * 2 + ["account"] * 3, {"bug", "account"}),
+        (["bug"] * 100_000 + ["billing", "login"] * 3, {"bug", "billing", "login"}),
+        (["yes", "no"], set()),
+        (["12", "13"] * 10, set()),
+        ([f"Paris {number}" for number in range(30)], set()),
+        ([*(f"class {number}" for number in range(101))] * 50, set()),
+        ([], set()),
+    ],
+)
+def test_a_label_is_what_several_of_all_items_share(answers, labels):
+    assert shared_labels(answers) == labels
 
 
 def test_an_answer_is_read_also_from_a_fence():
