@@ -131,8 +131,8 @@ class CreditFile:
 def read_credit(path: Path, lines: int | None = None, *, nights: tuple[int, bool] | None = None) -> list[CreditLine]:
     """Return the first ``lines`` lines, None for all.
 
-    With ``nights``, their number and whether they are simulated: of these the sweeps, and the last ones that left a line. None
-    without a file. Raises ``CorruptFile`` for any other line.
+    With ``nights``, their number and whether they are simulated: of these the sweeps, the last ones that left a line, and of
+    each before one line, so that as many are counted. None without a file. Raises ``CorruptFile`` for any other line.
     """
     read = read_lines_as(_LINE.validate_json, path, islice(read_bodies(path), lines), "a line of credit")
     if nights is None:
@@ -140,8 +140,13 @@ def read_credit(path: Path, lines: int | None = None, *, nights: tuple[int, bool
     number, simulated = nights
     found = filter(None, map(_NIGHT.search, islice(read_bodies(path), lines)))
     since = min(sorted({int(each[1]) for each in found if (each[2] == b"true") is simulated})[-number:], default=0)
-    ours = (line for line in read if line.simulated is simulated)
-    return [line for line in ours if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
+    ours, counted = list[CreditLine](), set[int]()
+    for line in read:
+        sweeps = isinstance(line, Row) and line.source == "sweep"
+        if line.simulated is simulated and (sweeps or line.night >= since or line.night not in counted):
+            ours.append(line)
+            counted.add(line.night)
+    return ours
 
 
 def count_credit(path: Path) -> int:

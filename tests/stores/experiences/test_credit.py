@@ -52,16 +52,18 @@ def test_lines_are_read_as_they_were_written_and_written_once(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_of_all_nights_of_a_kind_the_sweeps_are_read_and_of_its_last_ones_that_left_a_line_all_lines(tmp_path):
+def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_and_of_the_others_one(tmp_path):
     path, lines = tmp_path / "credit.jsonl", [row(), word(), row("s", source="sweep"), row("n1", night=1)]
     CreditFile(path).append(lines)
-    assert read_credit(path, nights=(1, False)) == lines[2:]
+    assert read_credit(path, nights=(1, False)) == [lines[0], *lines[2:]]
     misleading = ',"night":99,"simulated":true'
     later = [word(group_id="g9", night=60, why=misleading), row("n60", night=60)]  # nights between left no line
-    rehearsed = [row(f"d{night}", night=night, simulated=True) for night in (0, 70, 80)]  # numbered on their own
+    rehearsed = [
+        row(f"d{night}", night=night // 2, simulated=True) for night in (0, 1, 140, 160)
+    ]  # with numbers of their own
     CreditFile(path).append([*later, *rehearsed])
-    assert read_credit(path, nights=(2, False)) == [*lines[2:], *later]
-    assert read_credit(path, nights=(2, True)) == rehearsed[1:]
+    assert read_credit(path, nights=(2, False)) == [lines[0], *lines[2:], *later]
+    assert read_credit(path, nights=(2, True)) == [rehearsed[0], *rehearsed[2:]]
 
 
 def test_a_difference_is_of_means_and_there_is_none_without_a_reward_on_both_sides():
