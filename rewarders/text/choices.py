@@ -117,6 +117,8 @@ class ChoiceReference(Reference):
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
 
     def _letters(self, part: str) -> set[str]:
+        if (reasoned := _REASONED.fullmatch(part)) and len(self._letters(reasoned[1])) == 1:
+            part = reasoned[1]
         whole = self._whole(part)
         if whole is not None:
             return {whole}
@@ -147,6 +149,8 @@ class ChoiceReference(Reference):
         return is_denied(text.lower(), letter.start(), (behind or letter).end())
 
 
+_REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
+"""A choice with its reason, in one clause."""
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
 
 
