@@ -172,7 +172,7 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
 
 
 def _of_task(session: Session) -> dict[str, float]:
-    """Return the dollars of all runs of the task, what lost calls may have used included; nothing without a cap on them."""
+    """Return the dollars of all runs of the task, what lost calls may have used included; empty without a cap on them."""
     path = session.runtime.context.task_ledger_path
     with suppress(StoreError):
         return {} if path is None else {"task_usd": (totals := totals_in(path)).usd + totals.at_risk_usd}

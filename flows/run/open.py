@@ -62,9 +62,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     run_id = request.earlier or request.run_id or new_run_id(clock)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, _identity(plan))
-    context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     labels = shared_labels(answer for item in plan.learn_items for answer in item.accepted)
-    context = replace(context, labels=labels)
+    context = replace(run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id), labels=labels)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
     ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]

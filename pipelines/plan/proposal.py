@@ -197,7 +197,7 @@ class _Seen:
         return left[::-1] if longer else left
 
     def texts(self, taken: set[str]) -> list[str]:
-        """Return the one or two columns of text of three words and more; nothing where there are more of them."""
+        """Return the one or two columns of text of three words and more; none where there are more of them."""
         read = {column: self.values(column) for column in self.columns if column not in taken}
         texts = [
             column

@@ -270,7 +270,7 @@ def conclusion_of(text: str) -> str:
 
 
 def several_in(text: str) -> list[str]:
-    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; nothing for one text."""
+    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; empty for one text."""
     value = written_value(text)
     if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
         return []

@@ -56,7 +56,7 @@ QUOTES: Final = str.maketrans(
 _NOT: Final = any_of("not")
 _OR: Final = any_of("or")
 _LEFT_OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*$"
-"""Before what an output goes on to find out: ``I will check whether it is Paris``."""
+"""Before what an output is going to find out: ``I will check whether it is Paris``."""
 _NEGATION: Final = re.compile(
     rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)"
     rf"(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
@@ -466,7 +466,7 @@ _TURNED: Final = re.compile(
 )
 """Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
 RELATED: Final = re.compile(rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?$|{_LEFT_OPEN}")
-"""What states something by its relation to a text, or nothing yet: ``near Paris``, ``London replaced Paris``."""
+"""What states something by its relation to a text, or none yet: ``near Paris``, ``London replaced Paris``."""
 _ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
@@ -582,7 +582,7 @@ def _others_like(wanted: str, statement: str) -> bool:
 
 
 def _states(wanted: str, clause: str) -> bool:
-    """Return whether a clause ends with saying that something is a text."""
+    """Return whether a clause ends by stating that something is a text."""
     return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
 
 

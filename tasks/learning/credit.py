@@ -73,7 +73,7 @@ class Memory:
 
     @property
     def nights(self) -> dict[int, int]:
-        """The nights up to this one that left a line, numbered in their order: what measured nothing ages no evidence."""
+        """The nights up to this one that left a line, numbered in their order: one without a line ages no evidence."""
         nights = {line.night for line in self.lines if line.night < self.night}
         return {night: number for number, night in enumerate(sorted({*nights, self.night}))}
 
