@@ -120,7 +120,8 @@ def proposed_columns(
         or seen.prompt()
         or next((column for column in pair if column not in seen.answers(set())[:1]), None)
     )
-    options, count = ("", 0) if chosen.get("prompt") else _options(seen)
+    fits = not (chosen.get("prompt") or _NOT_IN_BRACES.search(fields["prompt"] or ""))
+    options, count = _options(seen) if fits else ("", 0)
     shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
@@ -128,7 +129,7 @@ def proposed_columns(
     if texts:
         fields["prompt"] = "\n\n".join(f"{{{column}}}" for column in texts) if texts[1:] else texts[0]
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
-    if answers and not options and not chosen.get("prompt"):
+    if answers and not options and fits:
         options, count = _with_wrong(seen, answers[0])
     asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
     chat = fields["prompt"] or "" if asked is None else ""
@@ -257,6 +258,8 @@ class _Seen:
 
     def whole_prompt(self, prompt: str, taken: set[str | None]) -> str:
         """Return the column of the prompt, or a template with the text that it is about."""
+        if _NOT_IN_BRACES.search(prompt):
+            return prompt
         name = _name(prompt.rpartition(".")[2])
         beside = tuple(self._beside(names, taken) for names in _BESIDE.get(name, ((), ())))
         other = self._beside((_PAIRS[name],), taken) if name in _PAIRS else None
@@ -272,7 +275,7 @@ class _Seen:
         """Return the first column of these names that every row has and no field is read from."""
         for path in self.named(names):
             whole = all(value_at(row, path, _ABSENT) is not _ABSENT for row in self.rows)
-            if path not in taken and whole and self.values(path):
+            if path not in taken and whole and self.values(path) and not _NOT_IN_BRACES.search(path):
                 return self.inside(path, _CONTEXT_TEXTS)
         return None
 
@@ -320,7 +323,8 @@ def _name(column: str) -> str:
 def _options(seen: _Seen) -> tuple[str, int]:
     """Return the template of the options and their number: one column for each letter or number, or a list."""
     found: dict[str, dict[str, str]] = {}
-    for column in seen.columns:
+    columns = [column for column in seen.columns if not _NOT_IN_BRACES.search(column)]
+    for column in columns:
         if match := _LETTERED.fullmatch(_name(column)):
             found.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[match[2]] = column
     for named in found.values():
@@ -328,7 +332,7 @@ def _options(seen: _Seen) -> tuple[str, int]:
         if len(signs) > 1 and any(each.startswith(signs) for each in _SIGNS):
             lines = zip(ascii_uppercase, signs, strict=False)
             return "\n".join(f"{letter}) {{{named[sign]}}}" for letter, sign in lines), len(signs)
-    paths = [*seen.columns, *(f"{column}.{name}" for column in seen.columns for name in OPTION_COLUMNS)]
+    paths = [*columns, *(f"{column}.{name}" for column in columns for name in OPTION_COLUMNS)]
     for path in paths:
         if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (counted := _listed(path, seen.values(path))):
             return counted

@@ -438,6 +438,14 @@ def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(
     assert (fields["prompt"], fields["answer"]) == (shown, "answer")
 
 
+@pytest.mark.parametrize("head", ["context:,question:,answer:", "context,question:,answer", "context:,question,answer"])
+def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys: pytest.CaptureFixture[str], head: str) -> None:
+    names = head.split(",")
+    rows = [dict(zip(names, (f"Text {n}", f"How many are {n}?", str(n)), strict=True)) for n in range(ROWS)]
+    fields, _, _ = read_by_init(capsys, rows)
+    assert (fields["prompt"], fields["answer"]) == (names[1], names[2])
+
+
 def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
     _, _, told = read_by_init(capsys, rows)
