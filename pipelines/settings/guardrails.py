@@ -192,7 +192,7 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
     model = models.roles["actor"]
     if not learning.enabled:
         yield "FEATURE_TFGRPO_GROUP is off: one actor per item, measured, and nothing is learned; tfgrpo.enabled: true learns"
-    if sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
+    elif sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
         yield (
             f"a batch of {learning.batch_size} is more than the {learning.sample_size} items of an epoch: "
             "lessons are curated once an epoch"

@@ -27,6 +27,7 @@ from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,
+    Arm,
     Failed,
     GroupKey,
     Phase,
@@ -106,12 +107,13 @@ def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
 def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSpec]]:
     """Yield the groups of a run that only measures: one actor per item, with what is in force."""
     [text] = prompts(session, [session.in_force.entries])
+    arm: Arm = "library" if text.experience_ids else "none"
     positions = count()
     for batch, items in enumerate(cohort.batches):
         yield [
             group_spec(
                 session,
-                GroupKey(1, "eval", "library", batch, item.id, 0, session.run_id),
+                GroupKey(1, "eval", arm, batch, item.id, 0, session.run_id),
                 position,
                 item,
                 text,

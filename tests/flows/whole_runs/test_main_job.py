@@ -72,6 +72,7 @@ def test_with_the_feature_flag_off_one_actor_per_item_is_measured_without_learni
     assert len(rollouts) == len(server.bodies) == 12
     assert set(Counter(row["group_id"] for row in rollouts).values()) == {1}
     assert {row["group_size"] for row in lines(paths(tmp_path).metrics)} == {1}
+    assert {row["arm"] for row in rollouts} == {"none"}, "nothing is in force, so no prompt has a lesson"
     assert store(tmp_path) == []
     assert summary.details["decision"] is None
     assert [epoch["phase"] for epoch in summary.details["epochs"]] == ["eval"]
