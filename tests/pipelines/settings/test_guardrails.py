@@ -135,7 +135,11 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
     ("sections", "env", "warning"),
     [
         ({}, {}, "FEATURE_TFGRPO_GROUP is off"),
-        ({"tfgrpo": {"enabled": True, "batch_size": 20, "sample_size": 10}}, {}, "a batch of 20 is more than the 10 items"),
+        (
+            {"tfgrpo": {"enabled": True, "batch_size": 20, "sample_size": 10}},
+            {},
+            "a batch of 20 is more than the 10 items",
+        ),
         ({"tfgrpo": {"temperature": {"train": 0.2, "eval": 0.4}}}, {}, "the evaluation temperature 0.4 is above"),
         ({"actor": {"timeout_s": 60.0}}, {}, "a rollout may take 60 s and one of its calls 120 s"),
         ({"model": {**REAL, "send_temperature": False}}, {}, "model.send_temperature is off: the endpoint's own"),
