@@ -317,30 +317,9 @@ class Night:
             yield str(FirstBatch.from_json(first))
         rows = self.block("tfgrpo").get("epochs", ())
         ends = [EpochEnd(**{name: row[name] for name in _EPOCH_FIELDS if name in row}) for row in rows]
-        lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
-        asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
-        if lost:
-            mostly = max(ends, key=lambda end: end.lost).lost_mostly
-            yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
-        if broken:
-            yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
-        learned = [end for end in ends if end.phase == "train"]
-        size, differ = self.block("settings", "tfgrpo").get("group_size"), sum(end.informative for end in learned)
-        groups = sum(end.scored + end.lost for end in learned) // size if size else 0
-        if differ < _FEW_DIFFER * groups:
-            yield (
-                f"attempts at an item end alike: {differ} of {pluralize(groups, 'group')} had a difference to learn from; "
-                "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
-            )
-        counts = self.block("tfgrpo", "proposals")
-        total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
-        knew = self.manifest.get("night") != 1  # nothing is confirmed before it is known
-        if knew and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
-            few = f"only {confirmed}" if confirmed else "none"
-            yield (
-                f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "
-                "a stronger model.reflection.name may see more"
-            )
+        yield from _lost(ends)
+        yield from self._alike([end for end in ends if end.phase == "train"])
+        yield from self._unconfirmed()
         yield from self.decision.get("notes", ())
         yield from self._without_room()
         if self._sealed:
@@ -348,6 +327,27 @@ class Night:
         # What is said above is not said twice.
         known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
         yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
+
+    def _alike(self, learned: Sequence[EpochEnd]) -> Iterator[str]:
+        """Yield that few groups had a difference to learn from."""
+        size, differ = self.block("settings", "tfgrpo").get("group_size"), sum(end.informative for end in learned)
+        groups = sum(end.scored + end.lost for end in learned) // size if size else 0
+        if differ < _FEW_DIFFER * groups:
+            yield (
+                f"attempts at an item end alike: {differ} of {pluralize(groups, 'group')} had a difference to learn from; "
+                "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
+            )
+
+    def _unconfirmed(self) -> Iterator[str]:
+        """Yield that few proposals confirm a known lesson; in a first night nothing is known."""
+        counts = self.block("tfgrpo", "proposals")
+        total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
+        if self.manifest.get("night") != 1 and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
+            few = f"only {confirmed}" if confirmed else "none"
+            yield (
+                f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "
+                "a stronger model.reflection.name may see more"
+            )
 
     def _without_room(self) -> Iterator[str]:
         """Yield how many lessons are not on trial for want of slots alone."""
@@ -405,3 +405,14 @@ def place_options(task: TaskPaths) -> str:
     """Return the options that name a task on the command line."""
     out = display_path(task.root.parent)
     return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")
+
+
+def _lost(ends: Sequence[EpochEnd]) -> Iterator[str]:
+    """Yield the share of attempts, and of learning steps, that epochs lost."""
+    lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
+    if lost:
+        mostly = max(ends, key=lambda end: end.lost).lost_mostly
+        yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
+    asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
+    if broken:
+        yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
