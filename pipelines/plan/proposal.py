@@ -115,34 +115,29 @@ def proposed_columns(
     seen = _Seen(columns, rows)
     fields = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
     pair = seen.pair({*fields.values()})
-    fields["prompt"] = (
-        chosen.get("prompt")
-        or seen.prompt()
-        or next((column for column in pair if column not in seen.answers(set())[:1]), None)
-    )
+    fields["prompt"] = chosen.get("prompt") or seen.prompt() or seen.asking(pair)
     fits = not (chosen.get("prompt") or _NOT_IN_BRACES.search(fields["prompt"] or ""))
     options, count = _options(seen) if fits else ("", 0)
     shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
     named = chosen.get("answer")
-    answers = [named] if named else seen.answers(shown) or [each for each in pair if each not in shown]
+    answers = [named] if named else seen.answers(shown)
+    answers = answers or [column for column in pair if column not in shown]
     texts = seen.texts({*shown, *answers}) if fields["prompt"] is None and answers else []
     if texts:
         fields["prompt"] = "\n\n".join(f"{{{column}}}" for column in texts) if texts[1:] else texts[0]
     fields["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
     if answers and not options and fits:
         options, count = _with_wrong(seen, answers[0])
-    asked = seen.asked(fields["prompt"]) if fields["prompt"] is not None else {}
-    chat = fields["prompt"] or "" if asked is None else ""
-    fields |= {name: path for name, path in (asked or {}).items() if name != "answer" or not answers}
-    answers = answers or [path for path in [fields["answer"]] if path is not None]
-    if fields["prompt"] is not None and not chosen.get("prompt"):
-        fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
-    read = (*fields.values(), options if answers else "")
-    used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
-    notes = [*seen.notes(answers, used)]
-    if texts:
-        notes.insert(0, f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another")
-    return ProposedColumns(fields, options, count, tuple(notes), chat)
+    chat = ""
+    if fields["prompt"] is not None:
+        if (messages := seen.asked(fields["prompt"])) is None:
+            chat = fields["prompt"]
+        fields |= {name: path for name, path in (messages or {}).items() if name != "answer" or not answers}
+        answers = answers or [path for path in [fields["answer"]] if path is not None]
+        if not chosen.get("prompt"):
+            fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
+    used = seen.read_by((*fields.values(), options if answers else ""))
+    return ProposedColumns(fields, options, count, tuple(seen.notes(texts, answers, used)), chat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +191,15 @@ class _Seen:
             return []
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
+
+    def asking(self, pair: Sequence[str]) -> str | None:
+        """Return the column of a pair that is less likely the answer; None without a pair."""
+        likely = self.answers(set())[:1]
+        return next((column for column in pair if column not in likely), None)
+
+    def read_by(self, texts: Iterable[str | None]) -> set[str]:
+        """Return the columns that these columns and templates are read from."""
+        return {first_part(name, self.columns) for text in texts if text for name in columns_of(text)}
 
     def texts(self, taken: set[str]) -> list[str]:
         """Return the one or two columns of text of three words and more; none where there are more of them."""
@@ -279,8 +283,10 @@ class _Seen:
                 return self.inside(path, _CONTEXT_TEXTS)
         return None
 
-    def notes(self, answers: Sequence[str], used: set[str]) -> Iterator[str]:
-        """Yield which other columns may hold the answers."""
+    def notes(self, texts: Sequence[str], answers: Sequence[str], used: set[str]) -> Iterator[str]:
+        """Yield that the prompt is of columns that are merely texts, and which other columns may hold the answers."""
+        if texts:
+            yield f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another"
         if len(answers) > 1:
             yield f"the answer may be in {quoted_names(answers[1:])} instead: --answer names its column"
         if answers:
