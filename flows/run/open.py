@@ -25,7 +25,7 @@ from tfgrpo.flows.run.loop.books import Books, LearningState, recorded_failures
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, counted_again, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
-from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.plan.plan import Plan, spent_by_runs
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -35,8 +35,8 @@ from tfgrpo.stores.experiences.credit import count_credit, read_credit
 from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.ledger import Ledger, totals_in
-from tfgrpo.stores.ledger.state import Budget, Totals
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
@@ -272,18 +272,9 @@ def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool)
         return
     try:
         with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
-            ledger.start_from(lambda: _spent_before(task, simulated=simulated))
+            ledger.start_from(lambda: spent_by_runs(task, simulated=simulated))
     except CorruptFile as error:
         raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
-
-
-def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
-    total = Totals()
-    for path in task.root.glob("runs/*/manifest.json"):
-        run = RunPaths(path.parent)
-        if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
-            total = total.plus(totals_in(run.ledger))
-    return replace(total, journalled=0)
 
 
 def _context(context: RunContext, prepared: Prepared, run: RunPaths, clock: Clock) -> RunContext:

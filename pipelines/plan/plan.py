@@ -31,7 +31,10 @@ from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT
 from tfgrpo.stores.experiences.library import read_state
-from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.ledger import totals_in
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 
 if TYPE_CHECKING:
@@ -183,7 +186,7 @@ def build_plan(
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=(*guards, *data[0].warnings, *reading.warnings, *_advice(base, data[0], ahead)),
+        warnings=(*guards, *data[0].warnings, *reading.warnings, *_advice(base, data[0], ahead, paths[0])),
         references=reading.lines,
         chosen_rewards=reading.chosen,
         paths=paths[0],
@@ -269,17 +272,43 @@ def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
     return attempt_variance(row.sides for row in recent) if compared else None
 
 
-def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:
+def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> Iterator[str]:
     """Yield warnings that need pack and forecast."""
     budget, pack = base.settings.budget, base.pack.manifest
     others = sorted(data.domains - {"", pack.domain})
     if others and pack.domain != "general":
         yield f"the pack {pack.id!r} is for the domain {pack.domain!r}; items are of {', '.join(others[:5])}"
     caps = (
-        ("budget.max_calls", budget.max_calls, ahead.calls.low),
-        ("budget.max_tokens", budget.max_tokens, ahead.prompt_tokens.low + ahead.completion_tokens.low),
-        ("budget.max_usd", budget.max_usd, ahead.usd.low if ahead.usd is not None else None),
+        ("budget.max_calls is", budget.max_calls, [ahead.calls]),
+        ("budget.max_tokens is", budget.max_tokens, [ahead.prompt_tokens, ahead.completion_tokens]),
+        ("budget.max_usd is", budget.max_usd, [ahead.usd] if ahead.usd is not None else []),
+        ("budget.task_max_usd leaves", _left_of_task(base, task), [ahead.usd] if ahead.usd is not None else []),
     )
-    for name, cap, least in caps:
-        if cap is not None and least is not None and least > cap:
-            yield f"{name} is {cap:g} and the run needs {least:g} at least: it will stop early, with its work saved"
+    for name, cap, parts in caps:
+        # Of calls that an agent makes itself nothing is known, and no cap holds.
+        needed = sum(part.likely for part in parts) if any(part.low for part in parts) else 0
+        if cap is not None and needed > cap:
+            likely = f"the run is likely to need {two_digits(needed)}"
+            yield f"{name} {cap:,.4g} and {likely}: it would stop early, with its work saved"
+
+
+def _left_of_task(base: BasePlan, task: TaskPaths) -> float | None:
+    """Return the dollars that the task's cap leaves; None without one, or where what was spent cannot be read."""
+    cap, simulated = base.settings.budget.task_max_usd, base.models.simulated
+    if cap is None:
+        return None
+    with suppress(StoreError):
+        path = task.ledger(simulated=simulated)
+        spent = totals_in(path) if path.exists() else spent_by_runs(task, simulated=simulated)
+        return max(0.0, cap - spent.usd - spent.at_risk_usd)
+    return None
+
+
+def spent_by_runs(task: TaskPaths, *, simulated: bool) -> Totals:
+    """Return what the runs of a task have spent by their own ledgers. Raises ``CorruptFile``, ``StoreError``."""
+    total = Totals()
+    for path in task.root.glob("runs/*/manifest.json"):
+        run = RunPaths(path.parent)
+        if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
+            total = total.plus(totals_in(run.ledger))
+    return replace(total, journalled=0)

@@ -49,7 +49,7 @@ def refused(summary, *words):
 def test_a_resumed_run_drops_warnings_that_no_longer_apply(earlier, tmp_path):
     out = copy_of(earlier, tmp_path)
     before = manifest(out)
-    assert any("it will stop early" in text for text in before["warnings"])
+    assert any("it would stop early" in text for text in before["warnings"])
     stale = "http://localhost:1 answered 404 to GET /models; the base URL has no path: probably http://localhost:1/v1 is meant"
     lasting = [text for text in before["warnings"] if "stop early" not in text]
     path = paths(out).manifest

@@ -247,9 +247,9 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan
     ("options", "warning"),
     [
         ({"tfgrpo__enabled": "off"}, "FEATURE_TFGRPO_GROUP is off"),
-        ({"budget__max_calls": "20"}, "budget.max_calls is 20 and the run needs "),
-        ({"budget__max_tokens": "1500"}, "budget.max_tokens is 1500 and the run needs "),
-        ({"budget__max_usd": "0.001"}, "budget.max_usd is 0.001 and the run needs "),
+        ({"budget__max_calls": "20"}, "budget.max_calls is 20 and the run is likely to need "),
+        ({"budget__max_tokens": "1500"}, "budget.max_tokens is 1,500 and the run is likely to need "),
+        ({"budget__max_usd": "0.001"}, "budget.max_usd is 0.001 and the run is likely to need "),
     ],
 )
 def test_what_is_odd_is_warned_of(make_plan: MakePlan, options: dict[str, str], warning: str) -> None:
@@ -263,7 +263,7 @@ def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffi
     enough = {"budget__max_calls": "100000", "budget__max_tokens": "100000000", "budget__max_usd": "1000"}
     warnings = make_plan(dataset__path=str(path), **enough).warnings
     assert "the pack 'test-pack' is for the domain 'testing'; items are of law" in warnings
-    assert not any("it will stop early" in text for text in warnings)
+    assert not any("it would stop early" in text for text in warnings)
 
 
 def test_settings_survive_the_manifest() -> None:
