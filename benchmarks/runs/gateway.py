@@ -34,12 +34,11 @@ from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
-from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
-from tfgrpo.tasks.runtime.runtime import AttemptContext
+from tfgrpo.tasks.runtime.runtime import AttemptContext, Gateway
 
 CONCURRENT, ROUNDS, CALLS = 64, 3, 6
 """Agents at once, measurements, and calls of each agent in one."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
-from tfgrpo.tasks.actors.own import OFFERED, CallableActor, OwnAgent
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.mcp_servers import list_tools, mcp_tools
-from tfgrpo.tasks.tools.python import python_tool, python_warnings
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, tool_from_function
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.actors.own import OwnAgent
 
 _SHOWN_CHARS = 80
 """Characters of an unknown tool's name in the message to the model."""
@@ -126,6 +128,8 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
             if problems := list(kind.problems(settings, learns=learns)):
                 raise SettingsError(problems)
             return kind(settings)
+    from tfgrpo.tasks.actors.own import OFFERED, CallableActor  # noqa: PLC0415 - as above
+
     try:
         actor = CallableActor(load_callable(settings.kind))
         if {"prompt", "item"}.isdisjoint(actor.declared):
@@ -147,6 +151,8 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
     for reference in settings.tools:
         try:
             if reference == PYTHON:
+                from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - five modules, and few runs have it
+
                 tools.append(python_tool(settings.python_container))
             else:
                 tools.append(tool_from_function(load_callable(reference)))
@@ -205,6 +211,8 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     agent = own_agent(settings)
     if agent is not None:
         return tuple(agent.warnings(settings))
-    if PYTHON not in settings.tools:
+    if PYTHON not in settings.tools or settings.python_container is not None:
         return ()
-    return python_warnings(settings.python_container)
+    user = "root" if os.geteuid() == 0 else "this user"
+    may = f"it reaches the network and, as {user}, files and other processes, with the keys in their environments"
+    return (f"the model's code in the tool python is not isolated: {may}; actor.python_container isolates it",)

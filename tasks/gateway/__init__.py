@@ -5,4 +5,4 @@ journal, or reserves, forwards (``upstream``), passes on (``relay``) and settles
 for the attempt. ``dialects`` are the protocols. ``live`` serves clients in production.
 """
 
-__all__ = ["dialects", "gateway", "live", "relay", "server", "session"]
+__all__ = ["dialects", "live", "relay", "server", "session"]

@@ -22,13 +22,12 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
-from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel, RoleModels
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
-from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
+from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
 """Never resolved: the application is called in process."""

@@ -7,12 +7,12 @@ attempt numbers its calls, derives their seeds, journals tool results and measur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
@@ -38,13 +38,18 @@ from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.runs.journal import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, model_frame, tool_frame
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.gateway.server import RolloutServer
+    from tfgrpo.tasks.gateway.session import RolloutSession
+    from tfgrpo.tasks.models.chat import ChatClient
+
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
 """Returns the API key in the process that uses it: a function of an importable module, so that it pickles by name."""
@@ -102,6 +107,33 @@ class RunContext:
 
 
 _T = TypeVar("_T")
+
+
+class Gateway:
+    """Way to the endpoint for agents that call it themselves, each attempt with an address of its own.
+
+    Its server starts with the first session, on the event loop of the runtime, and closes with it.
+    """
+
+    def __init__(self, client: ChatClient | None = None) -> None:
+        """``client``: connections, limits and ledger of the run. None: only what the journal holds is answered."""
+        self._client = client
+        self._server: RolloutServer | None = None
+        self._starting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def session(self, attempt: AttemptContext) -> AsyncIterator[RolloutSession]:
+        """Open the gateway for one attempt. Later calls with its address or key are refused."""
+        async with self._starting:
+            if self._server is None:
+                from tfgrpo.tasks.gateway.server import RolloutServer  # noqa: PLC0415 - 70 ms, and few runs need one
+
+                server = RolloutServer(self._client)
+                attempt.runtime.resources.push_async_callback(server.aclose)
+                await server.open()
+                self._server = server
+        with self._server.session(attempt) as session:
+            yield session
 
 
 @dataclass(frozen=True, slots=True)

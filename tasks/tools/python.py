@@ -86,12 +86,3 @@ def python_tool(container: str | None) -> Tool:
         raise ValueError(f"actor.python_container: the program {program!r} is not found")
     processes = PythonProcesses(container)
     return replace(tool_from_function(processes.python), close=processes.close)
-
-
-def python_warnings(container: str | None) -> tuple[str, ...]:
-    """Return what the model's code may do here."""
-    if container is not None:
-        return ()
-    user = "root" if os.geteuid() == 0 else "this user"
-    may = f"it reaches the network and, as {user}, files and other processes, with the keys in their environments"
-    return (f"the model's code in the tool python is not isolated: {may}; actor.python_container isolates it",)
