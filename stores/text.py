@@ -149,3 +149,13 @@ def _words_of(chunk: str) -> int:
         else:
             count += any(char.isalnum() for char in part[0])
     return max(count, 1)
+
+
+def shorten_middle(text: str, max_chars: int) -> str:
+    """Return head and tail of a text that is too long, with a mark between them that states how much is missing."""
+    if len(text) <= max_chars:
+        return text
+    mark = f"\n[… {len(text) - max_chars} characters left out …]\n"
+    room = max(0, max_chars - len(mark))
+    head = room // 2
+    return f"{text[:head]}{mark}{text[len(text) - (room - head) :]}"[:max_chars]

@@ -2,7 +2,6 @@
 
 __all__ = [
     "actors",
-    "canaries",
     "collector",
     "decision",
     "exports",

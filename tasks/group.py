@@ -13,12 +13,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.composite import total_range
-from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, Verdict, Weighted
+from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, RewardContext, Verdict, Weighted
+from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,
@@ -30,17 +34,90 @@ from tfgrpo.stores.outcomes import (
     Ungraded,
     classify,
 )
+from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.telemetry.names import Attributes
-from tfgrpo.tasks.canaries import signs_of
+from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
+from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
-from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
+from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.endpoint import scrubbed
-from tfgrpo.tasks.rollout import FinishedRollout, rollout_id_of, run_rollout
-from tfgrpo.tasks.runtime.judging import GroupJudge
-from tfgrpo.tasks.runtime.observing import observe_group, observe_scores
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.rollout import FinishedRollout, rollout_id_of, run_rollout, signs_of, summarize_trajectory
+from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, HalfResult, RolloutRecord
+
+_JUDGE = "judge"
+
+
+class GroupJudge:
+    """``JudgeModel`` within one group, whose calls are seeded, journalled and charged like every other.
+
+    ``spend`` counts what was used, what failed, and what stopped the run.
+    """
+
+    def __init__(self, spec: GroupSpec, runtime: Runtime) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self.spend = Spend()
+
+    def context(self, outputs: Sequence[Attempt]) -> RewardContext:
+        """Return the context of the rewarders: the group's item and lessons, these attempts, and this judge."""
+        item = self._spec.item
+        return RewardContext(
+            fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
+            item_id=item.id,
+            prompt=item.prompt,
+            answer=item.answer,
+            outputs=tuple(outputs),
+            experiences=self._spec.pack.experiences,
+            metadata=item.metadata,
+            judge=self,
+            alternatives=item.alternatives,
+            failures=self._spec.failures,
+        )
+
+    async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
+        """Answer one question. A cancelled call is recorded as broken, so that a replay loses it too."""
+        request, key = self._request(question)
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._runtime.model.complete(request, key)
+        except TimeoutError:
+            late = ModelTimeout(f"no judgement within the time limit of the group ({timeout_s:.3g} s were left)")
+            self.spend.note(late, model_key(key, request))
+            raise late from None
+        except asyncio.CancelledError:
+            self.spend.note(ModelTimeout("the judge was given up on"), model_key(key, request))
+            raise
+        except (BudgetRefused, *FATAL, ModelCallError) as error:
+            self.spend.note(error, model_key(key, request))
+            raise
+        self.spend.calls.append(reply.used)
+        return JudgeReply(
+            text=reply.message.content or "",
+            cut_off=reply.finish_reason in CUT_OFF,
+            tokens=reply.usage.total if reply.usage is not None else None,
+            cost_usd=reply.cost_usd,
+            model=reply.model,
+        )
+
+    def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
+        spec, context = self._spec, self._runtime.context
+        rollout, turn, attempt = question.rollout, question.turn, question.attempt
+        key = CallKey(spec.key, rollout, turn, _JUDGE, attempt)
+        night_seed = context.settings.tfgrpo.night_seed
+        request = ChatRequest(
+            model=context.models.judge(question.model),
+            messages=tuple(Message(role, text) for role, text in question.messages),
+            temperature=question.temperature,
+            max_tokens=0 if question.embeds else question.max_tokens or context.models.roles["judge"].max_tokens,
+            # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
+            seed=derive_seed(night_seed, _JUDGE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
+            answer_schema=None if question.schema is None else AnswerSchema(question.schema_name, question.schema),
+            embeds=question.embeds,
+        )
+        return request, key
+
 
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
@@ -253,3 +330,57 @@ def _record(member: _Member, runtime: Runtime) -> RolloutRecord:
         failures=member.failures,
         signs=signs_of(spec, rollout) if spec.key.phase == "eval" else (),
     )
+
+
+def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, result: GroupResult, agent: str) -> None:
+    """Report one complete group to telemetry, from what is recorded anyway."""
+    if not telemetry.active:
+        return
+    span.set(spread=result.spread)
+    record = partial(telemetry.record, epoch=spec.key.epoch, phase=spec.key.phase)
+    for rollout in result.rollouts:
+        outcome = rollout.outcome
+        record(
+            "rollout",
+            outcome=outcome.name,
+            duration_s=rollout.latency_s,
+            agent=agent,
+            error_type=outcome.error_type if outcome.name in ("failed", "ungraded") else None,
+            group_size=spec.size,
+        )
+        for score in rollout.scores:
+            record("reward", arm=spec.key.arm, rewarder=score.rewarder_id, score=score.score)
+        for event in rollout.tools:
+            record(
+                "tool_call",
+                tool=event.tool,
+                duration_s=event.latency_ms / 1000.0,
+                tokens=event.tokens,
+                tool_cost_usd=event.cost_usd,
+                outcome="ok" if event.ok else "error",
+                error_type=None if event.ok else "tool_error",
+                group_size=spec.size,
+            )
+    record("group", signal=result.signal, spread=result.spread, group_size=spec.size)
+
+
+def observe_scores(
+    span: SpanHandle,
+    scores: Sequence[RewardScore],
+    rewarders: Sequence[Weighted],
+    rollout_index: int | None = None,
+) -> None:
+    """Add an event for every score, labelled where it is an end of the range that its rewarder declares.
+
+    ``rollout_index`` names the attempt on a span of several attempts.
+    """
+    ranges = {each.scorer.rewarder_id: each.range for each in rewarders}
+    for score in scores:
+        label: Literal["pass", "fail"] | None = None
+        # A rank orders the attempts of a group; the best of them may still be wrong.
+        if score.rewarder_id != "relative":
+            least, most = ranges.get(score.rewarder_id, UNIT)
+            label = "fail" if score.score == least else "pass" if score.score == most else None
+        span.evaluation(
+            scored_by=score.rewarder_id, score=score.score, label=label, index=rollout_index, evidence=score.evidence
+        )

@@ -175,7 +175,7 @@ class RolloutRecord:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Reasons of rewarders that failed or were late, those of weight 0 included."""
     signs: tuple[str, ...] = ()
-    """What the reply does, of an attempt of the sweep (``tasks/canaries.py``)."""
+    """What the reply does, of an attempt of the sweep (``tasks/rollout.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
     [
         ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
         ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
-        ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
+        ("tfgrpo.tasks.rollout", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),
         ("tfgrpo.flows.orchestration.task_runner", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),

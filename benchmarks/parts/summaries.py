@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from benchmarks.table import Row
-from tfgrpo.tasks.learning.summarize import summarize_trajectory
+from tfgrpo.tasks.rollout import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 
 MEGABYTES, REPEATS, BAR_MS = 10, 9, 50.0

@@ -19,9 +19,9 @@ from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
-from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.learning.summarize import frame_label, shorten_middle
+from tfgrpo.stores.text import pluralize, shorten_middle
 from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, recorded_steps
+from tfgrpo.tasks.rollout import frame_label
 from tfgrpo.tasks.shapes import Frame
 
 _TEXTS: Final = ("prompt", "system_prompt", "answer")

@@ -25,8 +25,8 @@ from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.stores.errors import PipelineError, SettingsError
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.runtime.assembly import open_runtime
-from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.group import GroupJudge
+from tfgrpo.tasks.runtime.host import open_runtime
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupSpec, PackText
 

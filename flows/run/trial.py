@@ -31,7 +31,7 @@ from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import PingFinding, ping
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.rollout import run_rollout
-from tfgrpo.tasks.runtime.assembly import open_clients, open_runtime
+from tfgrpo.tasks.runtime.host import open_clients, open_runtime
 from tfgrpo.tasks.runtime.runtime import Gateway, RunContext
 from tfgrpo.tasks.shapes import GroupSpec, PackText
 

@@ -33,7 +33,7 @@ from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.runtime.host import open_runtime
 from tfgrpo.tasks.selection.history import SelectionRound, record_round
 from tfgrpo.tasks.selection.round import Candidate, Selection, select_best
 

@@ -11,7 +11,7 @@ from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext

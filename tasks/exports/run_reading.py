@@ -26,9 +26,9 @@ from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
-from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.wire import called
 from tfgrpo.tasks.recorded import LineIndex, RecordedTurn, attempt_of_key, calls_of, turns_of
 

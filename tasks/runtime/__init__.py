@@ -1,3 +1,3 @@
 """Resources that the steps of one process share, and the event loop on which they run."""
 
-__all__ = ["assembly", "containment", "host", "judging", "observing", "runtime"]
+__all__ = ["containment", "host", "runtime"]

@@ -1,7 +1,7 @@
 """Context of a run, the resources that its steps share in one process, and the part of them that an actor may use.
 
-The resources are built from the context in ``tfgrpo.tasks.runtime.assembly``, kept by ``tfgrpo.tasks.runtime.host``. An
-attempt numbers its calls, derives their seeds, journals tool results and measures all. It never shows the reference answer.
+The resources are built from the context, and kept, in ``tfgrpo.tasks.runtime.host``. An attempt numbers its calls, derives
+their seeds, journals tool results and measures all. It never shows the reference answer.
 """
 
 from __future__ import annotations

@@ -24,13 +24,10 @@ from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, SelectionFailed
 from tfgrpo.stores.ledger.state import Totals, Usage
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
 from tfgrpo.stores.telemetry.names import Attributes
-from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.group import GroupComparison, compare
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import pluralize, shorten_middle
+from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
-from tfgrpo.tasks.runtime.judging import GroupJudge
-from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.selection.formats import AnswerFormat, CandidateEnd, CandidateOutcome, TextFormat
 from tfgrpo.tasks.shapes import GroupSpec, PackText

@@ -19,8 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, ToolUnavailable
-from tfgrpo.stores.text import clean_text, replace_surrogates
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import clean_text, replace_surrogates, shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
 from tfgrpo.tasks.runtime.containment import contained
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.support.agents.steps import item, record, spec
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.tasks.canaries import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, signs_of
-from tfgrpo.tasks.rollout import FinishedRollout
+from tfgrpo.tasks.rollout import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, FinishedRollout, signs_of
 from tfgrpo.tasks.shapes import Frame
 
 SYSTEM = (

@@ -19,8 +19,8 @@ from tfgrpo.tasks import group as group_module
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.summarize import summarize_trajectory
 from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.rollout import summarize_trajectory
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import tool_from_function
 

@@ -45,8 +45,8 @@ from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import pluralize, quoted_names
+from tfgrpo.tasks.group import GroupJudge
 from tfgrpo.tasks.models.endpoint import scrubbed
-from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 BATCH: Final = 1_024

@@ -27,8 +27,7 @@ from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.stores.text import pluralize, shorten_middle
 
 _ROWS: Final = 50
 _CHARS: Final = 4_000

@@ -48,10 +48,10 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.canaries import Canaries, sign_in
 from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, OVERRULED, gain_of, overruled_by_person, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
+from tfgrpo.tasks.rollout import Canaries, sign_in
 from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
@@ -92,7 +92,7 @@ class Swept:
     lessons: tuple[str, ...] = ()
     """Ids of those in the prompt of the first side."""
     alarms: tuple[str, ...] = ()
-    """What its replies do beyond chance more often than those without lessons (``tasks/canaries.py``)."""
+    """What its replies do beyond chance more often than those without lessons (``tasks/rollout.py``)."""
 
     def differences(self, score_range: Range) -> list[float]:
         """Return mean reward with lessons minus without, of each item scored on both sides, as shares of the range."""

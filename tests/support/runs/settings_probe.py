@@ -38,7 +38,7 @@ from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.models.transport import client_over
-from tfgrpo.tasks.runtime import assembly
+from tfgrpo.tasks.runtime import host
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
@@ -274,8 +274,8 @@ class SettingsProbe:
             def run_groups(context: RunContext, requested: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
                 specs.extend(requested)
                 contexts.append(context)
-                host = runtime_for(context)
-                for future in [host.submit(partial(run_group, spec)) for spec in requested]:
+                runner = runtime_for(context)
+                for future in [runner.submit(partial(run_group, spec)) for spec in requested]:
                     yield future.result()
 
             yield run_groups
@@ -292,7 +292,7 @@ class SettingsProbe:
     def exchange(self, options: Options, **behaviour: Any) -> Exchange:
         settings = self.settings({**REAL, "tfgrpo.enabled": "on", **options})
         endpoint = Endpoint(settings.tfgrpo.group_size, **behaviour)
-        self.monkeypatch.setattr(assembly, "open_transport", lambda **_: client_over(httpx.MockTransport(endpoint)))
+        self.monkeypatch.setattr(host, "open_transport", lambda **_: client_over(httpx.MockTransport(endpoint)))
         result, curation = asyncio.run(self._group(settings))
         return Exchange(endpoint.requests, result, curation)
 
@@ -307,7 +307,7 @@ class SettingsProbe:
             read_secret=read_api_key,
             models=choose_models(settings),
         )
-        runtime = await assembly.open_runtime(context)
+        runtime = await host.open_runtime(context)
         try:
             spec = _spec(settings)
             result = await run_group(spec, runtime)

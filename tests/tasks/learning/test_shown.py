@@ -14,8 +14,7 @@ from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
-from tfgrpo.tasks.learning.shown import Step, fair_share, first_difference, fitted
+from tfgrpo.tasks.learning.reflect import RankedAttempt, Step, fair_share, first_difference, fitted, reflect_on_group
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame
 

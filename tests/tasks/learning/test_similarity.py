@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import proposal
-from tfgrpo.tasks.learning.similarity import lesson_words, merge_proposals, same_lesson
+from tfgrpo.tasks.learning.curate import lesson_words, merge_proposals, same_lesson
 
 
 def same(first, second):

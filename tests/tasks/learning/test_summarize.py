@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
-from tfgrpo.tasks.learning.summarize import summarize_trajectory
+from tfgrpo.tasks.rollout import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 
 

@@ -9,8 +9,8 @@ from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PackError, StoreError
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.tasks.runtime import assembly
-from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.runtime import host
+from tfgrpo.tasks.runtime.host import open_runtime
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_a_ledger_that_cannot_be_opened_leaves_no_journal_open(tmp_path, s
     def refuse(*_, **__):
         raise StoreError("no ledger")
 
-    monkeypatch.setattr(assembly, "Ledger", refuse)
+    monkeypatch.setattr(host, "Ledger", refuse)
     with pytest.raises(StoreError, match="no ledger"):
         await open_runtime(context(tmp_path))
     assert shut == [Journal]

@@ -14,8 +14,7 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore, Scored, Ungraded
-from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.group import GroupJudge, run_group
 
 LESSON = lessons("Add the tens first.")
 VERDICTS = {"Answer: 7": 0.9, "Answer: 8": 0.2}

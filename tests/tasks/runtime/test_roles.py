@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatRequest, Message
-from tfgrpo.tasks.runtime.assembly import endpoint_for, open_clients, open_runtime
+from tfgrpo.tasks.runtime.host import endpoint_for, open_clients, open_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext
 
 KEYS = {"OPENAI_API_KEY": "sk-actor-0123456789", "JUDGES_KEY": "sk-judge-0123456789", "TEAM": "Bearer team-0123456789"}
