@@ -22,7 +22,7 @@ from tfgrpo.prompt_packs.safety import addresses_in, repeated_run
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.statistics.summary import fisher_test
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
-from tfgrpo.stores.ledger.state import Usage, add_costs
+from tfgrpo.stores.ledger import Usage, add_costs
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Arm, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words, first_words, pluralize

@@ -21,8 +21,7 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage

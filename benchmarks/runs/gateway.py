@@ -32,8 +32,7 @@ from aiohttp.test_utils import RawTestServer
 from benchmarks.table import Row
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy

@@ -29,8 +29,7 @@ from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic

@@ -33,7 +33,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import disk, sound_lines, whole_lines
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tfgrpo.stores.experiences.decisions import Gain
-from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.ledger import NANO, Totals
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import signed
 

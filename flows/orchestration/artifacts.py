@@ -39,7 +39,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import TfgrpoError
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult

@@ -24,7 +24,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.ledger.state import add_counts
+from tfgrpo.stores.ledger import add_counts
 from tfgrpo.stores.runs.journal import UNFINISHED
 from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column

@@ -26,7 +26,7 @@ from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize

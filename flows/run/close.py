@@ -40,8 +40,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import to_builtins
-from tfgrpo.stores.ledger.ledger import totals_in
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.text import pluralize, replace_surrogates

@@ -27,8 +27,7 @@ from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import extent_of, lines_of, read_objects, whole_extent
 from tfgrpo.stores.frozen_json import mapping_of
-from tfgrpo.stores.ledger.ledger import totals_in
-from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import Journal, attempt_and_role
 from tfgrpo.stores.runs.manifest import ManifestFile

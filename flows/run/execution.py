@@ -38,8 +38,7 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for

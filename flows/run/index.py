@@ -26,8 +26,7 @@ from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged,
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import open_regular
-from tfgrpo.stores.ledger.ledger import totals_in
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.runs.manifest import ManifestFile, RunStatus
 from tfgrpo.stores.text import IDENTIFIER_RULE
 

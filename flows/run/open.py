@@ -35,8 +35,7 @@ from tfgrpo.stores.experiences.credit import count_credit, read_credit
 from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure

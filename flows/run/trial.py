@@ -21,7 +21,7 @@ from tfgrpo.prompt_packs.inject import holds_lessons, with_sample_lesson
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ModelTimeout, Problem, SettingsError
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY, CallableActor, OwnAgent

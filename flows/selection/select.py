@@ -30,7 +30,7 @@ from tfgrpo.rewarders.powl import label_fingerprint, structural_key, to_text
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.frozen_json import to_builtins
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.host import open_runtime

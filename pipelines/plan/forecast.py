@@ -27,7 +27,7 @@ from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, ModelRole, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.statistics.credit import MIXED, RULES, SETTLED, PlannedNight, gains_in_force
-from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.ledger import NANO, Totals
 from tfgrpo.stores.numeric import at_most, two_digits
 from tfgrpo.stores.text import MAX_CHARS
 

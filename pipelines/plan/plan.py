@@ -32,8 +32,7 @@ from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.ledger import totals_in
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 

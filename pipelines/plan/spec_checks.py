@@ -21,7 +21,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signat
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_bodies, read_keys, read_objects
-from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
 from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name

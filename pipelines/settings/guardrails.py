@@ -26,7 +26,7 @@ from tfgrpo.pipelines.settings.tree import (
     Settings,
 )
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.text import check_identifier
 
 LOGGER_NAME = "tfgrpo.guardrails"

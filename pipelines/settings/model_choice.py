@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
 from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelRole, ModelSettings, PriceSettings, Settings
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.ledger.state import Price
+from tfgrpo.stores.ledger import Price
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice

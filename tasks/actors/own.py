@@ -28,7 +28,7 @@ from tfgrpo.rewarders.faults import described, is_async
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, ModelCallError, Problem, TfgrpoError
 from tfgrpo.stores.frozen_json import json_of
-from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
+from tfgrpo.stores.ledger import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.base import ChatInput, Message, Role
 from tfgrpo.tasks.models.endpoint import scrubbed

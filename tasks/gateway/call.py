@@ -23,8 +23,7 @@ from tfgrpo.stores.errors import (
     TfgrpoError,
 )
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.stores.ledger.ledger import Reservation
-from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.telemetry.setup import SpanHandle

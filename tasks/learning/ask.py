@@ -22,7 +22,7 @@ from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.record import MAX_CAUSE_WORDS, Polarity
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import MAX_CHARS, count_words

@@ -33,7 +33,7 @@ from tfgrpo.stores.experiences.record import (
     ToolStat,
     stamp_record,
 )
-from tfgrpo.stores.ledger.state import add_costs
+from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import pluralize

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.runs.journal import CallKey
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]

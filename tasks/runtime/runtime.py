@@ -33,8 +33,7 @@ from tfgrpo.stores.errors import (
     TfgrpoError,
 )
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
+from tfgrpo.stores.ledger import UNKNOWN_USAGE, Ledger, Usage
 from tfgrpo.stores.runs.journal import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates

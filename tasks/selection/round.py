@@ -21,7 +21,7 @@ from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import Abstained, Attempt, Verdict
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, SelectionFailed, error_kind
-from tfgrpo.stores.ledger.state import Totals, Usage
+from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.text import pluralize, shorten_middle

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.agents.steps import item, record, spec
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.rollout import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, FinishedRollout, signs_of
 from tfgrpo.tasks.shapes import Frame
 

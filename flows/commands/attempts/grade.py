@@ -42,7 +42,7 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem, RunAborted, SettingsError
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.files.atomic import replace_text
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import pluralize, quoted_names
 from tfgrpo.tasks.group import GroupJudge

@@ -27,7 +27,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
-from tfgrpo.stores.ledger.state import Usage, add_costs
+from tfgrpo.stores.ledger import Usage, add_costs
 from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse

@@ -21,7 +21,7 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec

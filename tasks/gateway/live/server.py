@@ -14,7 +14,7 @@ from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.tasks.gateway.call import GatewayRefusal
 from tfgrpo.tasks.gateway.live.traffic import LiveClient, Traffic

@@ -12,7 +12,7 @@ from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Losses, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
 from tfgrpo.pipelines.settings.tree import BudgetSettings
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import Failed, Scored
 
 

@@ -17,7 +17,7 @@ from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.flows.orchestration import artifacts
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, night_page
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 
 
 class Calls:

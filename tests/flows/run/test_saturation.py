@@ -12,7 +12,7 @@ from tfgrpo.flows.orchestration.artifacts import night_page
 from tfgrpo.flows.run.close import saturation
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 
 ASKED = {"sample_size": 8, "batch_size": 8, "dry_run": True, "world": "arithmetic", "tfgrpo__min_spread": 2.0}
 """Nights that learn nothing."""

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.figures import money, plus_unknown, spending
 from tfgrpo.flows.console.progress import Progress
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger import Totals
 
 ALONE, THROUGH_CHAT = "tests.support.agents.agents:answers_alone", "tests.support.agents.agents:asks_through_chat"
 COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")

@@ -13,7 +13,7 @@ from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.model_choice import PriceList, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.ledger.state import Price
+from tfgrpo.stores.ledger import Price
 
 OPENAI = "https://api.openai.com/v1"
 

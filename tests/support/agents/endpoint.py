@@ -15,8 +15,7 @@ import httpx
 from aiohttp import web
 
 from tests.support.agents import steps as kit
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, endpoint_of, scrubber

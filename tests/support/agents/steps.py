@@ -22,8 +22,7 @@ from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Usage
+from tfgrpo.stores.ledger import Budget, Ledger, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.actors.registry import ChatActor

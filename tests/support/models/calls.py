@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfgrpo.pipelines.settings.tree import ModelSettings
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message

@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import LESSONS, SYSTEM, USAGE, Endpoint, Opener, chat_body
 from tfgrpo.pipelines.settings.tree import ActorSettings
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget
 from tfgrpo.stores.outcomes import Failed, Refused
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor

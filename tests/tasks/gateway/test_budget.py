@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.support.agents.endpoint import chat_body, message_body, response_body
 from tfgrpo.stores.errors import BudgetRefused
-from tfgrpo.stores.ledger.state import NANO, Budget, Price, Usage
+from tfgrpo.stores.ledger import NANO, Budget, Price, Usage
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
 BODIES = {"/chat/completions": chat_body("7"), "/responses": response_body("7"), "/messages": message_body("7")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 

@@ -24,7 +24,7 @@ from tests.support.agents.endpoint import (
     stream,
 )
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway import server
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 

@@ -20,7 +20,7 @@ from tests.support.agents.endpoint import (
     stream,
 )
 from tests.support.waiting import eventually
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway import relay
 
 CALLS = [("call_1", "add", '{"left": 1}')]

@@ -14,7 +14,7 @@ from tests.support.records.records import make_record
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.learning.reflect import RankedAttempt, contrasts_of, reflect_on_group
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame, PackText

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.agents.steps import ScriptedModel, lessons, runtime, spec
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Step, fair_share, first_difference, fitted, reflect_on_group
 from tfgrpo.tasks.rollout import FinishedRollout

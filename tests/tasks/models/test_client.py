@@ -26,7 +26,7 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.ledger import Budget, Price
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint

@@ -15,8 +15,7 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import EndpointError, SettingsError
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatRequest, Message

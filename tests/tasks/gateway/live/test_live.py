@@ -28,8 +28,7 @@ from tests.support.agents.endpoint import (
 from tests.support.waiting import eventually
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import conversations
 from tfgrpo.tasks.gateway.live import server as live_server

@@ -17,10 +17,9 @@ import pytest
 
 from tfgrpo.stores.errors import BudgetRefused, CorruptFile, StoreError
 from tfgrpo.stores.files.lines import LineFile
-from tfgrpo.stores.ledger.ledger import Ledger, totals_in
-from tfgrpo.stores.ledger.state import Amount, Budget, Totals
+from tfgrpo.stores.ledger import Amount, Budget, Ledger, Totals, totals_in
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -73,8 +72,8 @@ def test_several_processes_share_one_budget_to_the_last_token(path: Path) -> Non
 HOLD = """if True:
     import os, sys, time
     from pathlib import Path
-    from tfgrpo.stores.ledger.ledger import Ledger
-    from tfgrpo.stores.ledger.state import Budget
+    from tfgrpo.stores.ledger import Ledger
+    from tfgrpo.stores.ledger import Budget
     ledger = Ledger(Budget(max_tokens=100), shared=Path(sys.argv[1]))
     held = ledger.try_reserve(tokens=60)
 """

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import BudgetRefused
-from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Amount, Budget, Price, Totals
+from tfgrpo.stores.ledger import Amount, Budget, Ledger, Price, Totals
 
 
 @pytest.fixture(params=["alone", "shared"])

@@ -1,3 +1,0 @@
-"""Calls, tokens and money: reserved before a call, settled after it."""
-
-__all__ = ["ledger", "state"]
