@@ -46,7 +46,7 @@ from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, Problem, RunAborted, SettingsError
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 _POLL_S: Final = 0.2

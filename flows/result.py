@@ -21,7 +21,7 @@ from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.runs.manifest import expected_shape
+from tfgrpo.stores.runs import expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 

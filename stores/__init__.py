@@ -9,6 +9,7 @@ __all__ = [
     "files",
     "frozen_json",
     "ledger",
+    "metrics",
     "numeric",
     "outcomes",
     "packaged",

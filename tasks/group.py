@@ -34,7 +34,7 @@ from tfgrpo.stores.outcomes import (
     Ungraded,
     classify,
 )
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.stores.text import shorten_middle

@@ -13,7 +13,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.lines import disk, lines_of
 from tfgrpo.stores.frozen_json import json_of
-from tfgrpo.stores.runs.journal import GATEWAY, UNFINISHED, attempt_and_role
+from tfgrpo.stores.runs import GATEWAY, UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.journaled import reply_of_json

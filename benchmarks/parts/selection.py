@@ -22,7 +22,7 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger import Budget, Ledger
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel

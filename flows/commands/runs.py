@@ -34,7 +34,7 @@ from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import disk, sound_lines, whole_lines
 from tfgrpo.stores.ledger import Totals
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

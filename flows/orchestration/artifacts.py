@@ -40,7 +40,7 @@ from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import TfgrpoError
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger import Totals
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 

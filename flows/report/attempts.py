@@ -17,8 +17,7 @@ from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
-from tfgrpo.stores.runs.journal import attempt_name
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs import ManifestFile, attempt_name, expected_shape
 from tfgrpo.stores.text import pluralize, shorten_middle
 from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, recorded_steps
 from tfgrpo.tasks.rollout import frame_label

@@ -25,9 +25,8 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger import add_counts
-from tfgrpo.stores.runs.journal import UNFINISHED
-from tfgrpo.stores.runs.manifest import expected_shape
-from tfgrpo.stores.runs.metrics import Column
+from tfgrpo.stores.metrics import Column
+from tfgrpo.stores.runs import UNFINISHED, expected_shape
 from tfgrpo.tasks.models.wire import usage_of
 
 JsonObject: TypeAlias = Mapping[str, Any]

@@ -28,7 +28,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.numeric import two_digits
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 MOST_LINES: Final = 10

@@ -26,8 +26,8 @@ from tfgrpo.flows.report.nights import COLUMNS, picture
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.runs.manifest import expected_shape
-from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
+from tfgrpo.stores.metrics import Column, Summary, aggregate
+from tfgrpo.stores.runs import expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import chance
 

@@ -29,8 +29,7 @@ from tfgrpo.stores.files.lines import extent_of, lines_of, read_objects, whole_e
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import Journal, attempt_and_role
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import Journal, ManifestFile, attempt_and_role
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.wire import usage_of
 

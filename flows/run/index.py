@@ -27,7 +27,7 @@ from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import open_regular
 from tfgrpo.stores.ledger import Totals, totals_in
-from tfgrpo.stores.runs.manifest import ManifestFile, RunStatus
+from tfgrpo.stores.runs import ManifestFile, RunStatus
 from tfgrpo.stores.text import IDENTIFIER_RULE
 
 LATEST: Final = "latest"

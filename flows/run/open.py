@@ -36,8 +36,7 @@ from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Budget, Ledger
-from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import Journal, ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
 from tfgrpo.tasks.actors.registry import tools_of

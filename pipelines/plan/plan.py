@@ -34,7 +34,7 @@ from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.numeric import two_digits
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs import ManifestFile, expected_shape
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.items import LearningMix

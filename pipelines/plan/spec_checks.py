@@ -24,7 +24,7 @@ from tfgrpo.stores.files.lines import read_bodies, read_keys, read_objects
 from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
-from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name
+from tfgrpo.stores.runs import attempt_and_role, attempt_name
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")

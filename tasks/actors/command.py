@@ -22,7 +22,7 @@ from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, Problem
-from tfgrpo.stores.runs.journal import attempt_name
+from tfgrpo.stores.runs import attempt_name
 from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment

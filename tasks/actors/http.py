@@ -15,7 +15,7 @@ from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.stores.frozen_json import json_of
-from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, idempotency_key
+from tfgrpo.stores.runs import IDEMPOTENCY_KEY, idempotency_key
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber

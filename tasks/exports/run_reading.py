@@ -24,8 +24,7 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
-from tfgrpo.stores.runs.journal import attempt_name
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile, attempt_name
 from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS

@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
-from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
+from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.dialects import Dialect

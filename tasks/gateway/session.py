@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import GATEWAY, idempotency_key
+from tfgrpo.stores.runs import GATEWAY, idempotency_key
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.dialects import Dialect, offers_tools

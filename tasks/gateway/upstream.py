@@ -11,7 +11,7 @@ import httpx
 from aiohttp.web import BaseRequest
 
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME
-from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY
+from tfgrpo.stores.runs import IDEMPOTENCY_KEY
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub
 

@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted,
 from tfgrpo.stores.experiences.record import MAX_CAUSE_WORDS, Polarity
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Failed
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import MAX_CHARS, count_words
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repair

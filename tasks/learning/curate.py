@@ -35,7 +35,7 @@ from tfgrpo.stores.experiences.record import (
 )
 from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, ClassAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.credit import KnownLesson

@@ -17,7 +17,7 @@ from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.outcomes import Failed, RewardScore
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import clean_text, pluralize, shorten_middle
 from tfgrpo.tasks.learning.ask import DIGEST, REFLECTION, ReflectionAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.rollout import FinishedRollout, frame_label

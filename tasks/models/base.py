@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tfgrpo.stores.ledger import Usage
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]

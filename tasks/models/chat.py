@@ -22,7 +22,7 @@ from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.ledger import NANO, Ledger, Price, Reservation
-from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, CallKey, idempotency_key
+from tfgrpo.stores.runs import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall

@@ -26,7 +26,7 @@ from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger import Budget, Ledger
-from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.stores.runs import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
 from tfgrpo.tasks.models.chat import ChatClient

@@ -34,7 +34,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger import UNKNOWN_USAGE, Ledger, Usage
-from tfgrpo.stores.runs.journal import UNFINISHED, CallKey, Journal
+from tfgrpo.stores.runs import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.statistics.summary import bootstrap_interval
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.runs.manifest import expected_shape
+from tfgrpo.stores.runs import expected_shape
 from tfgrpo.stores.text import pluralize
 
 _ROWS: Final = 50

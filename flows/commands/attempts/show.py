@@ -26,7 +26,7 @@ from tfgrpo.flows.report.attempts import (
 from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize, shorten_middle
 
 _ROWS: Final = 50

@@ -28,9 +28,9 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.ledger import Usage, add_costs
+from tfgrpo.stores.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards
-from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.learning.credit import Credit, Memory, credit_of

@@ -21,7 +21,7 @@ from tfgrpo.stores.experiences.decisions import SealedTest, record_test
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 from tfgrpo.tasks.learning.credit import random_halves

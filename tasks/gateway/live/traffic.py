@@ -22,7 +22,7 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.lines import LineFile, disk
-from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
+from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import replace_surrogates

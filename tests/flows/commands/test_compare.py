@@ -10,7 +10,7 @@ from tests.support.records.line_files import seal
 from tests.support.records.tasks import CENTS, UNITS, Task
 from tfgrpo.flows.run.damage import extents
 from tfgrpo.stores.files.atomic import replace_signed
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

@@ -16,7 +16,7 @@ from tfgrpo.flows.run import notify as notifying
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.notify import events_of
 from tfgrpo.stores.errors import RunAborted, StoreError
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 
 URL = "env:NIGHT_HOOK"
 

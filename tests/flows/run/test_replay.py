@@ -16,7 +16,7 @@ from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.close import compare_with_original
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.journal import attempt_and_role
+from tfgrpo.stores.runs import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER
 
 

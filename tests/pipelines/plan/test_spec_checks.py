@@ -16,7 +16,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 
 STAMP = PackStamp("test-pack", "a" * 64, "2026-01-01T00:00:00+00:00")
 

@@ -12,7 +12,7 @@ from tests.support.agents import steps as kit
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run

@@ -24,7 +24,7 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.ledger import Budget, Ledger, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
-from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel

@@ -9,7 +9,7 @@ from typing import Any
 from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint

@@ -27,7 +27,7 @@ from tfgrpo.stores.errors import (
     ModelUnreachable,
 )
 from tfgrpo.stores.ledger import Budget, Price
-from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.stores.runs import Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel

@@ -17,7 +17,7 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
 )
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel, reply_of_json, reply_to_json
 from tfgrpo.tasks.models.wire import request_digest

@@ -8,7 +8,7 @@ from tests.support.agents.steps import context
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PackError, StoreError
 from tfgrpo.stores.ledger import Ledger
-from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.stores.runs import Journal
 from tfgrpo.tasks.runtime import host
 from tfgrpo.tasks.runtime.host import open_runtime
 

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import EndpointError, SettingsError
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.models.base import ChatRequest, Message
 from tfgrpo.tasks.runtime.host import endpoint_for, open_clients, open_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext

@@ -11,7 +11,7 @@ import pytest
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.runs.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
+from tfgrpo.stores.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",

@@ -1,20 +1,23 @@
-"""Append-only journal of the answered calls of a run, read by key.
+"""What a run keeps while it goes: the journal of its answered calls, read by key, and its manifest.
 
-A reply is on disk before its caller sees it, so a killed and resumed run pays for no call twice. The journal never
-drops or rewrites an entry; of entries with one key the latest counts. A damaged line is counted and moved to
-``<name>.torn``, and its call counts as unanswered.
+A reply is on disk before its caller sees it, so a killed and resumed run pays for no call twice. The journal is append-only
+and never drops or rewrites an entry; of entries with one key the latest counts. A damaged line is counted and moved to
+``<name>.torn``, and its call counts as unanswered. The manifest has status, settings with sources, seeds, stamps, cohorts,
+results and warnings, and is replaced atomically at every change. Secrets are never among the settings, so never in there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import CorruptFile, TfgrpoError, error_named
+from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
+from tfgrpo.stores.files.atomic import read_json, replace_signed
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.outcomes import GroupKey
 
@@ -159,3 +162,57 @@ class Journal:
         entry = {"schema": 2, "key": key_text, "kind": kind, "at": self._clock().isoformat(), "payload": payload}
         self._file.append([entry])
         self.added += 1
+
+
+MANIFEST_SCHEMA: Final = 1
+RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed", "refused"]
+TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
+
+
+@contextmanager
+def expected_shape(path: Path, other: type[Exception] = LookupError) -> Iterator[None]:
+    """Raise ``CorruptFile`` for what reading values of another shape raises: files may be damaged, or of any version."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, other) as error:
+        raise CorruptFile(f"{path}: not of the expected shape: {type(error).__name__}: {error}") from error
+
+
+class ManifestFile:
+    """The manifest of one run, for one writer. Fields are merged key by key."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Any]:
+        """Return the manifest, empty before the first ``update``. Raises ``CorruptFile``."""
+        content = read_json(self.path, "a manifest")
+        if content is None:
+            return {}
+        if content.get("schema_version") != MANIFEST_SCHEMA:
+            raise CorruptFile(f"{self.path}: is not a manifest of schema version {MANIFEST_SCHEMA}")
+        return content
+
+    def update(self, **fields: Any) -> dict[str, Any]:
+        """Merge fields into the file and return the whole manifest.
+
+        Raises ``RecordRejected`` for an unknown status, a ``tfgrpo`` block without one of its four parts, or values
+        outside JSON; the file is then unchanged.
+        """
+        if (status := fields.get("status", "running")) not in get_args(RunStatus):
+            raise RecordRejected(f"manifest: status {status!r}; accepted: {', '.join(get_args(RunStatus))}")
+        if missing := [key for key in TFGRPO_KEYS if key not in fields.get("tfgrpo", TFGRPO_KEYS)]:
+            raise RecordRejected(f"manifest: the tfgrpo block lacks {', '.join(missing)}")
+        empty = {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
+        blank = {"schema_version": MANIFEST_SCHEMA, "status": "running", "warnings": [], "tfgrpo": empty}
+        content = {**blank, **self.read(), **fields}
+        return replace_signed(self.path, content)
+
+    def warn(self, text: str, *, lasting: bool = False) -> None:
+        """Add a warning once. A lasting one records an event, and stays when the run is resumed."""
+        content = self.read()
+        keys = ["warnings", "lasting_warnings"] if lasting else ["warnings"]
+        before = {key: content.get(key, []) for key in keys}
+        added = {key: [*texts, text] for key, texts in before.items() if text not in texts}
+        if added:
+            self.update(**added)

@@ -11,7 +11,7 @@ import pytest
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs import ManifestFile
 
 
 @pytest.fixture

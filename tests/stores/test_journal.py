@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tfgrpo.stores.errors import CorruptFile, ModelTimeout
 from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.outcomes import GroupKey
-from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.runs import CallKey, Journal
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
