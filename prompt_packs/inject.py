@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tfgrpo.prompt_packs.models import LEADS, LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import is_approved, pack_stamp
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
+from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, signature_holds
 
 STALE_STAMP = "stamp of another pack version"
 OTHER_PACK = "record of another pack"

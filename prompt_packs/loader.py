@@ -12,7 +12,7 @@ from pathlib import Path
 from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, read_manifest
 from tfgrpo.prompt_packs.stamps import approved_stamps, verified_pack
 from tfgrpo.stores.errors import PackError
-from tfgrpo.stores.experiences.record import PackStamp
+from tfgrpo.stores.experiences.store import PackStamp
 
 SHIPPED_ROOT = Path(__file__).parent
 """Directory of the shipped packs."""

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
-from tfgrpo.stores.experiences.record import Identifier, Polarity, Strict
+from tfgrpo.stores.experiences.store import Identifier, Polarity, Strict
 from tfgrpo.stores.text import MAX_WORDS, check_identifier
 
 MANIFEST = "manifest.json"

@@ -27,7 +27,7 @@ from tfgrpo.prompt_packs.models import (
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import PackError, Problem, StoreError
-from tfgrpo.stores.experiences.record import PackStamp
+from tfgrpo.stores.experiences.store import PackStamp
 from tfgrpo.stores.files.atomic import replacing
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")

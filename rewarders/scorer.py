@@ -23,7 +23,7 @@ from tfgrpo.stores.outcomes import RewardScore
 if TYPE_CHECKING:
     from tfgrpo.rewarders.composite import AnyScorer
     from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeModel
-    from tfgrpo.stores.experiences.record import ExperienceRecord
+    from tfgrpo.stores.experiences.store import ExperienceRecord
 
 
 Scope: TypeAlias = Literal["item", "batch", "group"]

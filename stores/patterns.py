@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.experiences.record import PackStamp, is_signed_record, sign_record
+from tfgrpo.stores.experiences.store import PackStamp, is_signed_record, sign_record
 from tfgrpo.stores.files.lines import LineFile, LineRow, lines_of
 
 _SHRINK: Final = 2.0

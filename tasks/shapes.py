@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
+from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Arm, Failed, GroupKey, Outcome, RewardScore, Signal
 from tfgrpo.tasks.models.base import ChatReply

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.table import Row
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, Reward, stamp_record
 from tfgrpo.stores.files.lines import LineFile
 
 STORED, BATCH, REPEATS = 10_000, 100, 25

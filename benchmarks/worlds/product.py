@@ -16,7 +16,7 @@ from benchmarks.worlds.engine import Group
 from benchmarks.worlds.policies import opposite
 from benchmarks.worlds.world import Lesson, Pack
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, Row, Said, Word
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.store import ExperienceRecord, Reward
 from tfgrpo.tasks.learning.credit import Memory, credit_of
 
 _NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from benchmarks.worlds.figures import Figure, figure
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import derive_seed
-from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
 from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_in

@@ -13,7 +13,7 @@ from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pa
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 
 
 def stamp(pack: str, packs_root: Path | None, console: Console) -> None:

@@ -13,7 +13,7 @@ from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.decisions import Decision
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import Phase, Scored, is_highest
 from tfgrpo.stores.text import pluralize

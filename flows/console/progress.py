@@ -20,7 +20,7 @@ from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.experiences.decisions import Decision
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import explanation_of

@@ -20,8 +20,7 @@ from tfgrpo.flows.console.figures import shown_arm
 from tfgrpo.flows.report.attempts import AttemptView, ItemTally, ViewLimits
 from tfgrpo.flows.report.night import Night
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger import add_counts

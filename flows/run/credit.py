@@ -15,8 +15,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT, Decision, in_force, kept_out, lost_credit, read_decisions
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.text import pluralize

@@ -19,9 +19,9 @@ from tfgrpo.stores.experiences.decisions import (
     decided_damage,
     newest_line,
     read_decisions,
+    read_state,
     sealed_tests,
 )
-from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import is_signed_file
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

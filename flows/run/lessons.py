@@ -21,15 +21,16 @@ from tfgrpo.stores.errors import StoreError, TfgrpoError
 from tfgrpo.stores.experiences.decisions import (
     WAY_OUT,
     Decision,
+    Library,
     chain_problems,
     in_force,
     lost_decision,
     newest_line,
     read_decisions,
+    read_state,
+    write_state,
 )
-from tfgrpo.stores.experiences.library import Library, read_state, write_state
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.shapes import PackText

@@ -32,8 +32,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import count_credit, read_credit
-from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.decisions import Library, kept_out, read_decisions
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs import Journal, ManifestFile

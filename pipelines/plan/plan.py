@@ -29,8 +29,7 @@ from tfgrpo.rewarders.scorer import Range, Weighted
 from tfgrpo.rewarders.statistics.credit import attempt_variance
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
-from tfgrpo.stores.experiences.decisions import WAY_OUT
-from tfgrpo.stores.experiences.library import read_state
+from tfgrpo.stores.experiences.decisions import WAY_OUT, read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.numeric import two_digits

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
+from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_bodies, read_keys, read_objects

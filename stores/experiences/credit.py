@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.experiences.record import STRICT, read_lines_as
+from tfgrpo.stores.experiences.store import STRICT, read_lines_as
 from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 RowSource: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]

@@ -2,7 +2,8 @@
 
 Every decision, of a night or a person, says what is in force from then on, so that the last one counts. Each has the digest of
 the line before it, so that removed lines are noticed; those removed at the end by ``state.json``, which has the digest of the
-newest. Each has that of the lines of ``credit.jsonl``, too.
+newest. Each has that of the lines of ``credit.jsonl``, too. ``state.json`` is the view of a task for people and other programs;
+of it, decisions read only which of them was the newest.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
-from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.library import read_state
-from tfgrpo.stores.experiences.record import Strict, read_lines_as
+from tfgrpo.stores.experiences.store import ExperienceRecord, Strict, read_lines_as
+from tfgrpo.stores.files.atomic import is_signed_file, read_json, replace_signed
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
 
+_ID_DIGITS = 16
+LIBRARY_SCHEMA = 1
 DecisionVerdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """What a night decides: a library is in force, none was and none is, or the one in force no longer is."""
 Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
@@ -31,6 +37,73 @@ OVERTAKEN: Final = "another library was put into force since this run began, and
 """Note of a night that decided nothing for that."""
 WAY_OUT: Final = "the file restored, or what is left of it accepted by `tfgrpo experiences rollback RUN|none`"
 """What is accepted in place of damaged decisions or credit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Experiences in force, in the order of the prompt."""
+
+    entries: tuple[ExperienceRecord, ...]
+
+    @classmethod
+    def of_ids(cls, records: Iterable[ExperienceRecord], ids: Sequence[str]) -> Self:
+        """Return the library with these experiences, in the order of ``ids``, without the ids of no record.
+
+        Of records with one id the first counts, as in the store.
+        """
+        known: dict[str, ExperienceRecord] = {}
+        for record in records:
+            known.setdefault(record.experience_id, record)
+        return cls(tuple(known[name] for name in dict.fromkeys(ids) if name in known))
+
+    @property
+    def library_id(self) -> str:
+        """Sixteen hex digits over ids, polarities and texts in their order; equal libraries have equal ids."""
+        content = [[entry.experience_id, entry.polarity, entry.summary32] for entry in self.entries]
+        return sha256_hex(canonical_json(content))[:_ID_DIGITS]
+
+
+def write_state(
+    path: Path,
+    task_id: str,
+    library: Library,
+    *,
+    last_run: str | None,
+    newest: tuple[int, str] | None = None,
+    simulated: bool = False,
+    clock: Clock = utc_now,
+) -> None:
+    """Replace the view. ``library`` is what is in force; ``simulated``: it was learned with the simulated model.
+
+    ``newest``: number and SHA-256 of the newest line of ``promotions.jsonl``.
+    Raises ``StoreError`` when the disk refuses; the old view then stays.
+    """
+    lessons = [
+        {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
+        for entry in library.entries
+    ]
+    replace_signed(
+        path,
+        {
+            "schema_version": LIBRARY_SCHEMA,
+            "task_id": task_id,
+            "in_force": {"library_id": library.library_id, "simulated": simulated, "experiences": lessons},
+            "decision": None if newest is None else {"number": newest[0], "sha256": newest[1]},
+            "last_run": last_run,
+            "updated_at": clock().isoformat(),
+        },
+    )
+
+
+def read_state(path: Path) -> dict[str, Any] | None:
+    """Return the view, or None without a whole one: it can be written again."""
+    with suppress(CorruptFile, ValueError, LookupError, TypeError):  # half a surrogate pair is a ValueError
+        content = read_json(path, "the view of a task")
+        if content is not None and is_signed_file(path, content):
+            newest = content["decision"] or {"number": 0, "sha256": ""}
+            _ = content["task_id"], content["updated_at"], newest["number"], newest["sha256"]
+            return content
+    return None
 
 
 class Gain(Strict):

@@ -21,7 +21,7 @@ from tfgrpo.rewarders.text.references import read_column
 from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
-from tfgrpo.stores.experiences.record import MAX_CAUSE_WORDS, Polarity
+from tfgrpo.stores.experiences.store import MAX_CAUSE_WORDS, Polarity
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs import CallKey

@@ -31,7 +31,7 @@ from tfgrpo.rewarders.statistics.credit import (
 )
 from tfgrpo.rewarders.statistics.summary import Capital, FloatArray, fisher_test
 from tfgrpo.stores.experiences.credit import CreditLine, Row, Word
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.text import pluralize
 
 MOST_KNOWN: Final = 120

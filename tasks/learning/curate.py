@@ -25,7 +25,7 @@ from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.credit import Said, Word
-from tfgrpo.stores.experiences.record import (
+from tfgrpo.stores.experiences.store import (
     ExperienceRecord,
     Operation,
     Polarity,

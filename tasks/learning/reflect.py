@@ -15,7 +15,7 @@ from tfgrpo.prompt_packs.safety import Rejection, attack_in, repeated_run
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.rewarders.statistics.credit import RULES
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.outcomes import Failed, RewardScore
 from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import clean_text, pluralize, shorten_middle

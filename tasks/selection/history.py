@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from tfgrpo.pipelines.settings.tree import SelectionStage
-from tfgrpo.stores.experiences.record import Strict, read_lines_as
+from tfgrpo.stores.experiences.store import Strict, read_lines_as
 from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 VALIDITY: Final[SelectionStage] = "VALIDITY_GAP"

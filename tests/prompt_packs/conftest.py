@@ -14,7 +14,7 @@ import pytest
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceRecord, Reward, stamp_record
 
 MakeRecord = Callable[..., ExperienceRecord]
 

@@ -30,7 +30,7 @@ from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.errors import PackError
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 
 MakeRecord = Callable[..., ExperienceRecord]
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.vectors import VECTORS
-from tfgrpo.stores.experiences.record import PackStamp
+from tfgrpo.stores.experiences.store import PackStamp
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import (

@@ -17,10 +17,8 @@ from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import Row, RowSource, read_credit
-from tfgrpo.stores.experiences.decisions import Decision
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.decisions import Decision, Library
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.text import pluralize

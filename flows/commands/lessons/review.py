@@ -36,15 +36,14 @@ from tfgrpo.stores.experiences.decisions import (
     WAY_OUT,
     Correction,
     Decision,
+    Library,
     decided_damage,
     in_force,
     kept_out,
     read_decisions,
     record_decided,
 )
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.decision import ALARM, chance, suspects_of

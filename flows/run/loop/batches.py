@@ -22,7 +22,7 @@ from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
 from tfgrpo.stores.experiences.credit import Row, RowSource, outside_range, share_of_range
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,

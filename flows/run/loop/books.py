@@ -21,9 +21,8 @@ from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.experiences.credit import CreditFile, CreditLine
-from tfgrpo.stores.experiences.decisions import Decision
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.decisions import Decision, Library
+from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins

@@ -38,13 +38,13 @@ from tfgrpo.stores.experiences.decisions import (
     OVERTAKEN,
     Decision,
     DecisionVerdict,
+    Library,
     in_force,
     kept_out,
     read_decisions,
     record_decided,
 )
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
+from tfgrpo.stores.experiences.store import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize

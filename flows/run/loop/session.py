@@ -18,7 +18,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.decisions import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Ledger

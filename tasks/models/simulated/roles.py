@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.protocol import ChatBody

@@ -14,7 +14,7 @@ from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.experiences.decisions import read_decisions
-from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

@@ -14,7 +14,7 @@ from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 from tfgrpo.stores.ledger import Totals
 
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -19,7 +19,7 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import CreditFile, Row
-from tfgrpo.stores.experiences.library import Library, write_state
+from tfgrpo.stores.experiences.decisions import Library, write_state
 
 MakePlan = Callable[..., Plan]
 

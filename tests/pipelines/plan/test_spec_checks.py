@@ -14,7 +14,7 @@ from tests.support.records.line_files import seal
 from tfgrpo.pipelines.plan.spec_checks import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 

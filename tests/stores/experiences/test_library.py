@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.records.records import NOW, ids, make_batch, make_record
-from tfgrpo.stores.experiences.library import Library, read_state, write_state
+from tfgrpo.stores.experiences.decisions import Library, read_state, write_state
 
 EMPTY = Library(())
 

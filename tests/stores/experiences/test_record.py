@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tests.support.records.records import NOW, PACK, make_record
-from tfgrpo.stores.experiences.record import (
+from tfgrpo.stores.experiences.store import (
     ExperienceRecord,
     PackStamp,
     Reward,

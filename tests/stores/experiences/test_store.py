@@ -21,9 +21,8 @@ from tests.support.records.records import (
     open_store,
 )
 from tfgrpo.stores.errors import RecordRejected, StoreError
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import stamp_record
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.decisions import Library
+from tfgrpo.stores.experiences.store import ExperienceStore, stamp_record
 from tfgrpo.stores.files.lines import LineFile, read_objects
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.agents.steps import NOON, Script, ScriptedModel, group, item, proposal, record, runtime
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward
+from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity, Reward
 from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.shapes import GroupResult

@@ -21,7 +21,7 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.stores.ledger import Budget, Ledger, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs import CallKey, Journal

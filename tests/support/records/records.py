@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, Reward, stamp_record
 from tfgrpo.stores.files.lines import LineFile
 
 PACK = PackStamp(pack_id="general", stamp="a" * 64, stamped_at="2026-01-01T00:00:00+00:00")

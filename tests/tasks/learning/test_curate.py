@@ -26,7 +26,7 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.experiences.credit import CreditFile
-from tfgrpo.stores.experiences.record import Reward, ToolStat, signature_holds
+from tfgrpo.stores.experiences.store import Reward, ToolStat, signature_holds
 from tfgrpo.tasks.shapes import LessonJudgement, ToolMetricEvent
 
 CARRY, CONVERT, WRITE, GUESS, READ = TEXTS

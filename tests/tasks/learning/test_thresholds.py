@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.agents.curating import curate, groups, lesson, reasons, unasked
 from tests.support.agents.steps import ScriptedModel
-from tfgrpo.stores.experiences.record import Reward
+from tfgrpo.stores.experiences.store import Reward
 from tfgrpo.tasks.learning.curate import ExperiencePolicy, optimize_experience
 
 

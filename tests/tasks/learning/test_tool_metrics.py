@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.experiences.record import ToolStat
+from tfgrpo.stores.experiences.store import ToolStat
 from tfgrpo.tasks.learning.curate import sum_by_tool
 
 stats = st.lists(

@@ -19,7 +19,7 @@ from importlib import import_module
 from statistics import fmean
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.stores.packaged import packaged_yaml
 
 Slots: TypeAlias = Mapping[str, str]
