@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from docs import house
 from tfgrpo.pipelines.settings.layers import SettingField, setting_fields
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
-from tfgrpo.stores.telemetry.names import (
+from tfgrpo.stores.telemetry.setup import (
     KEYS,
     ExperienceOp,
     Metric,

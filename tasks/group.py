@@ -35,8 +35,7 @@ from tfgrpo.stores.outcomes import (
     classify,
 )
 from tfgrpo.stores.runs import CallKey
-from tfgrpo.stores.telemetry.names import Attributes
-from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
+from tfgrpo.stores.telemetry.setup import Attributes, SpanHandle, Telemetry
 from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group

@@ -42,7 +42,7 @@ from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.outcomes import is_highest
-from tfgrpo.stores.telemetry.names import Facts
+from tfgrpo.stores.telemetry.setup import Facts
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.decision import explanation_of, sentence_of
 

@@ -1,3 +1,3 @@
 """OpenTelemetry: spans and metrics of a run and their export."""
 
-__all__ = ["names", "setup"]
+__all__ = ["setup"]

@@ -25,8 +25,7 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
-from tfgrpo.stores.telemetry.names import Attributes
-from tfgrpo.stores.telemetry.setup import SpanHandle
+from tfgrpo.stores.telemetry.setup import Attributes, SpanHandle
 from tfgrpo.tasks.gateway.dialects import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, data_of, events_in, is_events, noticing_the_client

@@ -16,8 +16,7 @@ from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs import GATEWAY, idempotency_key
-from tfgrpo.stores.telemetry.names import Facts, SentArm
-from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.telemetry.setup import Facts, SentArm, Telemetry
 from tfgrpo.tasks.gateway.dialects import Dialect, offers_tools
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply

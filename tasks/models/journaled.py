@@ -16,8 +16,7 @@ from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs import CallKey, Journal
-from tfgrpo.stores.telemetry.names import Facts
-from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
+from tfgrpo.stores.telemetry.setup import Facts, SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.wire import messages_text, request_digest, usage_of
 

@@ -23,7 +23,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, SelectionFailed, error_kind
 from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
-from tfgrpo.stores.telemetry.names import Attributes
+from tfgrpo.stores.telemetry.setup import Attributes
 from tfgrpo.stores.text import pluralize, shorten_middle
 from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores
 from tfgrpo.tasks.models.endpoint import scrubbed

@@ -23,7 +23,7 @@ from tfgrpo.flows.run.execution import execute
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.rewarders.advantages.group import EPSILON
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.telemetry import names
+from tfgrpo.stores.telemetry import setup
 from tfgrpo.tasks.models.simulated import engine
 
 EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
@@ -135,7 +135,7 @@ def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
 
 
 def test_span_and_metric_names_on_the_page_exist():
-    known = {*names.KEYS.values(), *(metric.name for metric in names.all_metrics()), "gen_ai.evaluation.result"}
+    known = {*setup.KEYS.values(), *(metric.name for metric in setup.all_metrics()), "gen_ai.evaluation.result"}
     for word in re.findall(r"`((?:tfgrpo|gen_ai)\.[a-z_.]+)`", page("docs/observability.md")):
         assert word in known, word
 

@@ -46,7 +46,7 @@ from tfgrpo.stores.experiences.decisions import (
 )
 from tfgrpo.stores.experiences.store import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
-from tfgrpo.stores.telemetry.names import ExperienceOp
+from tfgrpo.stores.telemetry.setup import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, OVERRULED, gain_of, overruled_by_person, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of

@@ -23,8 +23,7 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.lines import LineFile, disk
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
-from tfgrpo.stores.telemetry.names import SentArm
-from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.dialects import Dialect, EmbeddingsDialect, ResponsesDialect, offers_tools
 from tfgrpo.tasks.gateway.live.conversations import Conversation, Conversations, name_by_agent, opening_of

@@ -30,7 +30,7 @@ from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.telemetry.names import all_metrics
+from tfgrpo.stores.telemetry.setup import all_metrics
 from tfgrpo.tasks.learning import ask
 from tfgrpo.tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
 

@@ -11,8 +11,7 @@ from opentelemetry import trace
 
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
-from tfgrpo.stores.telemetry import names as n
-from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.stores.telemetry.setup import TelemetryOptions, all_metrics, configure
 
 
 def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -> None:
@@ -74,7 +73,7 @@ def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> N
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     record_everything(telemetry)
     telemetry.shutdown()
-    expected = {metric.name for metric in n.all_metrics()}
+    expected = {metric.name for metric in all_metrics()}
     assert {point.metric for point in otlp_receiver.points()} == expected
 
 
