@@ -1,13 +1,16 @@
-"""Call one scorer in this thread, and read what it returns as one verdict on each attempt; whatever its code raises is one too.
+"""Call user code in this thread, and keep what it raises as a value; read what a scorer returns as one verdict on each attempt.
 
-Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own attempt
-the score, and no other.
+Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own
+attempt the score, and no other. Code may raise what is no ``Exception`` (``sys.exit``, time limits of ``func_timeout``,
+``pytest.fail``), which is told from the end of the process.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -19,9 +22,8 @@ from numbers import Real
 from operator import itemgetter
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.faults import caught, described, is_async, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
@@ -29,12 +31,18 @@ from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 
+_LONGEST: Final = 300
+_WHOLE: Final = 10_000
+"""Characters of a text that is kept whole: it goes to the journal, the rollouts and the report."""
+
+_T = TypeVar("_T")
+L = TypeVar("L")
+_P = ParamSpec("_P")
 Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt, or of a call, and what became of it."""
 _Name: TypeAlias = tuple[Hashable, Hashable]
-
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
 READY: Final = b"ready"
 BEGIN: Final = b"begin"
@@ -51,6 +59,60 @@ _NAMELESS: Final = (None, None)
 _REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
 """Members of a result that say why."""
 _OTHER_MEMBERS: Final = frozenset({"score", "reward", "sample_id", "completion_index"})
+
+
+def caught(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T | BaseException:
+    """Return the result of user code, or what it raised. Ctrl-C passes through."""
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:  # user code may raise what is no ``Exception``
+        if is_ctrl_c(error):
+            raise
+        return error
+
+
+def unless_it_raises(default: L, call: Callable[..., _T], *arguments: object) -> _T | L:
+    """Return the result of a call into user code, or ``default`` when it raises."""
+    try:
+        return call(*arguments)
+    except Exception:  # noqa: BLE001  the class is a user's, and so is what it raises
+        return default
+
+
+def described(error: BaseException, *, whole: bool = False) -> str:
+    """Return class and text of an exception, no matter what its ``__str__`` does; of a group, those of its first one too.
+
+    The text is folded into one line of at most 300 characters, and a ``RewardError`` goes without its class; ``whole``
+    leaves both as they are, up to 10,000 characters.
+    """
+    kind = type(error).__name__
+    try:
+        text = str(error)[:_WHOLE] if whole else " ".join(str(error).split())
+        if isinstance(error, BaseExceptionGroup):
+            text = f"{text}: {described(error.exceptions[0], whole=whole)}"
+    except BaseException:  # noqa: BLE001  a user's exception class; its name has to do
+        return kind
+    if not text:
+        return kind
+    if whole:
+        return f"{kind}: {text}"
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shown if isinstance(error, RewardError) else f"{kind}: {shown}"
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Return whether the user ends the process, which reaches only the main thread; elsewhere user code raised it.
+
+    So it did in a process that ignores Ctrl-C, such as a worker.
+    """
+    own_thread = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and own_thread and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call needs no thread, because it returns a coroutine."""
+    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def size(work: Work) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.faults import described, is_async
+from tfgrpo.rewarders.calling import described, is_async
 from tfgrpo.rewarders.scorer import GraderInput, Scope
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from tfgrpo.rewarders.faults import described, is_ctrl_c
+from tfgrpo.rewarders.calling import described, is_ctrl_c
 from tfgrpo.rewarders.scorer import Grader, GradeResult, GraderInput
 from tfgrpo.stores.errors import PipelineError, Problem
 

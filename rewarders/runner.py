@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, failed, perform, size, verdicts_of
+from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, caught, failed, is_async, perform, size, verdicts_of
 from tfgrpo.rewarders.composite import (
     DECIMALS,
     AnyScorer,
@@ -24,7 +24,6 @@ from tfgrpo.rewarders.composite import (
     scorers_within,
     weighted_mean,
 )
-from tfgrpo.rewarders.faults import caught, is_async
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,

@@ -1,8 +1,10 @@
-"""Wait for rewarders: many at once on an event loop, and on daemon threads for those that may block for ever.
+"""Wait for user code: rewarders, agents and tools, many at once on an event loop, and on daemon threads where they may block.
 
-A thread cannot be killed, and the executors of the standard library wait at exit for a hanging call, which also occupies
-one of their threads for good. Here the process may end at any time, and an abandoned call is replaced by a new thread.
-A call that keeps the interpreter lock (such as a catastrophic regular expression) still stops every thread.
+A thread cannot be killed, and the executors of the standard library wait at exit for a hanging call, which also
+occupies one of their threads for good. Here the process may end at any time, and an abandoned call is replaced by a new
+thread. Code that exits, cancels itself or ignores its cancellation fails as any other does. Code that blocks its event
+loop, or keeps the interpreter lock (such as a catastrophic regular expression), still stops everything; the former is
+reported.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from tfgrpo.rewarders.calling import Report, no_score
-from tfgrpo.rewarders.faults import is_ctrl_c
-from tfgrpo.stores.errors import RewarderTimeout
+from tfgrpo.rewarders.calling import Report, described, is_ctrl_c, no_score
+from tfgrpo.stores.errors import ActorError, RewarderTimeout
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+CANCEL_WAIT_S = 2.0
+"""Seconds that cancelled work has to end."""
 
 
 class RewarderThreads(Executor):
@@ -143,3 +146,62 @@ def is_cancellation(error: BaseException) -> bool:
         return task is not None and task.cancelling() > 0
     # Python raises this at the very await of a coroutine that it closes; user code raises it in a frame below.
     return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)
+
+
+async def contained(work: Awaitable[_T]) -> _T:
+    """Await a user's code. Its ordinary exceptions and the cancellation of this task pass through.
+
+    Raises ``ActorError`` for ``SystemExit``, ``KeyboardInterrupt`` and the like, which would end the event loop of all
+    other rollouts too, and for a cancellation or a ``GeneratorExit`` that the code raised itself.
+    """
+    try:
+        return await work
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_cancellation(error):
+            raise
+        if isinstance(error, asyncio.CancelledError):
+            raise ActorError("CancelledError: the attempt cancelled itself") from None
+        raise ActorError(described(error, whole=True)) from None
+
+
+async def in_thread(threads: RewarderThreads, work: Callable[[], _T]) -> _T:
+    """Run a blocking function in a thread, which is abandoned when this is cancelled."""
+
+    def checked() -> _T:
+        try:
+            return work()
+        # A future never ends with the one, and the other closes who waits.
+        except (StopIteration, GeneratorExit) as error:
+            raise RuntimeError(f"the code raised {type(error).__name__}") from error
+
+    future = threads.submit(checked)
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        threads.abandon(future)
+
+
+async def gathered(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Return all results; when one raises, cancel the others and wait for them."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_all(tasks)
+
+
+def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WAIT_S) -> Coroutine[Any, Any, bool]:
+    """Cancel work at once; return a coroutine that waits at most ``wait_s`` and returns whether all of it has ended."""
+    pending = []
+    for work in running:
+        # Looks at the exception, also of work that is done: asyncio logs those that are never retrieved.
+        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        if work.cancel():
+            pending.append(work)
+    return _ended(pending, wait_s)
+
+
+async def _ended(pending: list[asyncio.Future[Any]], wait_s: float) -> bool:
+    return not pending or not (await asyncio.wait(pending, timeout=wait_s))[1]

@@ -19,8 +19,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tfgrpo.rewarders.calling import BEGIN, DONE, READY, UNREADABLE, perform
-from tfgrpo.rewarders.faults import caught
+from tfgrpo.rewarders.calling import BEGIN, DONE, READY, UNREADABLE, caught, perform
 from tfgrpo.rewarders.registry import scorer_of
 from tfgrpo.rewarders.scorer import Verdict
 from tfgrpo.stores.outcomes import RewardScore

@@ -32,8 +32,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.calling import BEGIN, DONE, NO_RESULT, READY, UNREADABLE, Work, late, patience, perform, size
-from tfgrpo.rewarders.faults import is_async, unless_it_raises
+from tfgrpo.rewarders.calling import (
+    BEGIN,
+    DONE,
+    NO_RESULT,
+    READY,
+    UNREADABLE,
+    Work,
+    is_async,
+    late,
+    patience,
+    perform,
+    size,
+    unless_it_raises,
+)
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import RewarderThreads, all_of, is_cancellation
 from tfgrpo.stores.frozen_json import frozen

@@ -19,15 +19,15 @@ from typing import Any, Final
 
 from tfgrpo.prompt_packs.inject import without_meaning
 from tfgrpo.prompt_packs.safety import addresses_in, repeated_run
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.calling import described
 from tfgrpo.rewarders.statistics.summary import fisher_test
+from tfgrpo.rewarders.threads import cancel_all
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
 from tfgrpo.stores.ledger import Usage, add_costs
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Arm, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words, first_words, pluralize
 from tfgrpo.tasks.models.base import CUT_OFF
-from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.runtime import FATAL, AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, GroupSpec, RolloutRecord, ToolMetricEvent, Trajectory
 

@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.calling import matched
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.calling import described, matched
 from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts, field_of
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout

@@ -23,6 +23,7 @@ from tfgrpo.rewarders.judge.model import (
     JudgeOptions,
     JudgeQuestion,
     JudgeReply,
+    corrected,
     messages,
     shortened,
 )
@@ -35,7 +36,6 @@ from tfgrpo.rewarders.judge.reading import (
     read_verdict,
 )
 from tfgrpo.rewarders.options import Name, Options, accepts
-from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,

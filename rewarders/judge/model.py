@@ -1,24 +1,37 @@
-"""The language model that judges call, which a higher floor implements; what a judge is told, and the options of one.
+"""The language model that judges call, which a higher floor implements: what a judge is told, its options, and its repair loop.
 
-The implementation is responsible for ledger, journal, rate limits and seeds.
+The implementation is responsible for ledger, journal, rate limits and seeds. The repair loop, ``corrected``, serves every
+answer with a required form: votes of judges, learned operations, candidates of a selection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import Template
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.dataclasses import dataclass as options_dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import PipelineError, Problem, RepairExhausted
 from tfgrpo.stores.packaged import packaged_yaml
+from tfgrpo.stores.text import pluralize
 
 Speaker: TypeAlias = Literal["system", "user", "assistant"]
+Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
+_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
+_LONGEST_RUBRIC: Final = 20_000
+JudgeText = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
+Rubric = Annotated[
+    str,
+    StringConstraints(pattern=r"\S", strict=True, max_length=_LONGEST_RUBRIC),
+    accepts(f"what counts, in at most {_LONGEST_RUBRIC:,} characters"),
+]
+Preset: TypeAlias = Literal["reference", "grounded", "checklist"]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +102,6 @@ class JudgeLoad:
     def calls_high(self) -> int:
         """Calls when every question is repeated as often as allowed; a repetition carries the earlier answers."""
         return self.questions * (1 + self.options.retries)
-
-
-Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
-
-_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
-_LONGEST_RUBRIC: Final = 20_000
-JudgeText = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
-Rubric = Annotated[
-    str,
-    StringConstraints(pattern=r"\S", strict=True, max_length=_LONGEST_RUBRIC),
-    accepts(f"what counts, in at most {_LONGEST_RUBRIC:,} characters"),
-]
-Preset: TypeAlias = Literal["reference", "grounded", "checklist"]
 
 
 @options_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -225,3 +225,29 @@ def shortened(text: str, most: int) -> str:
         return text
     head = most // 2
     return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - (most - head) :]}"
+
+
+async def corrected(
+    parse: Callable[[str], _T],
+    fix: Callable[[Sequence[tuple[str, str]]], Awaitable[str]],
+    max_attempts: int,
+    name: str = "answer",
+) -> _T:
+    """Return the first text of ``fix`` that ``parse`` accepts, of at most ``max_attempts``, the first one included.
+
+    ``fix`` gets every refused (text, reason) so far, none at first. ``parse`` raises ``ValueError`` (pydantic's is one) to
+    refuse a text. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with every pair; ``name`` is the answer's
+    name in the message.
+    """
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
+    refused: list[tuple[str, str]] = []
+    while True:
+        text = await fix(tuple(refused))
+        try:
+            return parse(text)
+        except ValueError as error:
+            reason = str(error)
+        refused.append((text, reason))
+        if len(refused) == max_attempts:
+            raise RepairExhausted(f"no valid {name} after {pluralize(max_attempts, 'attempt')}: {reason}", refused)

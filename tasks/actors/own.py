@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import ActorSettings
-from tfgrpo.rewarders.faults import described, is_async
+from tfgrpo.rewarders.calling import described, is_async
+from tfgrpo.rewarders.threads import contained
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, ModelCallError, Problem, TfgrpoError
 from tfgrpo.stores.frozen_json import json_of
@@ -33,7 +34,6 @@ from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.base import ChatInput, Message, Role
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES
-from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
 

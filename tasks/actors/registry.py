@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
+from tfgrpo.rewarders.threads import gathered
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
 from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
-from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.mcp_servers import list_tools, mcp_tools

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from tfgrpo.rewarders.faults import caught, described, is_async
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.calling import caught, described, is_async
+from tfgrpo.rewarders.threads import RewarderThreads, contained, gathered, in_thread
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
 from tfgrpo.stores.batch.shapes import (
     GRADED,
@@ -36,7 +36,6 @@ from tfgrpo.stores.frozen_json import EMPTY, Json
 from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.outcomes import RolloutStatus, status_of
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
 
 _T = TypeVar("_T")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message

@@ -1,3 +1,3 @@
 """Resources that the steps of one process share, and the event loop on which they run."""
 
-__all__ = ["containment", "host", "runtime"]
+__all__ = ["host", "runtime"]

@@ -24,7 +24,7 @@ from tfgrpo.pipelines.plan.rewarders import close_scorers, scorers_of
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.threads import CANCEL_WAIT_S, RewarderThreads, cancel_all
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs import Journal
 from tfgrpo.stores.telemetry.setup import configure
@@ -34,7 +34,6 @@ from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel, RoleModels
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
-from tfgrpo.tasks.runtime.containment import CANCEL_WAIT_S, cancel_all
 from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime
 
 _T = TypeVar("_T")

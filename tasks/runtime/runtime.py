@@ -20,7 +20,7 @@ from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.threads import RewarderThreads, in_thread
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import (
@@ -40,7 +40,6 @@ from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
-from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, model_frame, tool_frame
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
 

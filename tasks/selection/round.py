@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import SelectionSettings
+from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
-from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scorer import Abstained, Attempt, Verdict
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, SelectionFailed, error_kind

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED
 from pydantic_core import to_json
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.calling import described
 from tfgrpo.stores.errors import ActorError, ToolUnavailable
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.processes import guard

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.calling import described
+from tfgrpo.rewarders.threads import contained
 from tfgrpo.stores.errors import ActorError, ToolUnavailable
 from tfgrpo.stores.text import clean_text, replace_surrogates, shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
-from tfgrpo.tasks.runtime.containment import contained
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
 
 
