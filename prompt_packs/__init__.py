@@ -1,8 +1,7 @@
 """Prompt packs: stamped instructions of actors and learning roles, and the lessons that are added to them."""
 
 from tfgrpo.prompt_packs.inject import lessons_in, merge_experiences
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import StampVerifier
+from tfgrpo.prompt_packs.stamps import StampVerifier, load_prompt_pack
 
 __all__ = [
     "StampVerifier",

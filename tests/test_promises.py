@@ -20,8 +20,7 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -66,7 +65,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
     ("module", "name", "tests"),
     [
         ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
-        ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
+        ("tfgrpo.prompt_packs.stamps", "load_prompt_pack", "prompt_packs/test_loader.py"),
         ("tfgrpo.tasks.rollout", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),

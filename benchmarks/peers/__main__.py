@@ -24,7 +24,7 @@ from benchmarks.peers.service import Order, Service
 from benchmarks.processes import ROOT, simulated_server
 from benchmarks.worlds.figures import figure
 from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 
 PEERS: Final = {"gepa": "gepa", "simba": "dspy"}
 """Module of this folder, and the package it runs."""

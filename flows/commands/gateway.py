@@ -34,9 +34,8 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, open_transport
 from tfgrpo.tasks.models.retry import RetryPolicy
-from tfgrpo.tasks.models.transport import open_transport
 
 
 class _Keys:

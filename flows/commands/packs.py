@@ -9,8 +9,7 @@ from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
-from tfgrpo.prompt_packs.stamps import stamp_pack
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, load_prompt_pack, stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.store import ExperienceRecord

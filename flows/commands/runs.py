@@ -25,7 +25,7 @@ from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
 from tfgrpo.flows.run.damage import extents, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
-from tfgrpo.prompt_packs.loader import stamps_in_force
+from tfgrpo.prompt_packs.stamps import stamps_in_force
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import chain_problems

@@ -29,9 +29,8 @@ from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, key_warnings
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, pack_stamp
 from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.powl import reference_in
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS

@@ -22,8 +22,8 @@ from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problem
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.rewarders.composite import check_scorers, judge_loads, total_range
 from tfgrpo.rewarders.scorer import Range, Weighted
 from tfgrpo.rewarders.statistics.credit import attempt_variance

@@ -16,7 +16,7 @@ from aiohttp import HttpVersion11, web
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.upstream import MAX_BODY
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks
+from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Chunks
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from tfgrpo.pipelines.plan.rewarders import close_scorers, scorers_of
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
-from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.threads import CANCEL_WAIT_S, RewarderThreads, cancel_all
 from tfgrpo.stores.ledger import Budget, Ledger
@@ -30,10 +30,9 @@ from tfgrpo.stores.runs import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, open_transport, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel, RoleModels
 from tfgrpo.tasks.models.retry import RetryPolicy
-from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime
 
 _T = TypeVar("_T")

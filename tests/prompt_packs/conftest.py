@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, load_pack, pack_stamp
 from tfgrpo.stores.experiences.store import ExperienceRecord, Reward, stamp_record
 
 MakeRecord = Callable[..., ExperienceRecord]

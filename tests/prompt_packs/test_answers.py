@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
-from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, gives_away, screen_lesson, words_of_item
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 

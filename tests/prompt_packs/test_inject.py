@@ -26,9 +26,8 @@ from tfgrpo.prompt_packs.inject import (
     with_sample_lesson,
     without_meaning,
 )
-from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import stamp_pack
+from tfgrpo.prompt_packs.stamps import load_pack, stamp_pack
 from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.store import ExperienceRecord
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_prompt_pack
-from tfgrpo.prompt_packs.stamps import verified_pack
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, domains, known_packs, load_prompt_pack, verified_pack
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.errors import PackError
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.rewarders.powl import labels_of, model_in, parse_text
 from tfgrpo.rewarders.powl.model import OPERATORS, Operator, walk
 from tfgrpo.stores.errors import PowlError

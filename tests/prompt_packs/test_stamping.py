@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.loader import load_pack
-from tfgrpo.prompt_packs.stamps import stamp_pack, verified_pack
+from tfgrpo.prompt_packs.stamps import load_pack, stamp_pack, verified_pack
 from tfgrpo.stores.errors import PackError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
 from tfgrpo.prompt_packs.stamps import (
     StampVerifier,
     compute_stamp,
     header_line,
     is_approved,
+    load_pack,
     pack_stamp,
     parse_source,
     source_digest,

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
 from tfgrpo.prompt_packs.models import MAX_SOURCE_BYTES
-from tfgrpo.prompt_packs.stamps import header_line
+from tfgrpo.prompt_packs.stamps import header_line, load_pack, load_prompt_pack
 from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]

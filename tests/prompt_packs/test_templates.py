@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import (
     TEMPLATE_FIELDS,
     TEMPLATE_ROLES,
@@ -18,6 +17,7 @@ from tfgrpo.prompt_packs.models import (
     render_template,
     template_problems,
 )
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.stores.errors import PackError
 
 PACKS = ("arithmetic", "general", "ledger", "powl")

@@ -13,7 +13,7 @@ from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.credit import credit_lines, effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.lessons import decided_library, decision_in_force, in_force_problems, screened, verified
-from tfgrpo.prompt_packs.loader import stamps_in_force
+from tfgrpo.prompt_packs.stamps import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import Row, RowSource, read_credit

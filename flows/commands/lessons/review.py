@@ -25,9 +25,8 @@ from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import known_tasks, nights_begun
 from tfgrpo.flows.run.lessons import decided_library, library_of, missing, signatures_in, verified, write_view
-from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.prompt_packs.stamps import approved_stamps, known_packs, load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError

@@ -22,7 +22,7 @@ from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.session import Caller
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
+from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, exchange
 
 _CLOSING_S: Final = 30.0
 _PROBE_S: Final = 5.0

@@ -11,8 +11,7 @@ from tests.support.records.promotions import ids_in_force
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 

@@ -12,8 +12,7 @@ from tests.support.records.line_files import seal
 from tests.support.records.promotions import gain
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
 from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 from tfgrpo.stores.ledger import Totals
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tfgrpo.flows import cli
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

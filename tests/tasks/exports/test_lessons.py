@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import NOON
-from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.tasks.exports.lessons import (
     LESSON_FORMS,

@@ -12,7 +12,7 @@ from benchmarks.generated_items import generate_items
 from tests.support.agents.steps import ScriptedModel, item, lessons, pack, reply, runtime, spec
 from tests.support.records.records import make_record
 from tfgrpo.pipelines.settings.tree import LearningSettings
-from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.learning.reflect import RankedAttempt, contrasts_of, reflect_on_group

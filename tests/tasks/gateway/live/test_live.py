@@ -37,10 +37,9 @@ from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey
+from tfgrpo.tasks.models.endpoint import ApiKey, open_transport
 from tfgrpo.tasks.models.endpoint import Endpoint as Address
 from tfgrpo.tasks.models.retry import RetryPolicy
-from tfgrpo.tasks.models.transport import open_transport
 
 CALLERS = "sk-of-the-caller-0123456789"
 TOKEN = "a-token-nobody-prints"
