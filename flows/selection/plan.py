@@ -20,10 +20,8 @@ from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import lasting_settings, run_context
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
-from tfgrpo.pipelines.datasets.items import Item, item_texts
-from tfgrpo.pipelines.datasets.unusable import RecordCounts
-from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
-from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
+from tfgrpo.pipelines.datasets.items import Item, RecordCounts, item_texts
+from tfgrpo.pipelines.plan.plan import BasePlan, build_scorers, mix_of, pack_for
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved

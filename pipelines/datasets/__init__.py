@@ -1,3 +1,3 @@
 """Items read from text files, Parquet files, folders and Hugging Face datasets."""
 
-__all__ = ["datasets", "items", "text_forms", "unusable"]
+__all__ = ["datasets", "items", "text_forms"]

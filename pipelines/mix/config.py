@@ -35,7 +35,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails
 
-from tfgrpo.pipelines.datasets.unusable import RecordCounts
+from tfgrpo.pipelines.datasets.items import RecordCounts
 from tfgrpo.pipelines.problems import CappedProblems, shown_value
 from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated

@@ -1,3 +1,3 @@
-"""The validated plan of a run: items, cohorts, rewarders and forecast; and the checks of its files at the end."""
+"""The validated plan of a run: items, cohorts, rewarders and forecast."""
 
-__all__ = ["data", "forecast", "plan", "proposal", "rewarders", "spec_checks"]
+__all__ = ["data", "forecast", "plan", "proposal"]

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from tfgrpo.pipelines.plan.rewarders import close_scorers, scorers_of
+from tfgrpo.pipelines.plan.plan import close_scorers, scorers_of
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.rewarders.runner import ScoreRunner

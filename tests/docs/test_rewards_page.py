@@ -16,7 +16,7 @@ from tests.support.rewards.judges import FakeJudge, judged
 from tests.support.rewards.scoring import built, scores, totalled
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.flows.report.calibration import SHARES
-from tfgrpo.pipelines.plan.rewarders import scorers_of
+from tfgrpo.pipelines.plan.plan import scorers_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.composite import OnAbstain, check_scorers
 from tfgrpo.rewarders.functions import EITHER, NAMES

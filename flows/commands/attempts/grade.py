@@ -28,8 +28,7 @@ from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judge
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
-from tfgrpo.pipelines.plan.plan import BasePlan, pack_for
-from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
+from tfgrpo.pipelines.plan.plan import BasePlan, ReferenceReading, build_scorers, mix_of, pack_for, try_scorers
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
 from tfgrpo.pipelines.settings.layers import Resolved

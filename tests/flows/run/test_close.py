@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.runs.running import RUN, SMALL, TASK, lines, manifest, run
 from tfgrpo.flows.run import close as closing
-from tfgrpo.pipelines.plan.spec_checks import SpecCheck, SpecReport
+from tfgrpo.flows.run.damage import SpecCheck, SpecReport
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.items import LearningMix
-from tfgrpo.pipelines.plan.rewarders import close_scorers
+from tfgrpo.pipelines.plan.plan import close_scorers
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS
 from tfgrpo.rewarders.registry import as_scorer
 from tfgrpo.rewarders.runner import GroupScores, ScoreRunner

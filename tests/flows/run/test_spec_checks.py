@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.records.line_files import seal
-from tfgrpo.pipelines.plan.spec_checks import SpecReport, check_spec
+from tfgrpo.flows.run.damage import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, stamp_record
