@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from benchmarks.generated_items import generate_items
-from tfgrpo.flows.orchestration.environment import quiet_prefect
+from tfgrpo.flows.console.environment import quiet_prefect
 from tfgrpo.tasks.models.simulated.worlds.puzzle import GeneratedName
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,9 +27,9 @@ from tfgrpo.flows.arguments import (
     select_request,
 )
 from tfgrpo.flows.console.console import PeopleConsole
+from tfgrpo.flows.console.environment import API_URL, check_prefect_home, quiet_prefect
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, quiet_prefect
 from tfgrpo.flows.orchestration.local_server import in_background, start_prefect
 from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.execution import execute, groups_in_process

@@ -20,9 +20,8 @@ import click
 
 from tfgrpo.flows.commands.table import TFGRPO
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.environment import installed_version
+from tfgrpo.flows.console.environment import installed_version, quiet_prefect
 from tfgrpo.flows.console.parsing import Option, problem_of
-from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError

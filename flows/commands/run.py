@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.environment import check_prefect_home
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.environment import check_prefect_home
 from tfgrpo.flows.orchestration.local_server import start_prefect
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command

@@ -1,13 +1,44 @@
-"""What a command finds on this machine: the installed version of tfgrpo, and where it can and may write."""
+"""The environment of a command: the installed version, where it can and may write, and what Prefect reads when it is imported.
+
+Prefect's defaults keep it quiet and offline, and the environment overrides them. What is about Prefect is to be called before
+Prefect is imported, whose own messages are long tracebacks.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+API_URL: Final = "PREFECT_API_URL"
+_HOME: Final = "PREFECT_HOME"
+PREFECT_DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # An interrupt would be told once for every group under way; a group that crashes for other reasons fails the flow.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
+    # The run reports its own end; what keeps Prefect from taking it is one warning.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",
+    # One error of a page for every event that a server that is gone does not take.
+    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    # The first start of the embedded server creates its database, 12 s on a small machine and more on a busy one.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    # Prefect's own spans would interleave with ours as orphan roots; see docs/observability.md.
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+    # Dask tells of every connection it opens and closes.
+    "DASK_LOGGING__DISTRIBUTED": "error",
+}
 
 
 def installed_version() -> str:
@@ -62,3 +93,46 @@ def _why_not(path: Path) -> str | None:
         return str(error)
     why = write_error(whole.parent)
     return None if why is None else f"where nothing can be written ({why})"
+
+
+def quiet_prefect(environment: MutableMapping[str, str]) -> None:
+    """Set each default that the environment does not set itself."""
+    for name, value in PREFECT_DEFAULTS.items():
+        environment.setdefault(name, value)
+
+
+def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) -> None:
+    """Raise ``SettingsError`` for a home that is no directory or cannot be written; ``make`` it, with its parents, if missing.
+
+    Not where the environment names a server: the database is there.
+    """
+    if environment.get(API_URL):
+        return
+    home = Path(environment.get(_HOME) or "~/.prefect").expanduser()
+    why = write_error(home)
+    if why is None and make:
+        try:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            why = error.strerror
+    if why is not None:
+        raise SettingsError.one(_HOME, f"{str(home)!r} ({why})", "a directory that can be made and written")
+
+
+@contextmanager
+def prefect_settings() -> Iterator[None]:
+    """Open while Prefect is imported, which reads its settings then: raise ``SettingsError`` for those it refuses."""
+    from pydantic_core import ValidationError  # noqa: PLC0415 - 14 ms that `--version` and `--help` do without
+
+    try:
+        yield
+    except ValidationError as error:
+        raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
+
+
+def _prefects(problem: ErrorDetails) -> Problem:
+    """Prefect does not say where it found a setting, nor which it was where several do not fit together."""
+    name = ".".join(map(str, problem["loc"]))
+    if not name:
+        return Problem("the settings of Prefect", problem["msg"], "what Prefect takes")
+    return Problem(f"a setting of Prefect's, {name}", repr(problem["input"]), problem["msg"])

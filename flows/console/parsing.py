@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 import click
 
-from tfgrpo.flows.orchestration.environment import prefect_settings
+from tfgrpo.flows.console.environment import prefect_settings
 from tfgrpo.pipelines.problems import ProblemCollector, shown_value
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean, suggested

@@ -30,7 +30,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
-from tfgrpo.flows.orchestration.named_server import why_silent
+from tfgrpo.flows.orchestration.local_server import why_silent
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.layers import fields_by_key, same_value

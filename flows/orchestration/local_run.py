@@ -19,19 +19,20 @@ import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: betw
 from prefect.context import refresh_global_settings_context
 from prefect.settings import Settings, get_current_settings
 
+from tfgrpo.flows.console.environment import API_URL
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.artifacts import warn_run
-from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import (
     LocalServer,
     error_line,
     in_background,
+    is_refusal,
     wanted,
+    why_silent,
     without_login,
 )
-from tfgrpo.flows.orchestration.named_server import is_refusal, why_silent
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status

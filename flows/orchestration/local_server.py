@@ -1,7 +1,8 @@
-"""Start a temporary Prefect server in a child process where the settings name none, and import Prefect meanwhile.
+"""The Prefect server of a run: the one that the settings name, asked whether it answers, or a temporary one in a child process.
 
-Prefect would start the same server, but imports all of it into our process first: seconds, and 60 MB. This one
-is started before Prefect is imported here, so that both get ready at the same time.
+Prefect would start the same temporary server, but imports all of it into our process first: seconds, and 60 MB. This
+one is started before Prefect is imported here, so that both get ready at the same time. A named server is asked within
+a limit; Prefect's own limits are minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import httpx
 
 import tfgrpo
-from tfgrpo.flows.orchestration.environment import API_URL, prefect_settings
+from tfgrpo.flows.console.environment import API_URL, prefect_settings
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PrefectUnavailable
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from prefect.settings import Settings
 
     from tfgrpo.flows.run.exit_status import RunSummary
+
 
 _CHILD: Final = "tfgrpo.flows.orchestration.served"
 _HOST: Final = "127.0.0.1"
@@ -42,6 +44,9 @@ _SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_S
 """What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 """The line of a traceback that names the error; more may follow."""
+_T = TypeVar("_T")
+_LOGIN: Final = re.compile(r"//[^/\s]*@")
+_AGAIN_S: Final = 0.5
 
 
 def wanted(settings: Settings) -> bool:
@@ -140,10 +145,6 @@ def _command(descriptor: int) -> list[str]:
     return [sys.executable, "-P", "-c", program]
 
 
-_T = TypeVar("_T")
-_LOGIN: Final = re.compile(r"//[^/\s]*@")
-
-
 def without_login(text: str) -> str:
     """Text without the name and password of any address in it."""
     return _LOGIN.sub("//", text)
@@ -157,3 +158,36 @@ def error_line(error: BaseException) -> str:
 def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     return RewarderThreads(1).submit(copy_context().run, work)
+
+
+def why_silent(limit_s: float) -> BaseException | None:
+    """Ask the named server until it answers; return why it does not, or refuses, after the limit. None when all is well."""
+    deadline, first = time.monotonic() + limit_s, None
+    while (why := _why_silent(max(_AGAIN_S, deadline - time.monotonic()))) is not None:
+        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
+        if is_refusal(why) or time.monotonic() > deadline:
+            return first
+        time.sleep(_AGAIN_S)
+    return None
+
+
+def is_refusal(why: BaseException) -> bool:
+    """Whether asking again cannot help: the address is none, or the server answers that it does not let us in."""
+    if isinstance(why, httpx.HTTPStatusError):
+        return why.response.status_code < 500 and why.response.status_code != 429
+    return isinstance(why, httpx.UnsupportedProtocol | httpx.InvalidURL)
+
+
+def _why_silent(limit_s: float) -> BaseException | None:
+    answer = in_background(_healthcheck)
+    try:
+        return answer.exception(limit_s) or answer.result()
+    except TimeoutError:
+        return TimeoutError(f"no answer within {limit_s:.3g} s")
+
+
+def _healthcheck() -> Exception | None:
+    from prefect.client.orchestration import get_client  # noqa: PLC0415 - see above
+
+    with get_client(sync_client=True) as client:
+        return client.api_healthcheck()

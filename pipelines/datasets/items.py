@@ -1,4 +1,4 @@
-"""Define an item, one task of a dataset; read it from a row by the mapped names of its fields, and count what scorers cannot use."""
+"""Define an item, one task of a dataset, read from a row by the mapped names of its fields; count what scorers cannot use."""
 
 from __future__ import annotations
 

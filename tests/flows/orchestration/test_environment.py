@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS, quiet_prefect
+from tfgrpo.flows.console.environment import PREFECT_DEFAULTS, quiet_prefect
 
 
 def test_the_environment_wins_over_our_defaults():

@@ -11,8 +11,8 @@ import yaml
 from prefect.server.schemas.schedules import CronSchedule
 
 from tests.support.runs.pages import ROOT
+from tfgrpo.flows.console.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
-from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.selection.request import SelectRequest
