@@ -31,9 +31,9 @@ from tfgrpo.flows.console.environment import API_URL, check_prefect_home, quiet_
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.local_server import in_background, start_prefect
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.execution import execute, groups_in_process
-from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named, task_named
 from tfgrpo.flows.run.lessons import decision_in_force, lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import Prepared

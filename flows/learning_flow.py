@@ -37,10 +37,9 @@ from tfgrpo.flows.orchestration.deployed import (
     with_parameters,
 )
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
-from tfgrpo.flows.orchestration.request import RunRequest, Scalar
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.flows.run.execution import as_submitted, execute
-from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.pipelines.plan.plan import Plan

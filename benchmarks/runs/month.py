@@ -34,7 +34,7 @@ from benchmarks.table import Row
 from tests.support.runs.running import TASK, Server, finish, lines, paths, request, run, start
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.report.nights import history_of
+from tfgrpo.flows.report.night import history_of
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset
 from tfgrpo.stores.files.layout import TaskPaths

@@ -11,8 +11,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_prefect_home
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.local_server import start_prefect
-from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.exit_status import RunSummary, resume_command
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, resume_command
 from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.stores.errors import TfgrpoError

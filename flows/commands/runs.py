@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
+from tfgrpo.flows.report.night import COLUMNS, HistoryEntry, history_of
 from tfgrpo.flows.run.damage import extents, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias
 
 from tfgrpo.flows.console.figures import ARMS, shown_arm
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.decisions import Decision

@@ -16,7 +16,7 @@ from rich.text import Text
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import duration, money, plus_unknown
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, FirstBatch, Observer
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.experiences.decisions import Decision

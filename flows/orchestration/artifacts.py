@@ -33,8 +33,8 @@ from prefect.runtime import flow_run
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.local_server import error_line
+from tfgrpo.flows.orchestration.request import RunSummary, resume_command
 from tfgrpo.flows.run.credit import effect_text
-from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import TfgrpoError

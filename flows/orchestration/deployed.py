@@ -31,8 +31,7 @@ from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
 from tfgrpo.flows.orchestration.local_server import why_silent
-from tfgrpo.flows.orchestration.request import FlowRequest
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import FlowRequest, RunSummary
 from tfgrpo.pipelines.settings.layers import fields_by_key, same_value
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean

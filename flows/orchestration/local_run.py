@@ -33,9 +33,8 @@ from tfgrpo.flows.orchestration.local_server import (
     why_silent,
     without_login,
 )
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.clock import utc_now

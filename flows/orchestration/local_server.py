@@ -31,7 +31,7 @@ from tfgrpo.stores.errors import PrefectUnavailable
 if TYPE_CHECKING:
     from prefect.settings import Settings
 
-    from tfgrpo.flows.run.exit_status import RunSummary
+    from tfgrpo.flows.orchestration.request import RunSummary
 
 
 _CHILD: Final = "tfgrpo.flows.orchestration.served"

@@ -1,3 +1,3 @@
 """The report of a run: one self-contained HTML page."""
 
-__all__ = ["attempts", "calibration", "night", "nights", "page"]
+__all__ = ["attempts", "calibration", "night", "page"]

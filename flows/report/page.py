@@ -1,36 +1,51 @@
 """Render ``report.html``: self-contained, and a pure function of the files of a task and a run.
 
-Fields that an older manifest or a run that ended early lacks are omitted.
+Each line file is read once, line by line; only sums and a few texts are kept. A missing file yields empty sums: a run
+may have been stopped before it was written. A line that is no JSON raises ``CorruptFile``; in a file of an earlier run
+it costs the contrasts that are in that file. Fields that a run which ended early lacks are omitted.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cache, partial
 from inspect import isfunction
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from tfgrpo.flows.console import figures
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.flows.report import attempts
-from tfgrpo.flows.report.attempts import PHASES, ViewLimits, item_views, worst_items
+from tfgrpo.flows.report.attempts import PHASES, AttemptView, ItemTally, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.files import JsonObject, RoleCost, Rollouts, learned, read_costs, read_run_groups
-from tfgrpo.flows.report.night import Night, place_options
-from tfgrpo.flows.report.nights import COLUMNS, picture
+from tfgrpo.flows.report.night import COLUMNS, Night, picture, place_options
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
+from tfgrpo.stores.ledger import add_counts
 from tfgrpo.stores.metrics import Column, Summary, aggregate
-from tfgrpo.stores.runs import expected_shape
+from tfgrpo.stores.runs import UNFINISHED, expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import chance
+from tfgrpo.tasks.models.wire import usage_of
 
+JsonObject: TypeAlias = Mapping[str, Any]
+_REFUSED_SHOWN = 60
+_REASONS_SHOWN = 3
+_CONTRASTS_SHOWN = 2
+_EVIDENCE: Final = ViewLimits(chars=2_000)
+STATES: Final = ("in force", "on trial", "known", "kept out")
+"""States of a lesson, in the order in which the page shows them."""
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
@@ -45,6 +60,218 @@ _ROLES = {
 _ITEMS_SHOWN = 50
 _ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
 """Limits for each item on the page, so that it stays small: `tfgrpo show` has the rest."""
+
+
+@dataclass(slots=True)
+class Groups:
+    """Sums of ``groups.jsonl``."""
+
+    proposals: int = 0
+    """Lessons that reflection proposed, refused ones included."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Refused proposals by reason."""
+    texts: dict[tuple[str, str], None] = field(default_factory=dict)
+    """The first refused texts with their reasons."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """Learning calls without a usable answer, by kind of failure."""
+
+    def refuse(self, text: str, reason: str) -> None:
+        """Count a refused proposal; the texts of the first are kept."""
+        self.refused[reason] += 1
+        if len(self.texts) < _REFUSED_SHOWN:
+            self.texts[text, reason] = None
+
+
+def read_run_groups(run: RunPaths) -> Groups:
+    """Sum ``groups.jsonl`` up."""
+    groups = Groups()
+    for row in read_objects(run.groups):
+        groups.proposals += len(row.get("proposals", ())) + len(row.get("rejected", ()))
+        for text, reason in row.get("rejected", ()):
+            groups.refuse(text, reason)
+        if row.get("reflection_failure"):
+            groups.broken[row["reflection_failure"]["error_type"]] += 1
+    return groups
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """Sums of ``rollouts.jsonl``."""
+
+    items: dict[str, ItemTally] = field(default_factory=partial(defaultdict, ItemTally))
+    wanted: dict[str, AttemptView] = field(default_factory=dict)
+    """The rollouts that were asked for."""
+    tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
+    """Tokens of each rollout, by epoch and arm."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a reward, by how they ended."""
+    reasons: dict[str, dict[str, None]] = field(default_factory=dict)
+    """A few reasons for each."""
+
+
+def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
+    """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
+    rollouts = Rollouts()
+    for row in read_objects(run.rollouts):
+        rollouts.items[row["item_id"]].add(row)
+        if row["rollout_id"] in wanted:
+            rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, _EVIDENCE.cut)
+        column = rollouts.tokens.setdefault((row["epoch"], shown_arm(row["arm"])), Column())
+        column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
+        outcome = row["outcome"]
+        if outcome["name"] != "scored":
+            name = " · ".join(part for part in (outcome["name"], outcome.get("error_type")) if part)
+            rollouts.lost[name] += 1
+            reasons = rollouts.reasons.setdefault(name, {})
+            if len(reasons) < _REASONS_SHOWN:
+                reasons[outcome.get("reason", "")] = None
+    return rollouts
+
+
+@dataclass(slots=True)
+class RoleCost:
+    """Calls of one role."""
+
+    calls: int = 0
+    failures: int = 0
+    """Calls without an answer."""
+    prompt: int = 0
+    completion: int = 0
+    without_usage: int = 0
+    """Replies, or attempts of an agent with calls of unknown usage, whose tokens are unknown."""
+    usd: Column = field(default_factory=Column)
+    latency_s: Column = field(default_factory=Column)
+
+    def add(self, entry: JsonObject) -> None:
+        """Count one entry of the journal."""
+        if entry["kind"] == "failure":
+            self.failures += 1
+            return
+        payload = entry["payload"]
+        self.calls += 1
+        tally = payload.get("tally")
+        if tally is not None and tally["calls"]:
+            return  # an agent whose calls are entries of their own, or are its own account
+        usage = usage_of(payload.get("usage"))
+        if usage is not None:
+            self.prompt += usage.prompt
+            self.completion += usage.completion
+        elif tally is not None or "usage" in payload:
+            self.without_usage += 1
+        self.usd.add(payload.get("cost_usd"))
+        self.latency_s.add(payload.get("latency_s"))
+
+
+def read_costs(run: RunPaths) -> dict[str, RoleCost]:
+    """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls."""
+    roles: dict[str, RoleCost] = {}
+    for entry in read_objects(run.journal):
+        # …/role/attempt#digest
+        parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
+        if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
+            roles.setdefault(parts[1], RoleCost()).add(entry)
+    return roles
+
+
+class ContrastView(NamedTuple):
+    """Best and worst attempt of one group; a single one if the others are lost."""
+
+    prompt: str
+    """Empty for a run from before items were recorded."""
+    attempts: tuple[AttemptView, ...]
+
+
+class LessonView(NamedTuple):
+    """One record of the store with its evidence."""
+
+    record: ExperienceRecord
+    groups: int
+    """Groups it was drawn from, of which the page shows the first contrasts."""
+    contrasts: tuple[ContrastView, ...]
+    known: JsonObject
+    """State, effect, groups for and against and tokens, as of the end of the run; empty if it is not known any more."""
+
+
+class Learned(NamedTuple):
+    """Lessons for the page."""
+
+    known: tuple[LessonView, ...]
+    """What is in force first, then what is on trial; of equal state the better first."""
+    others: tuple[LessonView, ...]
+    """Stored by this run, and not known at its end: reworded, merged or forgotten."""
+    missing: int
+    """Known lessons that are not in the store."""
+    unreadable: tuple[str, ...]
+    """Damaged files of earlier runs, whose attempts or prompts are not shown."""
+
+
+def learned(night: Night) -> tuple[Learned, Rollouts]:
+    """Return the lessons with their evidence, and the sums of the run's rollouts."""
+    task, run, own, known = night.task, night.run, night.run_id, night.block("tfgrpo", "lessons")
+    records: dict[str, ExperienceRecord] = {}
+    for record in chain.from_iterable(
+        ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original()))
+    ):
+        if record.experience_id in known or record.run_id == own:
+            records.setdefault(record.experience_id, record)
+    groups = {name: _groups(record.evidence) for name, record in records.items()}
+    shown = {rollout for each in groups.values() for members in each[:_CONTRASTS_SHOWN] for rollout in members}
+    with expected_shape(run.rollouts):
+        rollouts = read_rollouts(run, shown)
+    earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
+    found: dict[str, AttemptView] = {}
+    unreadable: list[str] = []
+    for each in earlier:
+        with _left_out(unreadable), expected_shape(each.rollouts):
+            found |= read_rollouts(each, shown).wanted
+    found |= rollouts.wanted
+    items, prompts = {attempt.item_id for attempt in found.values()}, dict[str, str]()
+    for each in (*earlier, run):
+        with nullcontext() if each is run else _left_out(unreadable), expected_shape(each.items):
+            prompts |= {
+                row["item_id"]: _EVIDENCE.cut(row["prompt"])
+                for row in read_objects(each.items)
+                if row["item_id"] in items
+            }
+    lessons = [
+        LessonView(
+            record,
+            len(groups[name]),
+            tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)),
+            known.get(name, {}),
+        )
+        for name, record in records.items()
+    ]
+    in_order = [each for each in lessons if each.known]
+    in_order.sort(key=lambda each: (STATES.index(each.known["state"]), -each.known["effect"]["mean"]))
+    others = tuple(each for each in lessons if not each.known)
+    return Learned(tuple(in_order), others, len(known) - len(in_order), tuple(unreadable)), rollouts
+
+
+@contextmanager
+def _left_out(warnings: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        warnings.append(f"lessons are shown without what this file of an earlier run says of them: {error}")
+
+
+def _groups(evidence: Sequence[str]) -> list[list[str]]:
+    """Return the rollouts of each group in the evidence: of one contrast, or of several."""
+    groups: dict[str, list[str]] = {}
+    for rollout in evidence:
+        groups.setdefault(rollout.rpartition("/")[0], []).append(rollout)
+    return list(groups.values())
+
+
+def _contrasts(
+    groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
+) -> Iterable[ContrastView]:
+    for members in groups:
+        attempts = [found[name] for name in members if name in found]
+        attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
+        if attempts:
+            yield ContrastView(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))
 
 
 def write_report(night: Night) -> Path:

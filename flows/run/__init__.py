@@ -4,7 +4,6 @@ __all__ = [
     "credit",
     "damage",
     "execution",
-    "exit_status",
     "index",
     "judging",
     "lessons",

@@ -22,10 +22,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.close import close_books, unclosed_books
 from tfgrpo.flows.run.damage import record_files
-from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import close_killed, killed_nights
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand, open_sealed

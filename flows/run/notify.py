@@ -19,8 +19,7 @@ from typing import Any, Final
 import httpx
 
 from tfgrpo.flows.console.environment import installed_version
-from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary
 from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.prepare import earlier_run, task_of_request
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE

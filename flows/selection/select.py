@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tfgrpo.flows.orchestration.request import EXIT_CODES, Status
 from tfgrpo.flows.run.damage import refuse_lost
-from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
 from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection

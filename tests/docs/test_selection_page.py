@@ -15,7 +15,7 @@ import pytest
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands.table import COMMANDS
-from tfgrpo.flows.run.exit_status import EXIT_CODES
+from tfgrpo.flows.orchestration.request import EXIT_CODES
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.pipelines.settings.tree import FormatName, MemoryMode, SelectionSettings, SelectionStage
 from tfgrpo.rewarders.powl import scoring

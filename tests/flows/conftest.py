@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from tests.support.runs import running as kit
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
 

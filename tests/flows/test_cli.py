@@ -14,7 +14,7 @@ from tfgrpo.flows.commands.options import grouped
 from tfgrpo.flows.commands.table import COMMANDS, TFGRPO
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.parsing import Commands, NumberParameter, Words
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.pipelines.settings.layers import setting_fields
 from tfgrpo.stores.errors import RunAborted
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.commands.options import TaskPlace, checked_remark
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.report.nights import changes_of
+from tfgrpo.flows.report.night import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import known_tasks, nights_begun

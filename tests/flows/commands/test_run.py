@@ -19,7 +19,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration import local_run
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.flows.console.figures import decimal, dollars, percent, points, seconds, tokens, whole
-from tfgrpo.flows.report.files import RoleCost
-from tfgrpo.flows.report.nights import round_scale
+from tfgrpo.flows.report.night import round_scale
+from tfgrpo.flows.report.page import RoleCost
 from tfgrpo.stores.experiences.decisions import Gain
 
 values = st.lists(st.floats(-60, 60), min_size=2, max_size=60)

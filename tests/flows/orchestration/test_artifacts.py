@@ -16,7 +16,7 @@ import pytest
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.flows.orchestration import artifacts
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, night_page
-from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.stores.ledger import Totals
 
 

@@ -9,8 +9,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
-from tfgrpo.flows.report.night import MOST_LINES, Night
-from tfgrpo.flows.report.nights import changes_of, picture
+from tfgrpo.flows.report.night import MOST_LINES, Night, changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.experiences.decisions import (
     Decision,

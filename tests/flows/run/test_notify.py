@@ -12,8 +12,8 @@ from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, manifest, run
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.flows.run import notify as notifying
-from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.notify import events_of
 from tfgrpo.stores.errors import RunAborted, StoreError
 from tfgrpo.stores.runs import ManifestFile

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
-from tfgrpo.flows.report.files import read_costs
+from tfgrpo.flows.report.page import read_costs
 from tfgrpo.flows.run.close import compare_with_original
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths

@@ -30,9 +30,8 @@ from tests.support.models.faults import faulty_app
 from tests.support.models.serving import running_server
 from tests.support.tracing import untraced
 from tfgrpo.flows.console.observer import Observers
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents.endpoint import chat_body
-from tfgrpo.flows.report.files import read_costs
+from tfgrpo.flows.report.page import read_costs
 from tfgrpo.stores.errors import ReplayMiss, StoreError
 from tfgrpo.tasks.gateway import call
 from tfgrpo.tasks.gateway.relay import ClientGone
