@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final
 
-from tfgrpo.prompt_packs.inject import without_meaning
 from tfgrpo.prompt_packs.safety import addresses_in, repeated_run
+from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.calling import described
 from tfgrpo.rewarders.statistics.summary import fisher_test
 from tfgrpo.rewarders.threads import cancel_all

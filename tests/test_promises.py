@@ -19,8 +19,7 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.lessons import short_enough
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences, pack_stamp
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -69,7 +68,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.tasks.rollout", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),
-        ("tfgrpo.flows.orchestration.task_runner", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
+        ("tfgrpo.flows.learning_flow", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
         ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),
         ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_learning_flow.py"),

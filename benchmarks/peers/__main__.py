@@ -23,8 +23,7 @@ from benchmarks.generated_items import generate_items
 from benchmarks.peers.service import Order, Service
 from benchmarks.processes import ROOT, simulated_server
 from benchmarks.worlds.figures import figure
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.stamps import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
 
 PEERS: Final = {"gepa": "gepa", "simba": "dspy"}
 """Module of this folder, and the package it runs."""

@@ -19,8 +19,7 @@ import tfgrpo
 from benchmarks.dials import DialledEngine, Dials, dialled
 from benchmarks.generated_items import generate_items
 from benchmarks.worlds.figures import Figure, figure
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.stamps import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.tasks.models.simulated import SimulatedOptions

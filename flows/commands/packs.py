@@ -8,8 +8,7 @@ from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_li
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, load_prompt_pack, stamp_pack
+from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, load_prompt_pack, merge_experiences, stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.store import ExperienceRecord

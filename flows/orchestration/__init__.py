@@ -9,5 +9,4 @@ __all__ = [
     "local_server",
     "request",
     "second_signal",
-    "task_runner",
 ]

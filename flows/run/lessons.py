@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.prompt_packs import merge_experiences
-from tfgrpo.prompt_packs.inject import lessons_block, merge_each
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
-from tfgrpo.prompt_packs.stamps import approved_stamps, load_prompt_pack
+from tfgrpo.prompt_packs.stamps import approved_stamps, lessons_block, load_prompt_pack, merge_each
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import StoreError, TfgrpoError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from tfgrpo.prompt_packs.inject import holds_lessons
+from tfgrpo.prompt_packs.stamps import holds_lessons
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.dialects import Dialect, ToolResultText, texts_within, tool_names

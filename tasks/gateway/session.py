@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tfgrpo.prompt_packs.inject import lessons_block
+from tfgrpo.prompt_packs.stamps import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs import GATEWAY, idempotency_key

@@ -3,8 +3,7 @@
 The path of one call: ``base.ChatModel.complete`` is the interface; ``journaled`` chooses the model of the call's role and
 answers from the journal or passes the call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``),
 sends it (``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and
-repeats failed attempts.
-``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
+repeats failed attempts. ``preflight`` checks an endpoint before a run.
 """
 
 __all__ = [
@@ -15,6 +14,5 @@ __all__ = [
     "preflight",
     "retry",
     "simulated",
-    "structured",
     "wire",
 ]

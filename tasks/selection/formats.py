@@ -17,7 +17,7 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import PatternStats, Remembered, rank_patterns
-from tfgrpo.tasks.models.structured import parse_answer
+from tfgrpo.tasks.learning.ask import parse_answer
 
 CandidateEnd: TypeAlias = Literal[
     "ok", "parse_error", "validation_error", "transport_error", "timeout", "actor_error", "refused"

@@ -10,8 +10,7 @@ from benchmarks.generated_items import generate_items
 from benchmarks.peers.__main__ import _success, _table
 from benchmarks.peers.service import Attempt, Service, lesson_of, reflection_question
 from tests.support.runs.running import Server
-from tfgrpo.prompt_packs.inject import merge_experiences
-from tfgrpo.prompt_packs.stamps import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
 
 SYSTEM = merge_experiences(load_prompt_pack("arithmetic")).text
 

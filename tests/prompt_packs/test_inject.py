@@ -15,19 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.inject import (
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamps import (
     NO_SLOT,
     REPEATED,
     STALE_STAMP,
     holds_lessons,
     lessons_in,
+    load_pack,
     merge_each,
     merge_experiences,
+    stamp_pack,
     with_sample_lesson,
     without_meaning,
 )
-from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import load_pack, stamp_pack
 from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.store import ExperienceRecord
 

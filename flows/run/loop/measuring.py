@@ -13,7 +13,7 @@ from tfgrpo.flows.run.lessons import library_of, store_of
 from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, open_epoch, prompts, row_of, two_sided
 from tfgrpo.flows.run.loop.learn import credit, swept_sides
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.prompt_packs.inject import without_meaning
+from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
 from tfgrpo.stores.experiences.credit import Row

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.prompt_packs.safety import without_secrets
+from tfgrpo.prompt_packs.stamps import holds_lessons
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import read_lines

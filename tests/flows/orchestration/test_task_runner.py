@@ -19,8 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
 from tests.support.waiting import eventually
-from tfgrpo.flows.learning_flow import GroupsReturn, groups_task, mapped_groups
-from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
+from tfgrpo.flows.learning_flow import EventLoopTaskRunner, GroupsReturn, begun, groups_task, mapped_groups
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import RunAborted, SettingsError
 from tfgrpo.tasks.runtime.runtime import RunContext

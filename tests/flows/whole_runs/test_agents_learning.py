@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.agents.upstream import NODE_PROGRAMS, OWN_HOMES, needs
 from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
-from tfgrpo.prompt_packs.inject import holds_lessons
+from tfgrpo.prompt_packs.stamps import holds_lessons
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 pytestmark = [

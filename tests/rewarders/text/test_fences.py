@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tfgrpo.rewarders.powl import text as powl_text
 from tfgrpo.rewarders.powl.text import without_wrapping
-from tfgrpo.tasks.models import structured
-from tfgrpo.tasks.models.structured import parse_answer
+from tfgrpo.tasks.learning import ask
+from tfgrpo.tasks.learning.ask import parse_answer
 
 NAMED = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
@@ -34,7 +34,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text("`
 @example("``` \n\n ```\t")
 @example("```a`\n{\n```")
 def test_blocks_are_those_of_a_pattern_over_the_whole_text(text: str) -> None:
-    for module, pattern in ((powl_text, NAMED), (structured, ANY)):
+    for module, pattern in ((powl_text, NAMED), (ask, ANY)):
         blocks = powl_text.fenced_blocks(text, module._OPENING, module._CLOSING)
         assert [tuple(each) for each in blocks] == [found.span("body") for found in pattern.finditer(text)]
     assert [found.span() for found in powl_text._FENCE.finditer(text)] == [

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
+from tfgrpo.tasks.learning.ask import complete_entries, parse_answer, repair
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
-from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repair
 
 SCHEMA = AnswerSchema(
     "thing",

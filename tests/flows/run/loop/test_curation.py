@@ -27,8 +27,7 @@ from tests.support.runs.running import (
 from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
-from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
-from tfgrpo.prompt_packs.stamps import stamp_pack
+from tfgrpo.prompt_packs.stamps import MergedPrompt, merge_each, stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
