@@ -31,8 +31,7 @@ from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
-from tfgrpo.tasks.gateway.live.server import LiveServer
-from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
+from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, open_transport
 from tfgrpo.tasks.models.retry import RetryPolicy

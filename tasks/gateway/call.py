@@ -28,9 +28,19 @@ from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import Attributes, SpanHandle
 from tfgrpo.tasks.gateway.dialects import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, Finished, data_of, events_in, is_events, noticing_the_client
+from tfgrpo.tasks.gateway.relay import (
+    MAX_BODY,
+    EventRelay,
+    Finished,
+    Upstream,
+    data_of,
+    events_in,
+    is_events,
+    noticing_the_client,
+    returned_headers,
+    why_unreadable,
+)
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
-from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Received, Scrub, Take, chunks_of, close, read_whole

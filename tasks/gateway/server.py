@@ -22,10 +22,9 @@ from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed,
 from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
 from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, EmbeddingsDialect, MessagesDialect, ResponsesDialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
-from tfgrpo.tasks.gateway.relay import ClientGone
+from tfgrpo.tasks.gateway.relay import MAX_BODY, ClientGone, Upstream, keys_in, returned_headers, why_unreadable
 from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, exchange

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from tests.support.agents.endpoint import LESSONS, Endpoint, Opener
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.tasks.gateway import outgoing, relay, server, upstream
+from tfgrpo.tasks.gateway import outgoing, relay, server
 
 PAGE = "docs/gateway.md"
 TEXT = page(PAGE)
@@ -34,7 +34,7 @@ def test_the_paths_are_those_on_the_page():
 
 def test_limits_and_pauses_are_those_on_the_page():
     assert f"silent for {relay.SILENCE_S:g} seconds" in TEXT
-    assert f"more than {upstream.MAX_BODY >> 20} MB" in TEXT
+    assert f"more than {relay.MAX_BODY >> 20} MB" in TEXT
     assert f"more than {server.MAX_REQUEST_MB} MB decoded" in TEXT
     assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in TEXT
 

@@ -30,12 +30,8 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
-from tfgrpo.tasks.gateway.live import conversations
-from tfgrpo.tasks.gateway.live import server as live_server
-from tfgrpo.tasks.gateway.live import traffic as live_traffic
-from tfgrpo.tasks.gateway.live.conversations import opening_of
-from tfgrpo.tasks.gateway.live.server import LiveServer
-from tfgrpo.tasks.gateway.live.traffic import KeptItems, Traffic
+from tfgrpo.tasks.gateway import live
+from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic, opening_of
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, open_transport
 from tfgrpo.tasks.models.endpoint import Endpoint as Address
@@ -351,7 +347,7 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
 async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(
     serving, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(live_traffic, "_UNDECIDED_S", 0.4)
+    monkeypatch.setattr(live, "_UNDECIDED_S", 0.4)
     file = tmp_path / "live.jsonl"
     client = await serving.client(kept=KeptItems(file, 1 << 20, print))
     await client.post("/v1/chat/completions", json=ask("one"), headers={"x-session-id": "s"})
@@ -399,7 +395,7 @@ async def test_tasks_are_served_by_their_paths(endpoint, serving):
 
 
 async def test_readiness_is_that_of_endpoint_and_lessons(endpoint, serving, monkeypatch):
-    monkeypatch.setattr(live_server, "_PROBED_S", 0.0)
+    monkeypatch.setattr(live, "_PROBED_S", 0.0)
     client = await serving.client(token=TOKEN, key="none")
     assert (await client.get("/readyz")).json() == {"status": "ok", "endpoint": "", "library": ""}
     endpoint.answer = lambda request, raw: web.Response(status=503)
@@ -422,7 +418,7 @@ async def test_caps_are_of_a_day(endpoint, serving):
 
 
 async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no_longer(endpoint, serving, monkeypatch):
-    monkeypatch.setattr(live_server, "_CLOSING_S", 1.5)
+    monkeypatch.setattr(live, "_CLOSING_S", 1.5)
 
     async def stalled(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -462,8 +458,8 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_mes
 
 @pytest.mark.parametrize(("limit", "most"), [("_REMEMBERED", 2), ("_CHARACTERS", 8)])
 def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(monkeypatch, limit, most):
-    monkeypatch.setattr(conversations, limit, most)
-    known = conversations.Conversations()
+    monkeypatch.setattr(live, limit, most)
+    known = live.Conversations()
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
     found = [known.of({"conversation": name}, opening_of({"input": text}), None) for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]

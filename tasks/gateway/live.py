@@ -1,0 +1,553 @@
+"""Serve the gateway in production: who may call, what its clients share, and which conversation a request belongs to.
+
+A request gets lessons or, by lot, none; requests are counted, and items kept. The pages next to the protocols are here,
+too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import httpx
+from aiohttp import web
+
+from tfgrpo.pipelines.settings.addresses import names_loopback
+from tfgrpo.prompt_packs.safety import without_secrets
+from tfgrpo.prompt_packs.stamps import holds_lessons
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import ModelReplyMalformed, StoreError
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.lines import LineFile, disk
+from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.ledger import Ledger
+from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
+from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
+from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.gateway.call import GatewayRefusal
+from tfgrpo.tasks.gateway.dialects import (
+    Dialect,
+    EmbeddingsDialect,
+    ResponsesDialect,
+    offers_tools,
+    rows,
+    texts_of,
+    texts_within,
+)
+from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
+from tfgrpo.tasks.gateway.relay import MAX_BODY, Upstream, keys_in
+from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
+from tfgrpo.tasks.gateway.session import AnswerKey, Caller
+from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
+from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Scrub, exchange
+from tfgrpo.tasks.models.journaled import count_call
+
+_SYSTEM: Final = ("system", "developer")
+_REMEMBERED: Final = 100_000
+"""Names of conversations and answers whose beginning is remembered, and ids of requests."""
+_CHARACTERS: Final = 256 << 20
+"""Most characters of these beginnings; what several names share counts for each."""
+_NAMING: Final = [
+    re.compile(rf"(?:^|.*[-_])(?:{word})[-_]?id", re.IGNORECASE) for word in ("session", "thread", "conversation")
+]
+"""Headers and members of ``metadata`` by which agents name their conversations, the best first."""
+_CONTEXT: Final = re.compile(r"\s*<([\w.-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
+"""A text that agents put next to the question: one element, such as ``<environment_context>``."""
+_UNDECIDED_S: Final = 30.0
+"""Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
+_ID: Final = re.compile(r"([0-9a-f]{16})\.(lessons|held-out)\.([\w-]+)")
+_PROVIDER: Final = "openai"
+"""The endpoint as spans and metrics call it: by the protocol."""
+_CONVERSATION: Final = "x-tfgrpo-conversation"
+_TRACE: Final = ("traceparent", "tracestate")
+_MIN_SECRET: Final = 6
+_CLOSING_S: Final = 30.0
+_PROBE_S: Final = 5.0
+"""Seconds that an endpoint has to answer whether it is there."""
+_PROBED_S: Final = 5.0
+"""Seconds for which its answer holds."""
+_TASK: Final = re.compile(r"/t/([A-Za-z0-9][\w.-]*)(?=/)")
+
+
+class Opening(NamedTuple):
+    """The beginning of a conversation, as a request shows it."""
+
+    system: str
+    """The agent's own system text."""
+    prompt: str
+    """The last text of the user before the answer, without what the agent put next to it; empty when there is none."""
+    media: str = ""
+    """Digest of what the user shows next to text, an image for example; empty for nothing."""
+    begun: tuple[str, ...] = ()
+    """Digests of the first user message, of the first two and so on."""
+
+
+def opening_of(body: Mapping[str, Any]) -> Opening:
+    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``."""
+    given = body.get("messages", body.get("input"))
+    system = [texts_of(body.get(name)) for name in ("system", "instructions")]
+    turns = [{"role": "user", "content": given}] if isinstance(given, str) else list(rows(given))
+    system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
+    said = [turn.get("content") for turn in turns if turn.get("role") == "user"]
+    digest, begun = hashlib.sha256(), list[str]()
+    for content in said:
+        text = f"{_question(content) or texts_of(content)}\x1f{_shown(content)}\x1e"
+        digest.update(replace_surrogates(text).encode())
+        begun.append(digest.hexdigest())
+    questions = [question for content in said if (question := _question(content))]
+    prompt = (questions or [texts_of(content) for content in said] or [""])[-1]
+    media = next(filter(None, map(_shown, said)), "")
+    return Opening("\n\n".join(filter(None, system)), prompt, media, tuple(begun))
+
+
+def _question(content: object) -> str:
+    """Return what the user said in a message; empty for one of context alone."""
+    texts = [texts_of([block]) for block in content] if isinstance(content, list) else [texts_of(content)]
+    return "".join(text for text in texts if not _CONTEXT.fullmatch(text))
+
+
+def _shown(content: object) -> str:
+    """Return the digest of what a message shows next to its text: no results of tools, which come later."""
+    beside = [block for block in rows(content) if "text" not in block and block.get("type") != "tool_result"]
+    # The longest is the image itself, not a mark beside it that comes and goes.
+    media = max((text for _, text, _ in texts_within(beside)), key=len, default="")
+    return media and sha256_hex(replace_surrogates(media))
+
+
+def name_by_agent(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """Return the name that an agent gives the conversation, in headers or the labels of the request; empty for none."""
+    labels = mapping_of(body.get("metadata"))
+    keyed = {name: value for name, value in labels.items() if isinstance(value, str) and value}
+    named = [each[name] for each in (headers, keyed) for like in _NAMING for name in each if like.fullmatch(name)]
+    return next(filter(None, [*named, _text(body.get("prompt_cache_key")), keyed.get("user_id", "")]), "")
+
+
+class Conversation(NamedTuple):
+    """What all requests of a conversation have in common."""
+
+    name: str
+    """By which its arm is drawn."""
+    prompt: str
+    """The question with which it began."""
+    media: str = ""
+    """Digest of what was shown with it."""
+    begun_here: bool = True
+    """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
+
+
+class Conversations:
+    """The conversations that began here, by the names of their answers and by their first messages."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._characters = 0
+        self._agents: OrderedDict[str, None] = OrderedDict()
+
+    def of(self, body: Mapping[str, Any], opening: Opening, named: str | None) -> Conversation:
+        """Return the conversation of a request that starts so.
+
+        ``named``: its name, if the client gives it one.
+        """
+        given, earlier = body.get("conversation"), body.get("previous_response_id")
+        own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
+        at = next((key for key in (_text(earlier), own, *opening.begun) if key in self._known), None)
+        if at is None:
+            at = own or (opening.begun[-1] if opening.begun and earlier is None else "")
+            name = named or own or (opening.begun or ("",))[-1]
+            found = Conversation(name, opening.prompt, opening.media, begun_here=earlier is None)
+        else:
+            known = self._known[at]
+            found = known._replace(name=named or own or known.name)
+        self.remember(found, at)
+        return found
+
+    def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
+        """Return whether a request is none of an agent's own: it has no tools where others of the conversation have."""
+        if tools:
+            self._agents[conversation.name] = None
+            self._agents.move_to_end(conversation.name)
+            if len(self._agents) > _REMEMBERED:
+                self._agents.popitem(last=False)
+        return not tools and conversation.name in self._agents
+
+    def remember(self, conversation: Conversation, name: str | None) -> None:
+        """Remember a conversation by its own name, or by that of an answer."""
+        if not name:
+            return
+        before = self._known.pop(name, None)
+        self._known[name] = conversation
+        self._characters += len(conversation.prompt) - (len(before.prompt) if before is not None else 0)
+        while len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
+            self._characters -= len(self._known.popitem(last=False)[1].prompt)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class KeptItems:
+    """The traffic of production as items of a dataset: JSON lines, 0600. A question that it holds is not kept again.
+
+    Its lines have no checksums, because people add answers to them. It is opened for each item: one that was moved away or
+    emptied starts anew, and a full disk may have room again.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, say: Callable[[str], None]) -> None:
+        """``say`` reports why nothing is kept. Raises ``StoreError`` for a file that cannot be written."""
+        self._path, self._max_bytes, self._say = path, max_bytes, say
+        with LineFile(path), disk(path):
+            path.chmod(0o600)  # one that was there may have another mode
+        self._ids: set[str] = set()
+        for line in read_lines(path):
+            with suppress(ValueError, KeyError, TypeError):  # a line of the user's own, which stays as it is
+                self._ids.add(json.loads(line)["id"])
+        self._added = 0
+        self._problem: str | None = None
+
+    def add(
+        self, system: str, conversation: Conversation, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub
+    ) -> None:
+        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
+        text, prompt = reply.message.content, conversation.prompt
+        if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
+            return
+        name, size = "live-" + sha256_hex(f"{system}\x1f{prompt}")[:16], 0
+        with suppress(OSError):
+            size = self._path.stat().st_size
+        if not size:
+            self._ids.clear()
+        if name in self._ids:
+            return
+
+        def clean(given: str) -> str:
+            return without_secrets(replace_surrogates(scrub(given)))
+
+        item = {
+            "id": name,
+            "prompt": clean(prompt),
+            "system_prompt": clean(system),
+            "metadata": {
+                "foreign": True,
+                "arm": arm,
+                "model": reply.model,
+                "tools": sorted(request.tools),
+                "reply": clean(text),
+            },
+        }
+        try:
+            problem = self._write(name, item)
+        except StoreError as error:  # a full disk must not fail an answer
+            problem = str(error)
+        if problem is not None and problem != self._problem:
+            self._say(f"no traffic is kept: {problem}")
+        self._problem = problem
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was kept, as JSON."""
+        return {"file": str(self._path), "items": len(self._ids), "added": self._added, "problem": self._problem}
+
+    def _write(self, name: str, item: Mapping[str, Any]) -> str | None:
+        data = f"{json.dumps(item, ensure_ascii=False)}\n".encode()
+        with LineFile(self._path) as file:
+            if file.size() + len(data) > self._max_bytes:
+                return f"the file has reached {self._max_bytes >> 20} MiB"
+            file.cut_incomplete()
+            file.write(data)
+        self._ids.add(name)
+        self._added += 1
+        return None
+
+
+@dataclass(slots=True)
+class Traffic:
+    """State of one task's gateway in production. For one event loop."""
+
+    task_id: str
+    lessons: Callable[[], str]
+    """Returns the block of the lessons in force; empty without any. Does not raise."""
+    telemetry: Telemetry
+    served: Callable[[], Mapping[str, Any]] = dict
+    """Returns what is in force, as ``/meta`` shows it: ``library``, and in ``problem`` why the task is not ready."""
+    held_out: float = 0.0
+    """Share of conversations without lessons."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    lessons_in: Literal["system", "user"] = "system"
+    max_tokens: int = 1024
+    kept: KeptItems | None = None
+    outcomes: Path | None = None
+    """File of what conversations were worth."""
+    conversations: Conversations = field(default_factory=Conversations)
+    _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
+    _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))
+    _ids: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _undecided: list[tuple[Conversation, Callable[[], None]]] = field(default_factory=list)
+    _since: float = field(default_factory=time.monotonic)
+
+    def arm_of(self, conversation: str) -> SentArm:
+        """Draw the arm of a conversation, always the same one."""
+        drawn = int(sha256_hex(f"{self.task_id}\n{conversation}")[:13], 16) / 16**13
+        return "held-out" if drawn < self.held_out else "lessons"
+
+    def id_of(self, conversation: str) -> str:
+        """Return the id of a conversation, with its arm and the lessons that were in force when it began.
+
+        It needs no memory: a client may report what came of it after a restart, and to another gateway.
+        """
+        name = self._name(conversation)
+        if name not in self._ids:
+            self._ids[name] = f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}"
+            if len(self._ids) > _REMEMBERED:
+                self._ids.popitem(last=False)
+        return self._ids[name]
+
+    def outcome(self, conversation: str, score: float) -> bool | None:
+        """Keep what a conversation was worth, from 0 to 1, the first time; None for one that is not known.
+
+        ``conversation``: its id, or the name that the client gave it since this gateway began. Raises ``StoreError``.
+        """
+        match = _ID.fullmatch(self._ids.get(self._name(conversation), conversation))
+        if match is None or self.outcomes is None:
+            return None
+        name, arm, library = match.groups()
+        line = {"line_id": name, "arm": arm, "library": library, "score": score, "at": time.time()}
+        if (new := LineFile(self.outcomes, "line_id").add([line])) == 1:
+            self.count("lessons" if arm == "lessons" else "held-out", outcomes=1)
+        return new == 1
+
+    def _name(self, conversation: str) -> str:
+        return sha256_hex(f"{self.task_id}\n{conversation}")[:16]
+
+    def count(self, arm: SentArm, **more: int) -> None:
+        """Add to the counts of an arm."""
+        self._counts.setdefault(arm, Counter()).update(more)
+
+    def ended(self, arm: SentArm, model: str, result: ChatReply | str, took_s: float) -> None:
+        """Count an answer, or the kind of a failure."""
+        count_call(self.telemetry, result, took_s, role=GATEWAY, arm=arm, model=model, provider=_PROVIDER)
+        if isinstance(result, str):
+            self.count(arm, failed=1)
+            return
+        usage = result.usage
+        tokens = {} if usage is None else {"input_tokens": usage.prompt, "output_tokens": usage.completion}
+        self.count(arm, answered=1, of_unknown_usage=int(usage is None), **tokens)
+        self._seconds[arm] += took_s
+
+    def keep(self, conversation: Conversation, keep: Callable[[], None], *, undecided: bool) -> None:
+        """Keep an answer; of an agent's call without tools after a while, in which calls with tools may come."""
+        if not undecided:
+            keep()
+            return
+        self._undecided.append((conversation, keep))
+        asyncio.get_running_loop().call_later(_UNDECIDED_S, self.decide, 1)
+
+    def decide(self, count: int | None = None) -> None:
+        """Keep the oldest answers that wait, all without ``count``, unless they are auxiliary by now."""
+        waiting, self._undecided = self._undecided[:count], self._undecided[len(self._undecided[:count]) :]
+        for conversation, keep in waiting:
+            if not self.conversations.is_auxiliary(conversation, tools=False):
+                keep()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts and what is in force, as JSON."""
+        arms = {
+            arm: {**counts, "mean_s": round(self._seconds[arm] / counts["answered"], 4) if counts["answered"] else None}
+            for arm, counts in self._counts.items()
+        }
+        kept = None if self.kept is None else self.kept.facts()
+        up_s = round(time.monotonic() - self._since, 1)
+        counted = {"task_id": self.task_id, "held_out": self.held_out, "up_s": up_s, "arms": arms, "kept": kept}
+        return {**self.served(), **counted}
+
+    def samples(self) -> Iterator[str]:
+        """Yield the counts in the form of Prometheus."""
+        for arm, counts in self._counts.items():
+            for name, count in {**counts, "seconds": self._seconds[arm]}.items():
+                yield f'tfgrpo_gateway_{name}_total{{task="{self.task_id}",arm="{arm}"}} {count}'
+
+
+class LiveClient(Caller):
+    """The caller of one request. Nothing of it is journalled."""
+
+    def __init__(self, traffic: Traffic, request: web.BaseRequest, scrub: Scrub) -> None:
+        """``scrub`` removes the endpoint's own secrets; the client's keys are removed with them."""
+        carrier = {name: request.headers[name] for name in _TRACE if name in request.headers}
+        super().__init__(traffic.telemetry, _PROVIDER, traffic.max_tokens, carrier, self._masked)
+        self.arm: SentArm = "off"
+        self._traffic, self._request, self._scrub = traffic, request, scrub
+        self._secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
+        self._conversation, self._system = Conversation("", ""), ""
+        self._keeps = self._undecided = False
+
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
+        """Draw the arm of the conversation, and return its lessons."""
+        traffic, headers = self._traffic, self._request.headers
+        opening, named = opening_of(body), name_by_agent(headers, body)
+        self._system = opening.system
+        self._conversation = of = traffic.conversations.of(body, opening, headers.get(_CONVERSATION) or named)
+        tools = offers_tools(dialect, body)
+        auxiliary = traffic.conversations.is_auxiliary(of, tools=tools)
+        self._undecided = bool(named) and not tools
+        taught = ""
+        if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
+            self.arm = traffic.arm_of(of.name)
+            taught = traffic.lessons() if self.arm == "lessons" else ""
+            self._keeps = of.begun_here and not auxiliary and not holds_lessons(opening.system)
+            self.headers = {_CONVERSATION: traffic.id_of(of.name)}
+        self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
+        return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in, auxiliary=auxiliary)
+
+    @contextmanager
+    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
+        """Yield the client's own key of a call, which it may repeat, else a new one."""
+        with super().idempotency_key(key) as new:
+            yield self._request.headers.get(IDEMPOTENCY_KEY) or new
+
+    def begin(self, request: Outgoing) -> int:
+        """Count the request."""
+        self._traffic.count(self.arm, calls=1, with_lessons=int(request.added is not None))
+        return 0
+
+    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
+        """Remember the conversation, and keep the answer if traffic is kept."""
+        traffic, of = self._traffic, self._conversation
+        if isinstance(request.dialect, ResponsesDialect):
+            traffic.conversations.remember(of, reply.response_id)
+        if self._keeps and traffic.kept is not None:
+            keep = partial(traffic.kept.add, self._system, of, self.arm, request, reply, self.scrub)
+            traffic.keep(of, keep, undecided=self._undecided)
+
+    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
+        """Count an answer or a failure by arm."""
+        self._traffic.ended(self.arm, model, result, took_s)
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return self._scrub(text)
+
+
+class _SteadyLimiter(AdaptiveLimiter):
+    """Leaves the pace to the clients: what one of them is refused, with its own key, slows down no other."""
+
+    def pushed_back(self, started: int) -> None:
+        """Do nothing."""
+
+
+class LiveServer(Server):
+    """Serves clients in production.
+
+    Without keys only clients that address loopback are served, and their own keys go to the endpoint. With some,
+    clients send one of them as their key, and the endpoint's own key goes there.
+    """
+
+    def __init__(
+        self,
+        client: ChatClient,
+        served: Callable[[str], Traffic | None],
+        keys: Callable[[], Collection[str]] | None,
+        now: Clock = utc_now,
+    ) -> None:
+        """``served`` returns a task by name, the one without its own path for "", and None for one that there is not."""
+        super().__init__(Upstream(client, callers_keys=keys is None), _CLOSING_S)
+        client.limiter = _SteadyLimiter(client.concurrency)
+        self._client, self._served, self._keys, self._now = client, served, keys, now
+        self._tasks: dict[str, Traffic] = {}
+        self._day = now().date()
+        self._probed = (-_PROBED_S, "")
+
+    async def aclose(self) -> None:
+        """Stop, and keep what waits to be kept."""
+        await super().aclose()
+        for task in self._tasks.values():
+            task.decide()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        name, path = _placed(request.path)
+        if request.method == "GET" and path in {"/healthz", "/readyz"}:
+            return await self._state(path)
+        if request.method == "GET" and path in {"/metrics", "/meta"}:
+            self._check(request)
+            task = self._task(name)
+            if path == "/meta":
+                return web.json_response(task.facts())
+            samples = (sample for each in self._tasks.values() for sample in each.samples())
+            return web.Response(text="".join(f"{sample}\n" for sample in samples))
+        if request.method == "POST" and path == "/outcome":
+            self._check(request)
+            return _outcome(self._task(name), await self._read(request))
+        return await super()._answer(request)
+
+    def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
+        self._check(request)
+        if (today := self._now().date()) != self._day:  # caps are of a day
+            self._day, self._client.ledger = today, Ledger(self._client.ledger.budget)
+        name, path = _placed(request.path)
+        return LiveClient(self._task(name), request, self._client.endpoint.scrub), method_path(path)
+
+    async def _state(self, path: str) -> web.Response:
+        found = {"endpoint": "", "library": ""}
+        if path == "/readyz":
+            found = {"endpoint": await self._endpoint_problem(), "library": self._task("").served().get("problem", "")}
+        ready = not any(found.values())
+        return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
+
+    def _task(self, name: str) -> Traffic:
+        if name not in self._tasks:
+            if (found := self._served(name)) is None:
+                raise GatewayRefusal(404, "not_found_error", "no lessons of a task of this name are in force")
+            self._tasks[name] = found
+        return self._tasks[name]
+
+    async def _endpoint_problem(self) -> str:
+        """Return why the endpoint cannot be reached; empty if it answers, which a refusal does, too. Asks seldom."""
+        at, problem = self._probed
+        if time.monotonic() - at >= _PROBED_S:
+            client, problem = self._client, ""
+            request = httpx.Request("GET", client.endpoint.url("/models"), headers=client.endpoint.headers())
+            try:
+                status = (await exchange(client.http, request, _PROBE_S, MAX_BODY)).status
+                problem = f"status {status}" if status >= 500 else ""
+            except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
+                problem = type(error).__name__
+            self._probed = time.monotonic(), problem
+        return problem
+
+    def _check(self, request: web.BaseRequest) -> None:
+        if self._keys is not None:
+            if not any(is_key_of(request, key) for key in self._keys()):
+                raise GatewayRefusal(401, "authentication_error", "the API key is none of the gateway's")
+        elif not names_loopback(request.headers.get("host", "")):
+            # A web page may reach loopback under its own name (DNS rebinding).
+            raise GatewayRefusal(403, "permission_error", "the Host header names another machine; see --token-env")
+
+
+def _placed(path: str) -> tuple[str, str]:
+    match = _TASK.match(path)
+    return ("", path) if match is None else (match[1], path[match.end() :])
+
+
+def _outcome(traffic: Traffic, raw: bytes) -> web.Response:
+    given = mapping_of(json_of(raw))
+    conversation, score = given.get("conversation"), given.get("score")
+    worth = float(score) if score is not None and is_number(score, allow_nan=False) else -1.0
+    if not isinstance(conversation, str) or not 0 <= worth <= 1:
+        accepted = '{"conversation": the id of x-tfgrpo-conversation, or its name, "score": 0 to 1}'
+        raise GatewayRefusal(400, "invalid_request_error", f"an outcome is {accepted}")
+    if (new := traffic.outcome(conversation, worth)) is None:
+        raise GatewayRefusal(
+            404, "not_found_error", "no such conversation; its id is in the header x-tfgrpo-conversation"
+        )
+    return web.json_response({"kept": new})
