@@ -19,10 +19,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar,
 import numpy as np
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, SelectRequest
 from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.canonical import sha256_hex

@@ -9,8 +9,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, prefect_state, with_parameters
-from tfgrpo.flows.orchestration.request import RunSummary, Scalar
-from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.orchestration.request import RunSummary, Scalar, SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 

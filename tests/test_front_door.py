@@ -20,8 +20,7 @@ import pytest
 import tfgrpo
 from tests.support.runs.running import Server
 from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
-from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 

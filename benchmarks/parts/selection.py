@@ -27,8 +27,7 @@ from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
-from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, TextFormat
-from tfgrpo.tasks.selection.round import SelectionSpec, select_best
+from tfgrpo.tasks.selection.round import AnswerFormat, PowlFormat, SelectionSpec, TextFormat, select_best
 from tfgrpo.tasks.shapes import PackText
 
 K, REPEATS, LIMIT_MS = 16, 60, 2.0

@@ -1,4 +1,4 @@
-"""``tfgrpo doctor``: check what a run checks, and try what it would run, before anything is spent."""
+"""``tfgrpo doctor`` and ``estimate``: check what a run checks, try what it would run, and forecast it."""
 
 from __future__ import annotations
 
@@ -74,3 +74,11 @@ def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
         console.say(f"{found.cost} was spent")
         raise EndpointError(found.problems)
     return found.answers or ("the SIMULATED model is in process: nothing was asked",), f"{found.cost} was spent"
+
+
+def estimate(pipeline: str, settings: Mapping[str, str], console: Console) -> None:
+    """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
+    request = RunRequest(pipeline=pipeline, settings=dict(settings))
+    forecast = prepare(request, os.environ, preflight=False).plan.forecast
+    text = str(forecast) if forecast.gain is None else f"{forecast}\n{forecast.gain}"
+    console.answer(dataclasses.asdict(forecast), text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import NOTHING, decimal
-from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as best_of
 from tfgrpo.stores.errors import SettingsError

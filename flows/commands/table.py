@@ -199,7 +199,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "it is missing, and applies every deployment; may be repeated.",
     ),
     "estimate": _with_settings(
-        "estimate:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
+        "doctor:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
     ),
     "experiences": Commands(
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
@@ -213,7 +213,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "batches:export",
         "convert the groups of a run for a trainer: TRL, verl, OpenRLHF, JSONL",
         argument("run", help=f"{_RUN}, or a .jsonl file of groups"),
-        option("--to", type=Words("tasks.exports.choosing:TARGETS"), help="form of the export, required"),
+        option("--to", type=Words("tasks.exports.exporting:TARGETS"), help="form of the export, required"),
         option(
             "--file",
             metavar="FILE",
@@ -240,7 +240,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
     "report": Command(
-        "attempts.report:report", "write a run's report again from its files", argument("run", help=_RUN), *_task
+        "attempts.show:report", "write a run's report again from its files", argument("run", help=_RUN), *_task
     ),
     "verify": Command(
         "runs:verify",
@@ -324,7 +324,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
         ),
         _pipeline(help="a pipeline file, or a shipped one by name [the defaults]"),
-        settings="flows.selection.request:SelectRequest",
+        settings="flows.orchestration.request:SelectRequest",
         usage="[--prompt TEXT | --item FILE#ID | < FILE] [OPTIONS]",
         epilog="Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none.",
     ),

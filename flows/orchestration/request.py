@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,6 +21,22 @@ Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
 """``stopped``: budget, a first batch with nothing right, or interrupt; resumable. ``refused``: bad input, without any call."""
+_SHARED: Final = (
+    "model",
+    "base_url",
+    "out",
+    "task_id",
+    "actor",
+    "pack",
+    "packs_root",
+    "world",
+    "max_usd",
+    "max_tokens",
+    "max_calls",
+    "seed",
+    "dry_run",
+)
+"""Options of a run that a selection has, too."""
 
 
 class FlowRequest(BaseModel):
@@ -143,3 +159,24 @@ def resume_command(details: Mapping[str, Any]) -> str | None:
     out = display_path(Path(details["run"]).parent.parent.parent)
     where = "" if out == "out" else f" --out {shlex.quote(out)}"
     return f"tfgrpo run {details['resume with']}{where}"
+
+
+class SelectRequest(FlowRequest):
+    """Request of one selection. Absent settings keep the values of environment, pipeline file and defaults."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {
+        leaf.key.removeprefix("selection."): leaf.key
+        for leaf in setting_fields()
+        if leaf.flag and leaf.key.startswith("selection.")
+    } | {name: FlowRequest.KEYS[name] for name in _SHARED}
+
+    prompt: str | None = None
+    """The prompt. Either this or ``item``; a dry run without either takes the first item of its world."""
+    item: str | None = None
+    """An item of a dataset instead, as ``FILE#id``."""
+    answer: str | None = None
+    """Reference to compare with, as text, whatever it starts with."""
+    reference: str | None = None
+    """The same, or ``@FILE`` with it: text, JSON, and in format ``powl`` a model or a footprint."""
+    rewarders: list[str] = Field(default_factory=list)
+    """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""

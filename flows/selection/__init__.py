@@ -1,3 +1,3 @@
 """Best-of-K selection for one request."""
 
-__all__ = ["request", "select"]
+__all__ = ["select"]

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError
 
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import lasting_settings, run_context
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, RecordCounts, item_texts
 from tfgrpo.pipelines.plan.plan import BasePlan, build_scorers, mix_of, pack_for
@@ -41,9 +41,8 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.runtime.runtime import RunContext
-from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat, hint_of
 from tfgrpo.tasks.selection.history import BEHAVIOUR, StageDecision, decide_stage, recorded_rounds
-from tfgrpo.tasks.selection.round import SelectionSpec
+from tfgrpo.tasks.selection.round import AnswerFormat, JsonFormat, PowlFormat, SelectionSpec, TextFormat, hint_of
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""

@@ -1,7 +1,7 @@
 """Run a best-of-K selection for one request: plan, sample, choose, record.
 
     from tfgrpo.flows.selection.select import select
-    from tfgrpo.flows.selection.request import SelectRequest
+    from tfgrpo.flows.orchestration.request import SelectRequest
 
     answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
 
@@ -20,12 +20,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tfgrpo.flows.orchestration.request import EXIT_CODES, Status
+from tfgrpo.flows.orchestration.request import EXIT_CODES, SelectRequest, Status
 from tfgrpo.flows.run.damage import refuse_lost
 from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.rewarders.powl import label_fingerprint, structural_key, to_text
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError

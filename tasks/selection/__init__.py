@@ -1,3 +1,3 @@
 """Best-of-K selection: sample candidates, repair, score and choose."""
 
-__all__ = ["formats", "history", "round"]
+__all__ = ["history", "round"]

@@ -22,7 +22,7 @@ from tfgrpo.rewarders.powl import scoring
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
 from tfgrpo.tasks.models.wire import decode_reply
-from tfgrpo.tasks.selection import formats
+from tfgrpo.tasks.selection import round as selection_round
 
 PAGE = "docs/selection.md"
 TEXT = page(PAGE)
@@ -78,7 +78,7 @@ def test_options_and_settings_on_the_page_exist():
 
 
 def test_the_tables_name_everything_there_is():
-    assert first("candidate | means") == set(get_args(formats.CandidateEnd))
+    assert first("candidate | means") == set(get_args(selection_round.CandidateEnd))
     assert {int(code) for code in first("exit code | means")} == set(EXIT_CODES.values())
     assert first("`--format` | an answer is") == set(get_args(FormatName))
     assert first("stage | rewards") == set(get_args(SelectionStage))

@@ -7,7 +7,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import prefect_server
-from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.stores.errors import FlowFailed
 

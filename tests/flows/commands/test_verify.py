@@ -13,8 +13,8 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run.lessons import ServedLessons
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -19,9 +19,8 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.index import runs_of
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError

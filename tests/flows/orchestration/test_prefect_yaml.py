@@ -13,9 +13,8 @@ from prefect.server.schemas.schedules import CronSchedule
 from tests.support.runs.pages import ROOT
 from tfgrpo.flows.console.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.flows.selection.request import SelectRequest
 
 
 def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():

@@ -12,8 +12,8 @@ from tests.support.rewards.powl_models import pairs_of
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection.plan import plan_selection
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError

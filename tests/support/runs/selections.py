@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.runs.chat_server import ChatServer
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import Selected, select
 from tfgrpo.tasks.selection.history import SelectionRound
 

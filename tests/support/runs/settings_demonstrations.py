@@ -26,10 +26,9 @@ from tests.support.rewards.rewarder_examples import CALLS, EXAMPLES
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.settings_probe import REAL, TINY, Exchange, Options, SettingsProbe, TinyRun
 from tfgrpo.flows.console.observer import Observers
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan

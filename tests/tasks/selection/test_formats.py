@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.patterns import Observation, Remembered, with_observation
-from tfgrpo.tasks.selection.formats import CandidateOutcome, JsonFormat, PowlFormat, TextFormat, hint_of
+from tfgrpo.tasks.selection.round import CandidateOutcome, JsonFormat, PowlFormat, TextFormat, hint_of
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ALL = [TextFormat(), JsonFormat(), JsonFormat(SCHEMA), PowlFormat(), PowlFormat("syntax")]

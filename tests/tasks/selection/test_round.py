@@ -25,8 +25,14 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.selection.formats import CandidateOutcome, PowlFormat
-from tfgrpo.tasks.selection.round import Selection, SelectionChoice, SelectionSpec, select_best
+from tfgrpo.tasks.selection.round import (
+    CandidateOutcome,
+    PowlFormat,
+    Selection,
+    SelectionChoice,
+    SelectionSpec,
+    select_best,
+)
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
