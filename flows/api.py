@@ -37,8 +37,8 @@ from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.index import known_tasks, run_named, task_named
 from tfgrpo.flows.run.lessons import decision_in_force, lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import Prepared
-from tfgrpo.flows.selection.select import Selected
-from tfgrpo.flows.selection.select import select as select_best
+from tfgrpo.flows.selection import Selected
+from tfgrpo.flows.selection import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan, pack_for
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.pipelines.settings.tree import Settings

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State
 
 from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, prefect_state, with_parameters
 from tfgrpo.flows.orchestration.request import RunSummary, Scalar, SelectRequest
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection import select
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
 

@@ -13,7 +13,6 @@ __all__ = [
     "numeric",
     "outcomes",
     "packaged",
-    "patterns",
     "runs",
     "telemetry",
     "text",

@@ -101,7 +101,7 @@ UNTRACED_PATHS = (
     "tests/flows/run/test_saturation.py",
     "tests/flows/run/test_sealed.py",
     "tests/flows/run/test_trial.py::test_doctor_says",
-    "tests/flows/selection/test_select.py::test_a_reference_is",
+    "tests/flows/test_selection.py::test_a_reference_is",
     "tests/flows/test_cli",
     "tests/flows/whole_runs/",
     "tests/pipelines/datasets/test_sources.py::test_items_are_the_same",

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import NOTHING, decimal
 from tfgrpo.flows.orchestration.request import SelectRequest
-from tfgrpo.flows.selection.select import Selected
-from tfgrpo.flows.selection.select import select as best_of
+from tfgrpo.flows.selection import Selected
+from tfgrpo.flows.selection import select as best_of
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.selection.round import Selection, first_line

@@ -37,7 +37,7 @@ from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Pr
 from tfgrpo.stores.text import did_you_mean
 
 if TYPE_CHECKING:
-    from tfgrpo.flows.selection.select import Selected
+    from tfgrpo.flows.selection import Selected
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")

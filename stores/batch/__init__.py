@@ -1,3 +1,3 @@
 """Batches of rollout groups as frozen arrays, with their files."""
 
-__all__ = ["arrow", "batch", "lines", "shapes"]
+__all__ = ["batch", "lines", "shapes"]

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.advantages.group import best_first
-from tfgrpo.stores.batch.arrow import write_rows
-from tfgrpo.stores.batch.lines import lines_of_group
+from tfgrpo.stores.batch.lines import lines_of_group, write_rows
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups, is_messages, spread_of_rewards
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import StoreError

@@ -28,7 +28,6 @@ from tfgrpo.stores.errors import BudgetRefused, PowlError, RepairExhausted, Sele
 from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
-from tfgrpo.stores.patterns import PatternStats, Remembered, rank_patterns
 from tfgrpo.stores.telemetry.setup import Attributes
 from tfgrpo.stores.text import pluralize, shorten_middle
 from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores
@@ -36,6 +35,7 @@ from tfgrpo.tasks.learning.ask import parse_answer
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.selection.history import PatternStats, Remembered, rank_patterns
 from tfgrpo.tasks.shapes import GroupSpec, PackText
 
 CandidateEnd: TypeAlias = Literal[

@@ -15,7 +15,7 @@ from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run.lessons import ServedLessons
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection import select
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

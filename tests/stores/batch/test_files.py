@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.records.rollout_groups import full_group, group, rollout
-from tfgrpo.stores.batch.arrow import read_parquet, write_parquet
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import (
     ExperienceWindow,
@@ -22,6 +21,8 @@ from tfgrpo.stores.batch.lines import (
     latest_groups,
     lines_of_group,
     read_groups,
+    read_parquet,
+    write_parquet,
 )
 from tfgrpo.stores.errors import CorruptFile, DatasetError, RecordRejected, SettingsError, ShapeError, StoreError
 

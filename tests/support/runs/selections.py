@@ -8,8 +8,7 @@ from typing import Any
 
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows.orchestration.request import SelectRequest
-from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
-from tfgrpo.flows.selection.select import Selected, select
+from tfgrpo.flows.selection import Selected, SelectionPlan, plan_selection, select
 from tfgrpo.tasks.selection.history import SelectionRound
 
 ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"

@@ -28,8 +28,7 @@ from tests.support.runs.settings_probe import REAL, TINY, Exchange, Options, Set
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection import SelectionPlan, plan_selection, select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model_choice import choose_models
@@ -37,13 +36,13 @@ from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ActorSettings, ModelRole
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import share_of_range
-from tfgrpo.stores.patterns import Observation
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.gateway.dialects import ChatDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.runtime.runtime import AttemptContext
+from tfgrpo.tasks.selection.history import Observation
 from tfgrpo.tasks.tools.schema import run_tool
 
 Observe = Callable[[SettingsProbe, Options], object]

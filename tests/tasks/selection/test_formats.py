@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.patterns import Observation, Remembered, with_observation
+from tfgrpo.tasks.selection.history import Observation, Remembered, with_observation
 from tfgrpo.tasks.selection.round import CandidateOutcome, JsonFormat, PowlFormat, TextFormat, hint_of
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

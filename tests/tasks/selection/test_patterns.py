@@ -18,7 +18,7 @@ from tests.support.vectors import VECTORS
 from tfgrpo.stores.experiences.store import PackStamp
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
-from tfgrpo.stores.patterns import (
+from tfgrpo.tasks.selection.history import (
     MAX_TEXT_CHARS,
     MemoryScope,
     Observation,
@@ -145,7 +145,7 @@ def test_a_changed_line_does_not_count(tmp_path, damage):
 
 
 def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfgrpo.stores.patterns.MAX_PATTERNS", 2)
+    monkeypatch.setattr("tfgrpo.tasks.selection.history.MAX_PATTERNS", 2)
     kept = memory(tmp_path)
     kept.observe([seen("a", 0.9), seen("a", 0.9)], "s1")
     kept.observe([seen("b", 0.9)], "s2")

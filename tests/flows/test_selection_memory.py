@@ -15,10 +15,10 @@ from tests.support.records.promotions import ids_in_force
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import ROOT
 from tests.support.runs.selections import GOOD, ITEMS, ask, plan
+from tfgrpo.flows import selection as selecting
 from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run.open import lock_run
-from tfgrpo.flows.selection import select as selecting
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection import select
 from tfgrpo.stores.errors import ConfigError, StoreError
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.tasks.selection.history import recorded_rounds

@@ -13,8 +13,7 @@ from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
 from tfgrpo.flows.orchestration.request import SelectRequest
-from tfgrpo.flows.selection.plan import plan_selection
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection import plan_selection, select
 from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
 from tfgrpo.tasks.models.simulated import SimulatedOptions

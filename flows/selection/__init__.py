@@ -1,3 +1,0 @@
-"""Best-of-K selection for one request."""
-
-__all__ = ["select"]
