@@ -2,12 +2,4 @@
 
 from tfgrpo.prompt_packs.stamps import StampVerifier, lessons_in, load_prompt_pack, merge_experiences
 
-__all__ = [
-    "StampVerifier",
-    "lessons_in",
-    "load_prompt_pack",
-    "merge_experiences",
-    "models",
-    "safety",
-    "stamps",
-]
+__all__ = ["StampVerifier", "lessons_in", "load_prompt_pack", "merge_experiences", "models", "safety", "stamps"]

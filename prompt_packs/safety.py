@@ -127,11 +127,7 @@ class Prompts:
 
 
 def screen_lesson(
-    text: str,
-    *,
-    answers: Sequence[str] = (),
-    prompts: Prompts | None = None,
-    max_words: int = MAX_WORDS,
+    text: str, *, answers: Sequence[str] = (), prompts: Prompts | None = None, max_words: int = MAX_WORDS
 ) -> ScreenedLesson | Rejection:
     """Clean and screen a lesson. Limits are ``max_words``, at most 32, and 280 characters.
 

@@ -18,13 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, bound, call_fits, constructed, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
-from tfgrpo.rewarders.scorer import (
-    ItemScorer,
-    Scorer,
-    ScorerSource,
-    ScoringPlace,
-    declared_range,
-)
+from tfgrpo.rewarders.scorer import ItemScorer, Scorer, ScorerSource, ScoringPlace, declared_range
 from tfgrpo.stores.errors import OptionError, PipelineError
 from tfgrpo.stores.text import suggested
 

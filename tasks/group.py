@@ -364,10 +364,7 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
 
 
 def observe_scores(
-    span: SpanHandle,
-    scores: Sequence[RewardScore],
-    rewarders: Sequence[Weighted],
-    rollout_index: int | None = None,
+    span: SpanHandle, scores: Sequence[RewardScore], rewarders: Sequence[Weighted], rollout_index: int | None = None
 ) -> None:
     """Add an event for every score, labelled where it is an end of the range that its rewarder declares.
 

@@ -26,13 +26,7 @@ from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.notify import notify
 from tfgrpo.rewarders.scorer import Range
-from tfgrpo.rewarders.statistics.summary import (
-    bootstrap_interval,
-    mean_and_error,
-    mean_at_k,
-    pass_at_k,
-    pass_hat_k,
-)
+from tfgrpo.rewarders.statistics.summary import bootstrap_interval, mean_and_error, mean_at_k, pass_at_k, pass_hat_k
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.decisions import read_decisions

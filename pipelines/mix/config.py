@@ -511,11 +511,7 @@ class MixSampler:
     """
 
     def __init__(
-        self,
-        config: MixConfig,
-        rng: random.Random | None = None,
-        *,
-        only: Mapping[str, Sequence[int]] | None = None,
+        self, config: MixConfig, rng: random.Random | None = None, *, only: Mapping[str, Sequence[int]] | None = None
     ) -> None:
         """Without ``rng``, draw by the config's seed, or unrepeatably without one.
 

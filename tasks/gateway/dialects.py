@@ -112,11 +112,7 @@ class Dialect(ABC):
 
 
 def reply_of(
-    text: str,
-    calls: Sequence[ToolCall],
-    finish: FinishReason,
-    usage: TokenUsage | None,
-    body: Mapping[str, Any],
+    text: str, calls: Sequence[ToolCall], finish: FinishReason, usage: TokenUsage | None, body: Mapping[str, Any]
 ) -> ChatReply:
     """Return a reply that has not been measured."""
     model, response_id = (value if isinstance(value, str) else None for value in map(body.get, ("model", "id")))

@@ -82,12 +82,7 @@ class Outgoing:
 
 
 def outgoing(
-    dialect: Dialect,
-    request: Document,
-    additions: Additions,
-    *,
-    lessons: bool = True,
-    refused: Collection[str] = (),
+    dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True, refused: Collection[str] = ()
 ) -> Outgoing:
     """Return the request to forward. ``refused``: additions that the endpoint does not take."""
     body = request.value

@@ -67,11 +67,7 @@ class _Connection(RequestHandler):
             self.logger.error("unhandled error\n%s%s", where, type(error).__name__)
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Return the error, in a form that all protocols share."""
         super().handle_error(request, status, exc, "")

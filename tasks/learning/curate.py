@@ -25,14 +25,7 @@ from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.credit import Said, Word
-from tfgrpo.stores.experiences.store import (
-    ExperienceRecord,
-    Operation,
-    Polarity,
-    Reward,
-    ToolStat,
-    stamp_record,
-)
+from tfgrpo.stores.experiences.store import ExperienceRecord, Operation, Polarity, Reward, ToolStat, stamp_record
 from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey

@@ -6,13 +6,4 @@ sends it (``endpoint``), reads the reply (``wire``) or the refusal (``retry``), 
 repeats failed attempts. ``preflight`` checks an endpoint before a run.
 """
 
-__all__ = [
-    "base",
-    "chat",
-    "endpoint",
-    "journaled",
-    "preflight",
-    "retry",
-    "simulated",
-    "wire",
-]
+__all__ = ["base", "chat", "endpoint", "journaled", "preflight", "retry", "simulated", "wire"]

@@ -312,10 +312,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
     )
     about: Attributes = {"group_id": group.group_id, "item_id": spec.item.id, "group_size": group.size}
     about |= {"epoch": 0, "phase": "eval", "arm": "group"}
-    with (
-        telemetry.attached(runtime.context.carrier),
-        telemetry.span("tfgrpo.group", **about) as span,
-    ):
+    with telemetry.attached(runtime.context.carrier), telemetry.span("tfgrpo.group", **about) as span:
         made = await asyncio.gather(*(_candidate(spec, index, group, runtime) for index in range(group.size)))
         await runtime.sync()
         usable = _usable(spec, made)
