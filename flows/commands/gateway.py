@@ -17,8 +17,7 @@ from tfgrpo.flows.commands.options import token_of, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
-from tfgrpo.flows.run.credit import production_gains, production_rows
-from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force
+from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force, production_gains, production_rows
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals

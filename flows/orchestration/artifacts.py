@@ -34,7 +34,7 @@ from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.local_server import error_line
 from tfgrpo.flows.orchestration.request import RunSummary, resume_command
-from tfgrpo.flows.run.credit import effect_text
+from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import TfgrpoError

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from tfgrpo.flows.console.figures import NOTHING, plus_unknown, points, price_unknown, spending, used_shares, whole
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
-from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.index import RunEntry, runs_of
+from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.pipelines.plan.forecast import CountRange
 from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests

@@ -18,10 +18,9 @@ from tfgrpo.flows.console.figures import plus_unknown, spending, used_shares
 from tfgrpo.flows.orchestration.request import RunSummary, Status
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
-from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.damage import check_spec
 from tfgrpo.flows.run.index import SATURATED, unchanged_nights
-from tfgrpo.flows.run.lessons import store_of, write_view
+from tfgrpo.flows.run.lessons import lesson_json, store_of, write_view
 from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.notify import notify

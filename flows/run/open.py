@@ -17,10 +17,9 @@ from typing import Any, Final
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.run.credit import conditions_of, memory_of
 from tfgrpo.flows.run.damage import refuse_damage
 from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
-from tfgrpo.flows.run.lessons import starting_library, store_of
+from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, LearningState, recorded_failures
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, counted_again, refuse_taken, run_context

@@ -29,8 +29,8 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import EXIT_CODES, RunRequest, RunSummary
-from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings

@@ -11,8 +11,17 @@ from typing import Any
 
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.credit import credit_lines, effect_text, lesson_json, task_credit
-from tfgrpo.flows.run.lessons import decided_library, decision_in_force, in_force_problems, screened, verified
+from tfgrpo.flows.run.lessons import (
+    credit_lines,
+    decided_library,
+    decision_in_force,
+    effect_text,
+    in_force_problems,
+    lesson_json,
+    screened,
+    task_credit,
+    verified,
+)
 from tfgrpo.prompt_packs.stamps import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError

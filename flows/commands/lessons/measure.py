@@ -13,9 +13,9 @@ from tfgrpo.flows.commands.options import TaskPlace, assigned
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.request import Control, Measuring, RunRequest
-from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.execution import execute as execute_run
 from tfgrpo.flows.run.execution import groups_in_process
+from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
 

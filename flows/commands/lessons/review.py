@@ -21,10 +21,19 @@ from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_expe
 from tfgrpo.flows.commands.options import TaskPlace, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import changes_of
-from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import known_tasks, nights_begun
-from tfgrpo.flows.run.lessons import decided_library, library_of, missing, signatures_in, verified, write_view
+from tfgrpo.flows.run.lessons import (
+    decided_library,
+    effect_text,
+    lesson_json,
+    library_of,
+    missing,
+    signatures_in,
+    task_credit,
+    verified,
+    write_view,
+)
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps, known_packs, load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex

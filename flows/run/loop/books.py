@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch, Losses
 from tfgrpo.flows.report.calibration import CalibrationTally
-from tfgrpo.flows.run.credit import lesson_json
+from tfgrpo.flows.run.lessons import lesson_json
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS

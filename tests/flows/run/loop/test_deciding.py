@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, lines, manifest, paths, request, run
-from tfgrpo.flows.run.credit import conditions_of
+from tfgrpo.flows.run.lessons import conditions_of
 from tfgrpo.flows.run.loop.learn import RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
