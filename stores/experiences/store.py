@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,12 +32,21 @@ Polarity: TypeAlias = Literal["do", "avoid"]
 Identifier: TypeAlias = Annotated[str, AfterValidator(check_identifier)]
 _OF_THE_WRITING = {"created_at", "stamp_signature"}
 MAX_CAUSE_WORDS: Final = 60
-
-
 _T = TypeVar("_T")
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """No coercion, unknown keys refused, no NaN or infinity."""
 _ID_DIGITS = 16
+_SAME: Final = 0.6
+"""Jaccard index from which two lessons count as one."""
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NEGATIONS = frozenset({"not", "never", "no", "none", "nor", "neither", "without", "cannot", "unless", "except"})
+# With "do" among them, "don't" and "do not" differ little enough for a short lesson to count as the same.
+_STOP_WORD_LIST = (
+    "a an any and are as at be been being by do each for from has have if in into is it its of on or so that the their "
+    "them then these this those to was were when which while will with you your"
+)
+_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 
 
 def read_lines_as(
@@ -164,6 +175,36 @@ def is_signed_record(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
 def signature_holds(record: ExperienceRecord, pack: PackStamp) -> bool:
     """Return whether the record was signed under exactly this version of this pack, and is unchanged."""
     return record.pack_id == pack.pack_id and is_signed_record(record.model_dump(mode="json"), pack)
+
+
+@dataclass(frozen=True, slots=True)
+class LessonWords:
+    """What is compared of a lesson."""
+
+    words: frozenset[str]
+    negations: frozenset[str]
+    numbers: tuple[str, ...]
+
+
+def lesson_words(text: str) -> LessonWords:
+    """Return the words, negations and numbers of a lesson."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    words = frozenset(_WORD.findall(folded))
+    negations = _NEGATIONS.intersection("not" if word.endswith("n't") else word for word in words)
+    return LessonWords((words - _STOP_WORDS) or words, negations, tuple(sorted(_NUMBER.findall(folded))))
+
+
+def same_lesson(first: LessonWords, second: LessonWords) -> bool:
+    """Return whether two lessons say the same, without asking a model. Symmetric and reflexive.
+
+    They do when the Jaccard index of their sets of content words (case-folded, without articles and the like) reaches a
+    threshold, unless they differ in their negations or numbers. Text without spaces between words compares as a whole, so
+    there only literal repetition is recognised.
+    """
+    if first.negations != second.negations or first.numbers != second.numbers:
+        return False
+    either = len(first.words | second.words)
+    return first == second if not either else len(first.words & second.words) / either >= _SAME
 
 
 class _Fold(NamedTuple):

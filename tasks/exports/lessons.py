@@ -20,8 +20,7 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import DatasetError, Problem
-from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity, Reward, stamp_record
-from tfgrpo.tasks.learning.curate import lesson_words, same_lesson
+from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity, Reward, lesson_words, same_lesson, stamp_record
 
 LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md"]
 LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)

@@ -3,16 +3,12 @@
 Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words tell is not asked. All of it
 is support, which says where to look first: nothing here takes a lesson out of a prompt or puts one in.
 
-Proposals that say the same are merged first, without a model: they do when the Jaccard index of their sets of content words
-(case-folded, without articles and the like) reaches a threshold, unless they differ in their negations or numbers. Text
-without spaces between words compares as a whole, so there only literal repetition is recognised.
+Proposals that say the same (``same_lesson``) are merged first, without a model.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +21,17 @@ from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.credit import Said, Word
-from tfgrpo.stores.experiences.store import ExperienceRecord, Operation, Polarity, Reward, ToolStat, stamp_record
+from tfgrpo.stores.experiences.store import (
+    ExperienceRecord,
+    LessonWords,
+    Operation,
+    Polarity,
+    Reward,
+    ToolStat,
+    lesson_words,
+    same_lesson,
+    stamp_record,
+)
 from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
@@ -35,27 +41,24 @@ from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal, ToolMetricEvent
 
-THRESHOLD = 0.6
-"""Jaccard index from which two lessons count as one."""
-
-_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_NEGATIONS = frozenset({"not", "never", "no", "none", "nor", "neither", "without", "cannot", "unless", "except"})
-# With "do" among them, "don't" and "do not" differ little enough for a short lesson to count as the same.
-_STOP_WORD_LIST = (
-    "a an any and are as at be been being by do each for from has have if in into is it its of on or so that the their "
-    "them then these this those to was were when which while will with you your"
-)
-_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
-
-
-@dataclass(frozen=True, slots=True)
-class LessonWords:
-    """What is compared of a lesson."""
-
-    words: frozenset[str]
-    negations: frozenset[str]
-    numbers: tuple[str, ...]
+CurationOutcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
+_ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
+"""What may name an added lesson comes last."""
+_USELESS: Final = "useless"
+_UNUSED: Final = "not taken up"
+_NO_ADVICE: Final = "no advice about the work, by a second reading"
+_SETTLED: Final = 3
+"""How often a text was turned down before it is turned down unasked, unless several groups say it."""
+_MAX_REMEMBERED: Final = 50
+"""Rejected texts that the next curation is shown."""
+_MAX_CAUSES: Final = 200
+_SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
+_OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
+"""By the number of lessons that a text is in place of; the last for two and more."""
+_ID_DIGITS: Final = 24
+_NO_CONTRAST: Final = Contrast("", "", 0, (), 0.0, 0.0, 0.0)
+_WHOLE_BATCH: Final = "batch"
+"""In place of the item in the keys of calls about a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +88,6 @@ class ProposedLesson:
         return tuple(dict.fromkeys(proposal.contrast.group_id for proposal in self.sources))
 
 
-def lesson_words(text: str) -> LessonWords:
-    """Return the words, negations and numbers of a lesson."""
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
-    words = frozenset(_WORD.findall(folded))
-    negations = _NEGATIONS.intersection("not" if word.endswith("n't") else word for word in words)
-    return LessonWords((words - _STOP_WORDS) or words, negations, tuple(sorted(_NUMBER.findall(folded))))
-
-
-def same_lesson(first: LessonWords, second: LessonWords) -> bool:
-    """Whether two lessons say the same. Symmetric and reflexive."""
-    if first.negations != second.negations or first.numbers != second.numbers:
-        return False
-    either = len(first.words | second.words)
-    return first == second if not either else len(first.words & second.words) / either >= THRESHOLD
-
-
 def merge_proposals(proposals: Iterable[Proposal]) -> tuple[ProposedLesson, ...]:
     """Return candidates, best supported first; the order in which groups came back does not matter.
 
@@ -118,26 +105,6 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[ProposedLesson, ...]
             clusters.append((words, [proposal]))
     candidates = (ProposedLesson(tuple(cluster)) for _, cluster in clusters)
     return tuple(sorted(candidates, key=lambda candidate: -candidate.support))
-
-
-CurationOutcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
-_ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
-"""What may name an added lesson comes last."""
-_USELESS: Final = "useless"
-_UNUSED: Final = "not taken up"
-_NO_ADVICE: Final = "no advice about the work, by a second reading"
-_SETTLED: Final = 3
-"""How often a text was turned down before it is turned down unasked, unless several groups say it."""
-_MAX_REMEMBERED: Final = 50
-"""Rejected texts that the next curation is shown."""
-_MAX_CAUSES: Final = 200
-_SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
-_OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
-"""By the number of lessons that a text is in place of; the last for two and more."""
-_ID_DIGITS: Final = 24
-_NO_CONTRAST: Final = Contrast("", "", 0, (), 0.0, 0.0, 0.0)
-_WHOLE_BATCH: Final = "batch"
-"""In place of the item in the keys of calls about a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import proposal
-from tfgrpo.tasks.learning.curate import lesson_words, merge_proposals, same_lesson
+from tfgrpo.stores.experiences.store import lesson_words, same_lesson
+from tfgrpo.tasks.learning.curate import merge_proposals
 
 
 def same(first, second):
