@@ -34,8 +34,9 @@ from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, open_transport
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Gateway
 
 CONCURRENT, ROUNDS, CALLS = 64, 3, 6

@@ -20,14 +20,8 @@ from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.exporting import (
-    TARGETS,
-    ExportOptions,
-    ExportReport,
-    ExportTarget,
-    export_groups,
-    report_path,
-)
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, ExportTarget
+from tfgrpo.tasks.exports.exporting import export_groups, report_path
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"

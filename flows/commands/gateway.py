@@ -32,8 +32,9 @@ from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, open_transport
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 
 
 class _Keys:

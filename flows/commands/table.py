@@ -213,7 +213,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "batches:export",
         "convert the groups of a run for a trainer: TRL, verl, OpenRLHF, JSONL",
         argument("run", help=f"{_RUN}, or a .jsonl file of groups"),
-        option("--to", type=Words("tasks.exports.exporting:TARGETS"), help="form of the export, required"),
+        option("--to", type=Words("tasks.exports.choosing:TARGETS"), help="form of the export, required"),
         option(
             "--file",
             metavar="FILE",
@@ -240,7 +240,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
     "report": Command(
-        "attempts.show:report", "write a run's report again from its files", argument("run", help=_RUN), *_task
+        "attempts.report:report", "write a run's report again from its files", argument("run", help=_RUN), *_task
     ),
     "verify": Command(
         "runs:verify",

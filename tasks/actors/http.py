@@ -18,17 +18,9 @@ from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY, idempotency_key
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.gateway.session import RolloutSession
-from tfgrpo.tasks.models.endpoint import (
-    TRANSPORT_ERRORS,
-    Received,
-    display_url,
-    exchange,
-    filled_headers,
-    never_sent,
-    open_transport,
-    scrubber,
-)
+from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Trajectory

@@ -1,196 +1,30 @@
-"""Export groups: choose those that can be trained on, turn them into rows, and report what was omitted and why.
+"""Export groups: turn those that are chosen into rows, write the file and a report of what was omitted and why.
 
-An attempt needs a reward and its whole answer; a group needs two such attempts with different rewards, or it is
-flagged. Columns are those of each trainer's documentation. Recorded attempts are in further columns, which a trainer
-ignores or hands to the user's reward functions; verl and OpenRLHF draw their own rollouts. Groups and rows stream
-through memory.
+Columns are those of each trainer's documentation. Recorded attempts are in further columns, which a trainer ignores or hands
+to the user's reward functions; verl and OpenRLHF draw their own rollouts. Groups and rows stream through memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.batch.lines import lines_of_group, write_rows
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups, is_messages, spread_of_rewards
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.stores.files.lines import disk
-from tfgrpo.stores.frozen_json import Json, json_of, to_builtins
-from tfgrpo.stores.outcomes import Signal, classify
+from tfgrpo.stores.frozen_json import json_of, to_builtins
+from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, ExportTarget, chosen_group
 
-ExportTarget: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
-TARGETS: Final[tuple[ExportTarget, ...]] = get_args(ExportTarget)
-PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
-LeftOut: TypeAlias = Literal["groups", "rollouts", "logprobs"]
-Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
-
-_DEGENERATE: Final[Mapping[Signal, str]] = {
-    "all_pass": "flat: every attempt has the full reward",
-    "all_fail": "flat: no attempt has any reward",
-    "flat": "flat: all attempts have the same reward",
-    "lost": "fewer than two attempts with a reward and their whole answer",
-}
 TrainerRow: TypeAlias = dict[str, Any]
 _SAME: Final = 1e-12
 _GENERAL: Final = "general"
-_BUFFER: Final = 1 << 20
-_NAMES: Final = (
-    "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
-)
-encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """What to export."""
-
-    target: ExportTarget
-    prompt: Literal["as-sent", "bare"] = "as-sent"
-    """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
-    degenerate: Literal["drop", "flag"] = "drop"
-    """Groups without two different rewards: dropped, or kept and flagged."""
-    phase: PhaseChoice = "train"
-    """Training on the held-out groups of the sweep would spoil the evidence of the next night."""
-    min_gap: float = 0.0
-    """Least difference of rewards between chosen and rejected; they always differ."""
-    pairs: int = 1
-    """Most pairs out of one group."""
-    min_reward: float | None = None
-    """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
-    min_spread: float = 1e-6
-    """Rewards closer together than this (population standard deviation) are the same."""
-
-
-@dataclass(slots=True)
-class ExportReport:
-    """Options and result of an export. ``as_json`` is the report file."""
-
-    source: str
-    options: ExportOptions
-    file: str | None = None
-    """None when no row was written."""
-    simulated: bool = False
-    """Whether the SIMULATED model answered any group that was written."""
-    rows: int = 0
-    groups: dict[str, int] = field(default_factory=lambda: {"read": 0, "written": 0, "flagged": 0})
-    rollouts: dict[str, int] = field(default_factory=lambda: {"read": 0})
-    left_out: Mapping[LeftOut, Counter[str]] = field(
-        default_factory=lambda: {"groups": Counter(), "rollouts": Counter(), "logprobs": Counter()}
-    )
-    """Counts by reason of groups, of rollouts of exported groups, and of groups without their log-probabilities."""
-    policy_versions: Counter[str] = field(default_factory=Counter)
-    experience_versions: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, with a schema version."""
-        options = asdict(self.options)
-        content = {each.name: getattr(self, each.name) for each in fields(self)}
-        left = {what: dict((+counts).most_common()) for what, counts in self.left_out.items()}
-        return {**content, "schema_version": 1, "target": options.pop("target"), "options": options, "left_out": left}
-
-    def add(self, chosen: ChosenGroup, rows: int) -> None:
-        """Count a written group."""
-        group = chosen.group
-        self.rows += rows
-        self.groups["written"] += 1
-        self.groups["flagged"] += bool(chosen.degenerate)
-        self.simulated = self.simulated or bool(group.metadata.get("simulated"))
-        self.policy_versions[group.policy_version or "unknown"] += 1
-        self.experience_versions[group.experience_version or "unknown"] += 1
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenGroup:
-    """A group as it is exported."""
-
-    group: RolloutGroup
-    """With only the attempts that can be trained on; in the canonical form with all."""
-    prompt: Prompt
-    """As chat messages; unused in the canonical form."""
-    degenerate: str
-    """Why a comparison of its attempts is useless; empty when it is useful."""
-
-    @property
-    def ranked(self) -> list[Rollout]:
-        """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
-        rollouts = self.group.rollouts
-        rewards = [rollout.reward or 0.0 for rollout in rollouts]
-        return [rollouts[at] for at in best_first(rewards, [rollout.completion_tokens for rollout in rollouts])]
-
-
-def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
-    """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
-    options = report.options
-    unusable = [unusable_reason(rollout) for rollout in group.rollouts]
-    usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
-    rewards = [rollout.reward for rollout in usable if rollout.reward is not None]
-    signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
-    degenerate = "" if signal == "mixed" else signal
-    state = group.state if options.prompt == "as-sent" else group.bare_state
-    prompt = None if state is None else _chat_prompt(state)
-    whole = options.target == "jsonl"
-    reason = _other_phase(options.phase, group.metadata.get("phase", "train"))
-    reason = reason or _without_prompt(state, prompt, bare=options.prompt == "bare", whole=whole)
-    if not reason and degenerate and (options.degenerate == "drop" or not (whole or usable)):
-        reason = f"degenerate: {signal}" if whole else _DEGENERATE[signal]
-    if reason:
-        report.left_out["groups"][reason] += 1
-        return None
-    if whole:  # failed attempts have a status and no reward
-        metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
-        return ChosenGroup(replace(group, state=state, metadata=metadata), (), degenerate)
-    report.left_out["rollouts"].update(why for why in unusable if why is not None)
-    return ChosenGroup(replace(group, rollouts=usable), prompt or (), degenerate)
-
-
-def _other_phase(asked: str, phase: str) -> str:
-    """Return why a group of this phase is omitted; empty where its phase is asked for."""
-    if asked in ("all", phase):
-        return ""
-    if phase == "measure":
-        return "measured on demand, for no learning"
-    return "of training, not held out" if asked == "eval" else "held out for the sweep"
-
-
-def _without_prompt(state: Json, prompt: object, *, bare: bool, whole: bool) -> str:
-    """Return why a group without a prompt of the form that is asked for is omitted; empty where it has one."""
-    if state is None and (bare or not whole):
-        return "its bare prompt is not known"
-    if whole or prompt is not None:
-        return ""
-    return "its prompt is neither a text nor chat messages that end with the user or a tool"
-
-
-def unusable_reason(rollout: Rollout) -> str | None:
-    """Return why an attempt cannot be trained on, or None when it can."""
-    if rollout.reward is None:
-        return f"{rollout.metadata.get('outcome', rollout.status)}: no reward"
-    if rollout.completion is None:
-        return "its whole answer is not on record"
-    turns = rollout.messages
-    if turns is None or turns[0]["role"] != "assistant":
-        return "its answer is neither a text nor messages that begin with the assistant"
-    return None
-
-
-def _chat_prompt(state: Json) -> Prompt | None:
-    """Return a prompt as chat messages that a model can answer; None when it is none."""
-    if isinstance(state, str):
-        return ({"role": "user", "content": state},)
-    if not is_messages(state) or state[-1]["role"] not in ("user", "tool"):
-        return None
-    return tuple(to_builtins(state))
 
 
 def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
@@ -364,6 +198,14 @@ def _reward(rollout: Rollout) -> float:
     if rollout.reward is None:
         raise ValueError(f"rollout {rollout.id} has no reward")
     return float(rollout.reward)
+
+
+_BUFFER: Final = 1 << 20
+_NAMES: Final = (
+    "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
+)
+encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
 
 
 def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:

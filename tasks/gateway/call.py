@@ -43,9 +43,10 @@ from tfgrpo.tasks.gateway.relay import (
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
-from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Received, Scrub, Take, chunks_of, close, read_whole
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, Take, chunks_of, close, read_whole
 from tfgrpo.tasks.models.wire import usage_of
 
 

@@ -52,8 +52,9 @@ from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
-from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Scrub, exchange
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import count_call
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _SYSTEM: Final = ("system", "developer")
 _REMEMBERED: Final = 100_000

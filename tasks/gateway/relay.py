@@ -24,7 +24,8 @@ from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, Chunks, Scrub
+from tfgrpo.tasks.models.endpoint import Scrub
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 _SCHEME = re.compile("^bearer ", re.IGNORECASE)

@@ -27,7 +27,7 @@ from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import TRANSPORT_ERRORS, exchange
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {

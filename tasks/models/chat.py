@@ -24,17 +24,7 @@ from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.ledger import NANO, Ledger, Price, Reservation
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
-from tfgrpo.tasks.models.endpoint import (
-    TRANSPORT_ERRORS,
-    Endpoint,
-    Received,
-    client_over,
-    display_url,
-    exchange,
-    is_certificate_error,
-    never_sent,
-    scrubbed,
-)
+from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
@@ -45,6 +35,14 @@ from tfgrpo.tasks.models.retry import (
     reset_after,
     retry_after,
     vendor_hint,
+)
+from tfgrpo.tasks.models.transport import (
+    TRANSPORT_ERRORS,
+    Received,
+    client_over,
+    exchange,
+    is_certificate_error,
+    never_sent,
 )
 from tfgrpo.tasks.models.wire import (
     decode_embeddings,

@@ -1,32 +1,23 @@
-"""An endpoint, with its address, key and wire options, and the connections over which bytes are sent to it.
+"""Describe one endpoint: address, key and wire options. The key is only readable through ``ApiKey.reveal``.
 
-The key is only readable through ``ApiKey.reveal``. It is removed from texts of the user's agents, tools and rewarders
-where they come in, before they are journalled, recorded or shown. There is one pooled ``httpx.AsyncClient`` per process
-and event loop, over aiohttp, whose pool stays cheap with hundreds of calls in flight where httpx's own does not.
-Retries are the caller's.
+It is removed from texts of the user's agents, tools and rewarders where they come in, before they are journalled, recorded
+or shown.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cache, partial
-from typing import Any, AnyStr, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, AnyStr, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
-import aiohttp
 import httpx
-from httpx_aiohttp import HttpxAiohttpClient
-from httpx_aiohttp.transport import AiohttpResponseStream
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.tree import ModelSettings
-from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
 
@@ -37,20 +28,6 @@ _MIN_MIXED_SECRET = 6
 _MIN_SECRET = 16
 _MAX_ERROR_TEXT = 300
 _METHODS = ("/completions", "/responses", "/embeddings")
-CONNECT_S = 15.0
-"""Seconds to establish a connection."""
-KEEPALIVE_S = 4.0
-"""Seconds an idle connection is kept: less than the 5 s of uvicorn (vLLM), so that calls never meet a closing server."""
-MAX_REPLY_BYTES = 16 << 20
-"""Most bytes of one reply. The largest real ones, with log-probabilities of every token, stay below 3 MB."""
-TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, aiohttp.ClientError, OSError)
-"""Exceptions of sending. The aiohttp transport lets some errors of its library through unmapped, and httpx parses the
-address of every redirect (``InvalidURL``), followed or not."""
-Take: TypeAlias = Callable[[bytes], bool]
-"""Takes a chunk, without waiting. Returns whether it takes the next one at once."""
-Chunks: TypeAlias = Callable[[Take], Awaitable[bool]]
-"""Passes chunks on until ``Take`` stops it or the body ends. Returns whether there may be more, for the next call. Raises
-what ``Take`` raises, and one of ``TRANSPORT_ERRORS``."""
 
 
 class ApiKey:
@@ -242,221 +219,3 @@ def filled_headers(given: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiK
             raise EndpointError.one(f"header {name}", fault, "the variable with the header's value in the environment")
         secrets += map(ApiKey, value.split()[-1:])
     return headers, tuple(secrets)
-
-
-class Received(NamedTuple):
-    """A reply, read to its end."""
-
-    url: httpx.URL
-    """Address of the request."""
-    status: int
-    headers: Mapping[str, str]
-    """With case-insensitive names."""
-    content: bytes
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is 2xx."""
-        return 200 <= self.status < 300
-
-    @property
-    def moved_to(self) -> httpx.URL | None:
-        """Address of a redirect; none is followed, because the key would be sent along."""
-        location = self.headers.get("location", "") if 300 <= self.status < 400 else ""
-        try:
-            url = self.url.join(location) if location else self.url
-        except httpx.InvalidURL:
-            return None
-        return url if location and url.scheme in {"http", "https"} and url.host else None
-
-
-class _Client(HttpxAiohttpClient):
-    """Client without credentials, hooks, redirects and cookies, whose handling in httpx takes a quarter of a call."""
-
-    async def _send_handling_auth(self, request: httpx.Request, *_: Any, **__: Any) -> httpx.Response:
-        return await self._transport_for_url(request.url).handle_async_request(request)
-
-
-async def exchange(
-    client: httpx.AsyncClient, request: httpx.Request, limit_s: float | None = None, max_bytes: int = MAX_REPLY_BYTES
-) -> Received:
-    """Send a request and read the reply, all of it within ``limit_s``.
-
-    Raises ``TimeoutError``, one of ``TRANSPORT_ERRORS``, or ``ModelReplyMalformed`` for a reply longer than ``max_bytes``,
-    whose connection is dropped.
-    """
-    async with asyncio.timeout(limit_s):
-        response = await client.send(request, stream=True)
-        try:
-            content = await read_whole(response, max_bytes)
-        finally:
-            await close(response)
-    return Received(request.url, response.status_code, response.headers, content)
-
-
-async def close(response: httpx.Response) -> None:
-    """Close a reply. At its end the HTTP library has let go of it, and going through all layers would change nothing."""
-    reply = _plain_reply(response)
-    if reply is None or not reply.content.at_eof():
-        await response.aclose()
-
-
-async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES) -> bytes:
-    """Return the body of a reply. Raises as ``exchange`` does."""
-    size, chunks = 0, []
-    async for chunk in _decoded_bytes(response):
-        size += len(chunk)
-        if size > max_bytes:
-            raise ModelReplyMalformed(f"the reply has more than {max_bytes} bytes; the rest was not read")
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Return the body without its content encoding. Most have none and can bypass httpx's decoders."""
-    reply, stream = _plain_reply(response), response.stream
-    if reply is not None:
-        return reply.content.iter_any()
-    if "content-encoding" in response.headers or not isinstance(stream, httpx.AsyncByteStream):
-        return response.aiter_bytes()
-    return aiter(stream)
-
-
-def _plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:
-    """Return the reply of the HTTP library below if its body has no content encoding; None for other transports."""
-    stream = response.stream
-    if "content-encoding" in response.headers or not isinstance(stream, AiohttpResponseStream):
-        return None
-    return stream._aiohttp_response  # noqa: SLF001 - several frames fewer for each chunk
-
-
-def open_transport(
-    *, concurrency: int = 64, app: Callable[..., Any] | None = None, trust_env: bool = True
-) -> httpx.AsyncClient:
-    """Return the client for all calls of this process; close it with ``aclose``.
-
-    ``concurrency``: connections for calls in flight at once. ``app``: an ASGI application to call in process instead of
-    the network. ``trust_env``: heed proxy and certificate variables of the environment.
-    """
-    if app is not None:
-        # An exception of the application becomes a 500, or half an answer, as of a real server.
-        return client_over(httpx.ASGITransport(app=app, raise_app_exceptions=False))
-    return _Client(
-        verify=_certificates(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
-        timeout=httpx.Timeout(None, connect=CONNECT_S),
-        limits=httpx.Limits(
-            max_connections=concurrency + 4,  # the preflight and a late close must not wait
-            max_keepalive_connections=concurrency + 4,
-            keepalive_expiry=KEEPALIVE_S,
-        ),
-        trust_env=trust_env,
-    )
-
-
-@cache
-def _certificates(trust_env: bool, _file: str | None, _directory: str | None) -> ssl.SSLContext:
-    """Return the certificates that this process trusts, read once for what the environment names: that takes 20 ms."""
-    return httpx.create_ssl_context(trust_env=trust_env)
-
-
-def refuse_socks(url: httpx.URL) -> None:
-    """Raise ``EndpointError`` if the environment names a proxy for ``url`` that is no HTTP proxy.
-
-    aiohttp would send it plain HTTP all the same, with the key in it.
-    """
-    proxies = getproxies_environment()
-    name = url.scheme if url.scheme in proxies else "all"
-    scheme, separator, _ = proxies.get(name, "").partition("://")
-    if separator and scheme.lower() not in {"http", "https"} and not proxy_bypass(url.host):
-        accepted = f"an http(s) proxy; SOCKS is not supported. Or add {url.host} to NO_PROXY"
-        raise EndpointError.one(f"{name.upper()}_PROXY", f"{scheme}://…", accepted)
-
-
-def client_over(transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """Return a client over the caller's transport."""
-    return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None), trust_env=False)
-
-
-def is_certificate_error(error: BaseException) -> bool:
-    """Whether the connection failed because of the server's certificate, which no retry mends."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
-
-
-def never_sent(error: BaseException) -> bool:
-    """Whether an error means that no connection was made, so that no byte of the request was sent."""
-    # The aiohttp transport maps refused connections and dropped ones alike to httpx.ConnectTimeout: the cause decides.
-    cause = error.__cause__
-    if isinstance(cause, aiohttp.ClientError):
-        return isinstance(
-            cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
-        )
-    return isinstance(
-        error,
-        httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError | httpx.UnsupportedProtocol,
-    )
-
-
-def chunks_of(response: httpx.Response) -> Chunks:
-    """Return the body of a reply, without its content encoding, in the callback of the connection that receives it.
-
-    A task that is woken for each chunk costs another turn of the event loop, and with it a sixth of what it takes to pass
-    one on. Replies of other transports, and encoded ones, are iterated.
-    """
-    reply = _plain_reply(response)
-    return partial(_iterated, _decoded_bytes(response)) if reply is None else partial(_arriving, reply)
-
-
-async def _iterated(chunks: AsyncIterator[bytes], take: Take) -> bool:
-    async for chunk in chunks:
-        if not take(chunk):
-            return True
-    return False
-
-
-async def _arriving(reply: aiohttp.ClientResponse, take: Take) -> bool:
-    content = reply.content
-    turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def arrived() -> None:
-        try:
-            while not turn.done() and (chunk := content.read_nowait()):
-                if not take(chunk):
-                    turn.set_result(not content.at_eof())
-            if content.is_eof() and not turn.done():
-                turn.set_result(False)
-        except Exception as error:  # noqa: BLE001 - raised below: the event loop calls this
-            turn.set_exception(error)
-
-    arrived()  # what came with the headers
-    library = None if reply.connection is None else reply.connection.protocol
-    if library is None or library.transport is None:  # all has come
-        return await turn
-    transport: Any = library.transport
-    transport.set_protocol(_Tap(library, arrived))
-    try:
-        return await turn
-    finally:
-        transport.set_protocol(library)
-
-
-class _Tap:
-    """Precedes the HTTP library's protocol on a connection, and calls ``arrived`` after it has read what came."""
-
-    def __init__(self, library: asyncio.Protocol, arrived: Callable[[], None]) -> None:
-        self._library, self._arrived = library, arrived
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._library, name)
-
-    def data_received(self, data: bytes) -> None:
-        self._library.data_received(data)
-        self._arrived()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._library.connection_lost(error)
-        self._arrived()

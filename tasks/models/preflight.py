@@ -21,17 +21,16 @@ from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyM
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize, quoted_names
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
-from tfgrpo.tasks.models.endpoint import (
+from tfgrpo.tasks.models.endpoint import Endpoint, display_url
+from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
+from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
-    Endpoint,
     Received,
-    display_url,
     exchange,
     is_certificate_error,
     open_transport,
     refuse_socks,
 )
-from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
 from tfgrpo.tasks.models.wire import decode_usage, encode_request
 
 PREFLIGHT_S = 15.0

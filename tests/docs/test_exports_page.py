@@ -16,7 +16,7 @@ from tfgrpo.flows import cli
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import append_groups
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.tasks.exports.exporting import TARGETS
+from tfgrpo.tasks.exports.choosing import TARGETS
 from tfgrpo.tasks.exports.lessons import LESSON_FORMS
 
 PAGE = "docs/exports.md"

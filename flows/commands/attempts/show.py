@@ -1,4 +1,4 @@
-"""``tfgrpo show`` and ``tfgrpo report``: the items of a run, what each attempt at one did, and the page made again."""
+"""``tfgrpo show`` lists the items of a run, the worse first, or prints one with everything that each attempt at it did."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from tfgrpo.flows.report.attempts import (
     where,
     worst_items,
 )
-from tfgrpo.flows.report.night import Night, place_options
-from tfgrpo.flows.report.page import write_report
-from tfgrpo.flows.run.damage import record_file, refuse_changed
+from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs import ManifestFile
@@ -161,15 +159,3 @@ def _quote(console: Console, text: str | None, *, none: str = "") -> None:
         console.quote(shorten_middle(text, _CHARS))
     else:
         console.text(f"    ({none})")
-
-
-def report(run: str, place: TaskPlace, console: Console) -> None:
-    """Write the report of a run again from its files, and print its morning page and its path."""
-    paths = place.run(run, console)
-    refuse_changed(paths)
-    night = Night.of(TaskPaths(paths.root.parent.parent), paths)
-    if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
-        console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
-    page = write_report(night)
-    record_file(paths, page)
-    console.answer({"report": str(page), "morning": night.as_json()}, str(page))

@@ -11,7 +11,7 @@ from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.stores.batch.lines import read_groups
-from tfgrpo.tasks.exports.exporting import TARGETS
+from tfgrpo.tasks.exports.choosing import TARGETS
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

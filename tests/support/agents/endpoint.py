@@ -18,8 +18,9 @@ from tests.support.agents import steps as kit
 from tfgrpo.stores.ledger import Budget, Ledger, Price
 from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey, endpoint_of, open_transport, scrubber
+from tfgrpo.tasks.models.endpoint import ApiKey, endpoint_of, scrubber
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Gateway, Runtime
 
 KEY = "sk-upstream-0123456789abcdef"

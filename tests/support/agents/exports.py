@@ -13,7 +13,8 @@ from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs import ManifestFile
-from tfgrpo.tasks.exports.exporting import ExportOptions, ExportReport, export_groups
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.group import run_group
 

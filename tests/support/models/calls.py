@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, open_transport
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -12,8 +12,9 @@ from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, open_transport
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.models.wire import encode_request
 
 SECRET = "sk-very-secret-0123456789"

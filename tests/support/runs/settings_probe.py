@@ -37,7 +37,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
-from tfgrpo.tasks.models.endpoint import client_over
+from tfgrpo.tasks.models.transport import client_over
 from tfgrpo.tasks.runtime import host
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.agents.exports import export, group, logprobs, rollout
 from tfgrpo.stores.batch.shapes import Sampling
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.exports.exporting import TARGETS
+from tfgrpo.tasks.exports.choosing import TARGETS
 
 TRAINERS = [target for target in TARGETS if target != "jsonl"]
 LOST = "fewer than two attempts with a reward and their whole answer"

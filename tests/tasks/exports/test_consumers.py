@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents.exports import export, group, rollout
-from tfgrpo.tasks.exports.exporting import ExportOptions, ExportReport, export_groups
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 
 TRL = ("trl", "transformers", "tokenizers", "safetensors", "regex")
 SETS = ("trl-grpo", "trl-dpo", "trl-kto", "trl-sft")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.agents.exports import export, group
-from tfgrpo.tasks.exports.exporting import ExportOptions, ExportReport, export_groups
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
 

@@ -11,7 +11,8 @@ import pytest
 from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.tasks.exports.exporting import ExportOptions, ExportReport, export_groups
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 
 
 def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):

@@ -33,9 +33,10 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway import live
 from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic, opening_of
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import ApiKey, open_transport
+from tfgrpo.tasks.models.endpoint import ApiKey
 from tfgrpo.tasks.models.endpoint import Endpoint as Address
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 
 CALLERS = "sk-of-the-caller-0123456789"
 TOKEN = "a-token-nobody-prints"

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfgrpo.tasks.models.endpoint import chunks_of, client_over, open_transport
+from tfgrpo.tasks.models.transport import chunks_of, client_over, open_transport
 
 PARTS = [b"one ", b"two ", b"three"]
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"

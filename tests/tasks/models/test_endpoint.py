@@ -21,8 +21,9 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, never_sent, open_transport, refuse_socks, scrubbed, scrubber
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, scrubbed, scrubber
 from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.transport import never_sent, open_transport, refuse_socks
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 SECRET = "sk-very-secret-0123456789"
