@@ -13,7 +13,7 @@ from tests.support.runs.pages import blocks, page, table
 from tfgrpo.rewarders.advantages.batch import ESTIMATORS, PRESET_ALIASES, batch_advantages
 from tfgrpo.stores.batch.batch import RaggedPolicy
 from tfgrpo.stores.batch.shapes import LogProbs
-from tfgrpo.tasks.collector.collector import ExperienceCollector
+from tfgrpo.tasks.collector import ExperienceCollector
 
 PAGE = "docs/experience-batches.md"
 

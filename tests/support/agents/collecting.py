@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.collector.collector import Collected, CollectorOptions, ExperienceCollector
+from tfgrpo.tasks.collector import Collected, CollectorOptions, ExperienceCollector
 
 
 class Policy:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from tfgrpo.stores.errors import SettingsError, ShapeError
-from tfgrpo.tasks.collector.collector import ExperienceCollector
-from tfgrpo.tasks.collector.torch import TorchPolicy, TorchReward
+from tfgrpo.tasks.collector import ExperienceCollector, TorchPolicy, TorchReward
 
 
 class Tensor:

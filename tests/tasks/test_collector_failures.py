@@ -17,7 +17,7 @@ from tfgrpo.stores.errors import (
     SettingsError,
     StoreError,
 )
-from tfgrpo.tasks.collector.collector import Generation
+from tfgrpo.tasks.collector import Generation
 
 
 class Breaking:

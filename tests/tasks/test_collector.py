@@ -14,7 +14,7 @@ from tests.support.agents.collecting import Policy, Rewards, collect, options, r
 from tfgrpo.stores.batch.lines import ExperienceWindow
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, Sampling
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.collector.collector import CollectorOptions, ExperienceCollector, Generation, RolloutReward
+from tfgrpo.tasks.collector import CollectorOptions, ExperienceCollector, Generation, RolloutReward
 
 # --- the contract
 

@@ -1,1 +1,0 @@
-"""Collect groups of rollouts for training, with any policy and reward model."""
