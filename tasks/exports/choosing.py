@@ -110,32 +110,45 @@ class ChosenGroup:
 
 def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
-    options, omitted = report.options, report.left_out
+    options = report.options
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
     usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
     rewards = [rollout.reward for rollout in usable if rollout.reward is not None]
     signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
-    degenerate, whole = "" if signal == "mixed" else signal, options.target == "jsonl"
+    degenerate = "" if signal == "mixed" else signal
     state = group.state if options.prompt == "as-sent" else group.bare_state
     prompt = None if state is None else _chat_prompt(state)
-    reason = ""
-    if options.phase not in ("all", phase := group.metadata.get("phase", "train")):
-        reason = "of training, not held out" if options.phase == "eval" else "held out for the sweep"
-        reason = "measured on demand, for no learning" if phase == "measure" else reason
-    elif state is None and (options.prompt == "bare" or not whole):
-        reason = "its bare prompt is not known"
-    elif prompt is None and not whole:
-        reason = "its prompt is neither a text nor chat messages that end with the user or a tool"
-    elif degenerate and (options.degenerate == "drop" or not (whole or usable)):
+    whole = options.target == "jsonl"
+    reason = _other_phase(options.phase, group.metadata.get("phase", "train"))
+    reason = reason or _without_prompt(state, prompt, bare=options.prompt == "bare", whole=whole)
+    if not reason and degenerate and (options.degenerate == "drop" or not (whole or usable)):
         reason = f"degenerate: {signal}" if whole else _DEGENERATE[signal]
     if reason:
-        omitted["groups"][reason] += 1
+        report.left_out["groups"][reason] += 1
         return None
     if whole:  # failed attempts have a status and no reward
         metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
         return ChosenGroup(replace(group, state=state, metadata=metadata), (), degenerate)
-    omitted["rollouts"].update(why for why in unusable if why is not None)
+    report.left_out["rollouts"].update(why for why in unusable if why is not None)
     return ChosenGroup(replace(group, rollouts=usable), prompt or (), degenerate)
+
+
+def _other_phase(asked: str, phase: str) -> str:
+    """Return why a group of this phase is omitted; empty where its phase is asked for."""
+    if asked in ("all", phase):
+        return ""
+    if phase == "measure":
+        return "measured on demand, for no learning"
+    return "of training, not held out" if asked == "eval" else "held out for the sweep"
+
+
+def _without_prompt(state: Json, prompt: object, *, bare: bool, whole: bool) -> str:
+    """Return why a group without a prompt of the form that is asked for is omitted; empty where it has one."""
+    if state is None and (bare or not whole):
+        return "its bare prompt is not known"
+    if whole or prompt is not None:
+        return ""
+    return "its prompt is neither a text nor chat messages that end with the user or a tool"
 
 
 def unusable_reason(rollout: Rollout) -> str | None:
