@@ -13,8 +13,9 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import (
     DIFFICULTY_SPREAD,
     HEAT,
@@ -31,7 +32,6 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Puzzle,
     Solver,
     Turn,
-    WorldName,
     advice_in,
     answer_of,
     open_world,
@@ -69,10 +69,10 @@ class _Solver(AdvisedSolver):
 class DialledEngine(Engine):
     """The simulated model with its dials turned."""
 
-    def __init__(self, options: SimulatedOptions, dials: Dials) -> None:
-        super().__init__(options)
+    def __init__(self, settings: SimulatedSettings, dials: Dials) -> None:
+        super().__init__(settings)
         self.dials = dials
-        self.turned = turned_rules(options.world, options.seed) if dials.drifted else frozenset[str]()
+        self.turned = turned_rules(settings.world, settings.seed) if dials.drifted else frozenset[str]()
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
         """Have some reflections judge by the opposite of the rewards."""
@@ -89,7 +89,7 @@ class DialledEngine(Engine):
         turn, dials = super().act(body, rng), self.dials
         if turn.calls or not (dials.attention or dials.label_noise):
             return turn
-        puzzle = next(filter(None, (self.world.puzzle.recognise(m.text) for m in reversed(body.messages))), None)
+        puzzle = next(filter(None, (self.world.recognise(m.text) for m in reversed(body.messages))), None)
         if puzzle is None:
             return turn
         spoiled = rng.random() < dials.attention * len(advice_in(body.system)) and puzzle.agrees(turn.text)
@@ -99,18 +99,18 @@ class DialledEngine(Engine):
     def solver(self, prompt: str, temperature: float, advice: Mapping[str, float], rng: random.Random) -> Solver:
         """Return a solver with the gain of the dials and the rules of the night."""
         known = {name: -value if name in self.turned else value for name, value in advice.items()}
-        gain = lesson_gain(self.options.world, self.dials.effect)
-        return _Solver(self.options.seed, prompt, temperature, known, rng, gain, self.turned)
+        gain = lesson_gain(self.settings.world, self.dials.effect)
+        return _Solver(self.settings.seed, prompt, temperature, known, rng, gain, self.turned)
 
 
 def _turned_round(puzzle: Puzzle, output: str) -> str:
     """Return the output with a wrong answer if its answer is right, else with the right one; its steps stay."""
-    hit = open_world(puzzle.world).pitfalls if puzzle.agrees(output) else ()
+    hit = puzzle.world.pitfalls if puzzle.agrees(output) else ()
     return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(puzzle.solved(Solver(hit)))}"
 
 
 @cache
-def lesson_gain(world: WorldName, effect: float | None) -> float:
+def lesson_gain(world: str, effect: float | None) -> float:
     """Return the gain at which right lessons about everything add ``effect`` points over the shipped items.
 
     An item of ``n`` pitfalls succeeds with probability ``Phi(m / s) ** n``, where ``m`` and ``s`` are the mean and the
@@ -134,7 +134,7 @@ def lesson_gain(world: WorldName, effect: float | None) -> float:
 
 
 @cache
-def turned_rules(world: WorldName, seed: int) -> frozenset[str]:
+def turned_rules(world: str, seed: int) -> frozenset[str]:
     """Return the third of the pitfalls, at least one, whose rules turn round in the drift."""
     pitfalls = sorted(open_world(world).pitfalls)
     return frozenset(stream(seed, "drift", world).sample(pitfalls, max(len(pitfalls) // 3, 1)))
@@ -144,8 +144,8 @@ def turned_rules(world: WorldName, seed: int) -> frozenset[str]:
 def dialled(**dials: Any) -> Iterator[None]:
     """Turn the dials of the simulated model of dry runs in this process, for the length of a block."""
 
-    def app(options: SimulatedOptions) -> Any:
-        return simulated_app(options, DialledEngine(options, Dials(**dials)))
+    def app(settings: SimulatedSettings) -> Any:
+        return simulated_app(settings, DialledEngine(settings, Dials(**dials)))
 
     with patch("tfgrpo.tasks.models.simulated.simulated_app", app):
         yield

@@ -1,6 +1,6 @@
 """Generate items of the simulated worlds: more than are shipped, for benchmarks and tests, and the shipped ones.
 
-The data files of these worlds, ``pipelines/data/<world>.jsonl``, are ``data_file`` of each and never edited by hand.
+The data files of these worlds are ``data_file`` of each and never edited by hand.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.puzzle import (
-    GeneratedName,
-    Slots,
-    Solver,
-    Template,
-    World,
-    answer_of,
-    open_world,
-    world_data,
-)
+from tfgrpo.stores.packaged import packaged_yaml
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Solver, World, answer_of, open_world
 
-SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
-"""Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
+LEDGER: Final = "benchmarks.ledger.world:WORLD"
+POWL: Final = "benchmarks.powl.world:WORLD"
+"""Worlds of this checkout, as ``simulated.world`` names them."""
+FILES: Final[Mapping[str, tuple[int, str]]] = {
+    "arithmetic": (400, "pipelines/data/arithmetic.jsonl"),
+    "unlearnable": (200, "pipelines/data/unlearnable.jsonl"),
+    LEDGER: (200, "benchmarks/ledger/items.jsonl"),
+}
+"""Worlds with how many items their file holds, generated with seed 0, and the file."""
 
-_WORDS: Final = world_data("words")
+_WORDS: Final = packaged_yaml(__file__, "words.yaml")
 _MOST_PITFALLS = 2
 _MIN_GAP = Decimal("0.05")
 _MIN_GAP_SHARE = Decimal("0.0002")
@@ -53,33 +52,33 @@ _DRAWS: Final[Mapping[str, Callable[..., str]]] = {
 """
 
 
-def generate_items(name: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
+def generate_items(name: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Return ``count`` items of a world as lines of a dataset, with distinct prompts; a function of its arguments."""
-    world, prefix = open_world(name), world_data(name)["prefix"]
-    rng = stream(seed, "items", name)
+    world = open_world(name)
+    rng = stream(seed, "items", world.name)
     items: dict[str, dict[str, Any]] = {}
     while len(items) < count:
         item = _draft(world, rng)
         if item is not None and item["prompt"] not in items:
-            items[item["prompt"]] = {"id": f"{prefix}-{len(items) + 1:04d}", **item}
+            items[item["prompt"]] = {"id": f"{world.data['prefix']}-{len(items) + 1:04d}", **item}
     return list(items.values())
 
 
-def data_file(world: GeneratedName) -> str:
-    """Return the text of ``pipelines/data/<world>.jsonl``."""
-    return "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in generate_items(world, SHIPPED[world]))
+def data_file(world: str) -> str:
+    """Return the text of a world's file."""
+    return "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in generate_items(world, FILES[world][0]))
 
 
 def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
     """Return a random item without an id; None when a mistake would not show in its answer, or too many could be made."""
-    template = _choose(world.templates, rng)
-    slots = _draw(template, rng)
-    puzzle = world.puzzle(template, slots)
+    kind, template = _choose(world.data["templates"], rng)
+    slots = _draw(template["slots"], rng)
+    puzzle = world.puzzle(world, kind, slots)
 
     def answer(hit: frozenset[str]) -> str:
         return answer_of(puzzle.solved(Solver(hit)))
 
-    right, pitfalls = answer(frozenset()), template.pitfalls
+    right, pitfalls = answer(frozenset()), template.get("pitfalls")
     if pitfalls is None:
         pitfalls = [name for name in world.pitfalls if differ(right, answer(frozenset({name})))]
         if not 1 <= len(pitfalls) <= _MOST_PITFALLS:
@@ -87,26 +86,27 @@ def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
     if not every_mistake_shows(pitfalls, answer):
         return None
     return {
-        "prompt": template.text.format_map(slots),
+        "prompt": template["text"].format_map(slots),
         "answer": right,
         "system_prompt": "",
-        "metadata": {"world": world.name, "template": template.name, "pitfalls": list(pitfalls)},
-        "domain": world_data(world.name)["domain"],
+        "metadata": {"world": world.name, "template": kind, "pitfalls": list(pitfalls)},
+        "domain": world.data["domain"],
     }
 
 
-def _choose(templates: Sequence[Template], rng: random.Random) -> Template:
-    """Draw a template; in three ways, as the shipped items were drawn."""
-    weights = [template.weight for template in templates]
-    if len(templates) == 1:
-        return templates[0]
-    return rng.choice(templates) if set(weights) == {1} else rng.choices(templates, weights)[0]
+def _choose(templates: Mapping[str, Any], rng: random.Random) -> tuple[str, Mapping[str, Any]]:
+    """Draw a template; in three ways, as the items in the files were drawn."""
+    rows = list(templates.items())
+    weights = [row.get("weight", 1) for _, row in rows]
+    if len(rows) == 1:
+        return rows[0]
+    return rng.choice(rows) if set(weights) == {1} else rng.choices(rows, weights)[0]
 
 
-def _draw(template: Template, rng: random.Random) -> Slots:
+def _draw(slots: Mapping[str, Any], rng: random.Random) -> Mapping[str, str]:
     """Return random values for the slots of a template."""
     drawn: dict[str, str] = {}
-    for slot, kind in template.slots.items():
+    for slot, kind in slots.items():
         if isinstance(kind, str):
             name, *arguments = kind.split()
             drawn[slot] = _DRAWS[name](rng, drawn, *arguments)

@@ -25,7 +25,6 @@ import psutil
 
 from benchmarks.generated_items import generate_items
 from tfgrpo.flows.console.environment import quiet_prefect
-from tfgrpo.tasks.models.simulated.worlds.puzzle import GeneratedName
 
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
@@ -86,7 +85,7 @@ def measured_run(environment: Mapping[str, str], out: Path, *arguments: str) -> 
 
 
 @contextlib.contextmanager
-def simulated_server(latency_s: float, world: GeneratedName = "arithmetic") -> Iterator[str]:
+def simulated_server(latency_s: float, world: str = "arithmetic") -> Iterator[str]:
     """The simulated model in a process of its own; gives its base URL."""
     options = ("--port", "0", "--latency", str(latency_s), "--world", world)
     command = [sys.executable, "-c", _CLI, "serve-simulated", *options]
@@ -131,7 +130,7 @@ def free_port() -> int:
         return port
 
 
-def datasets(folder: Path, learn: int, held_out: int, world: GeneratedName = "arithmetic") -> tuple[str, ...]:
+def datasets(folder: Path, learn: int, held_out: int, world: str = "arithmetic") -> tuple[str, ...]:
     """Write so many items of a simulated world and give the options that name the files."""
     items = generate_items(world, learn + held_out, seed=1)
     options: list[str] = []

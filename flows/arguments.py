@@ -68,7 +68,7 @@ class _SharedOptions(TypedDict, total=False):
     task_id: str
     pack: str
     packs_root: str
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+    world: str
     max_usd: float
     max_tokens: int
     max_calls: int

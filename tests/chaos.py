@@ -48,11 +48,11 @@ from tests.support.runs.running import (
     words,
 )
 from tests.support.runs.selections import ITEMS
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.decisions import chain_problems, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import lines_of
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -119,7 +119,7 @@ def killed_runs(rng: random.Random, kills: int, tally: Tally, *arguments: str) -
     """Kill one run over HTTP this often, let it end, and hold it against a run that nothing happened to."""
     seed = rng.randrange(1 << 20)
     small = (*words(LEARNING), "--seed", str(seed))
-    with tempfile.TemporaryDirectory() as folder, Server(SimulatedOptions(latency_s=0.01)) as server:
+    with tempfile.TemporaryDirectory() as folder, Server(SimulatedSettings(latency_s=0.01)) as server:
         whole, out = Path(folder, "whole"), Path(folder, "killed")
         asked = ("--model", "simulated", "--base-url", server.url, *small, *arguments, "--run-id", RUN)
         asked = (*asked, "--set", "tfgrpo.allow_zero=true")  # of so few attempts none may be right
@@ -156,7 +156,7 @@ def answered(out: Path) -> set[str]:
 def killed_selections(rng: random.Random, kills: int, tally: Tally) -> None:
     """Kill a selection this often, always with the same command again: no answered call is made twice, in or over its cap."""
     k, seed, answered_before = 16, rng.randrange(1 << 20), 0
-    with tempfile.TemporaryDirectory() as folder, Server(SimulatedOptions(latency_s=0.05)) as server:
+    with tempfile.TemporaryDirectory() as folder, Server(SimulatedSettings(latency_s=0.05)) as server:
         cap = k + kills * 2
         asked = ("select", "--json", "--base-url", server.url, "--model", "simulated", "--task-id", TASK, "--k", str(k),
                  "--item", f"{ITEMS}#ar-0001", "--rewarder", "gt", "--seed", str(seed), "--max-calls", str(cap),

@@ -24,8 +24,8 @@ from benchmarks.worlds.safety import nothing_to_gain
 MONTHS, UNLEARNABLE, LEARNABLE = 30, 100, 10
 """Months of each kind, runs of the unlearnable world, and runs of each learnable one."""
 SMALL: Final = 30
-PIPELINES: Final = ("tfgrpo-learning", "ledger-tools", "powl")
-"""Shipped pipelines of the worlds in which something can be learned."""
+PIPELINES: Final = ("tfgrpo-learning", "benchmarks/ledger/pipeline.yaml", "benchmarks/powl/pipeline.yaml")
+"""Pipelines of the worlds in which something can be learned."""
 _MOST_LOST: Final = {"idle, twelve cost 4.0 points": 0.2, "rules of 6 of 56 learned items and of no other": 0.5}
 """Points a night."""
 _MOST_FALSE: Final = 12.0
@@ -58,11 +58,11 @@ def _first_nights(executor: Executor, unlearnable: int, learnable: int) -> Itera
     sized = [(PIPELINES[0], seed, small) for seed in range(learnable)]
     yield replace(_missing("arithmetic in the same size", executor, sized), bar=None)
     for name in PIPELINES:
-        yield _missing(f"{name}.yaml", executor, [(name, seed, {}) for seed in range(learnable)])
+        yield _missing(name, executor, [(name, seed, {}) for seed in range(learnable)])
 
 
 _Job = tuple[str, int, Mapping[str, str | int]]
-"""A shipped pipeline, the seed, and other settings."""
+"""A pipeline, the seed, and other settings."""
 
 
 def _missing(name: str, executor: Executor, jobs: Sequence[_Job]) -> Row:

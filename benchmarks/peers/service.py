@@ -89,7 +89,7 @@ class Service:
 
     def reward(self, item: Item, output: str) -> float:
         """Return 1.0 for the right answer, else 0.0."""
-        puzzle = self.world.puzzle.recognise(item["prompt"])
+        puzzle = self.world.recognise(item["prompt"])
         return float(puzzle is not None and puzzle.agrees(output))
 
     def _ask(self, messages: Sequence[Mapping[str, str]]) -> str:

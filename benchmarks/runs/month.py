@@ -38,7 +38,6 @@ from tfgrpo.flows.report.night import history_of
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 MONTH: Final = {7: "killed", 11: "cancelled", 13: "dataset", 15: "killed", 19: "retried", 22: "dead", 26: "restart"}
 """What happens in which of thirty nights."""
@@ -93,7 +92,7 @@ def nights(folder: Path, count: int, events: Mapping[int, str]) -> Record:
     items, less = Path(str(shipped_dataset("arithmetic"))), folder / "less.jsonl"
     less.write_text("".join(items.read_text(encoding="utf-8").splitlines(keepends=True)[40:]), encoding="utf-8")
     began = time.monotonic()
-    with Server(SimulatedOptions()) as server, Webhook() as hook, patch.dict(os.environ, {_HOOK: hook.url}):
+    with Server() as server, Webhook() as hook, patch.dict(os.environ, {_HOOK: hook.url}):
         dataset = items
         told = ["finished", "stopped", "failed", "in force", "taken back", "saturated"]
         for number, name in enumerate(names, start=1):

@@ -12,6 +12,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from benchmarks.generated_items import LEDGER
 from benchmarks.machine import Machine
 from benchmarks.processes import (
     clean_environment,
@@ -35,16 +36,16 @@ def measure(repeats: int = REPEATS) -> list[Row]:
         folder = Path(name)
         plain = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
         with (
-            simulated_server(LATENCY_S, "ledger-tools") as base_url,
+            simulated_server(LATENCY_S, LEDGER) as base_url,
             prefect_server(plain) as api,
             otlp_receiver() as receiver,
         ):
             plain["PREFECT_API_URL"] = api
             traced = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver}
             arguments = (
-                *("--pipeline", "ledger-tools", "--base-url", base_url, "--model", "simulated"),
+                *("--pipeline", "benchmarks/ledger/pipeline.yaml", "--base-url", base_url, "--model", "simulated"),
                 *("--sample-size", str(ITEMS), "--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY)),
-                *("--set", f"tfgrpo.batch_size={ITEMS}", *datasets(folder, ITEMS, HELD_OUT, "ledger-tools")),
+                *("--set", f"tfgrpo.batch_size={ITEMS}", *datasets(folder, ITEMS, HELD_OUT, LEDGER)),
             )
             measured_run(plain, folder / "warm", *arguments, "--epochs", "2")
             for seed in map(str, range(repeats)):

@@ -19,10 +19,10 @@ import tfgrpo
 from benchmarks.dials import DialledEngine, Dials, dialled
 from benchmarks.generated_items import generate_items
 from benchmarks.worlds.figures import Figure, figure
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.store import Polarity
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
 from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_in
 
@@ -61,8 +61,8 @@ class Served:
 
 def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Served:
     """Learn for some nights on one task. Seeds are paired over the worlds."""
-    options = SimulatedOptions(world="unlearnable" if world == "unlearnable" else "arithmetic", seed=seed)
-    settings = {"simulated.world": options.world, "simulated.seed": seed}
+    simulated = SimulatedSettings(world="unlearnable" if world == "unlearnable" else "arithmetic", seed=seed)
+    settings: dict[str, Any] = {"simulated.world": simulated.world, "simulated.seed": seed}
     nothing = merge_experiences(load_prompt_pack("arithmetic")).text
     gains, lessons, wrong, in_force, calls = [], [], [], 0, 0
     with tempfile.TemporaryDirectory() as out:
@@ -72,7 +72,7 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
             with dialled(**dials):
                 result = tfgrpo.learn(settings=settings, dry_run=True, seed=seed, out=out, **asked)
             served = tfgrpo.prompt("served", out=out)
-            truth = DialledEngine(options, Dials(**{**dials, "label_noise": 0.0, "misjudged": 0.0}))
+            truth = DialledEngine(simulated, Dials(**{**dials, "label_noise": 0.0, "misjudged": 0.0}))
             gains.append(_success(served, truth) - _success(nothing, truth))
             taught = advice_in(served)
             lessons.append(len(taught))
@@ -84,12 +84,12 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
 
 def _success(system: str, truth: DialledEngine) -> float:
     """Return the true success of a prompt, in points of 100."""
-    right, options = 0, truth.options
-    for number, prompt in enumerate(_fresh(options.world, options.seed)):
+    right, settings = 0, truth.settings
+    for number, prompt in enumerate(_fresh(settings.world, settings.seed)):
         messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
         body = ChatBody.model_validate({"model": MODEL_NAME, "messages": messages, "temperature": _TEMPERATURE})
-        draws = random.Random(derive_seed(options.seed, "served", number))
-        puzzle = truth.world.puzzle.recognise(prompt)
+        draws = random.Random(derive_seed(settings.seed, "served", number))
+        puzzle = truth.world.recognise(prompt)
         right += puzzle is not None and puzzle.agrees(truth.act(body, draws).text)
     return 100.0 * right / _FRESH
 

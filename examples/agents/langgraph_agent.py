@@ -1,9 +1,8 @@
 """An agent with tools of its own, with LangGraph, built by LangChain."""
 
+import bookkeeping  # functions of a company that does not exist; take yours
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
-
-from tfgrpo.tasks.tools import bookkeeping  # functions of a company that does not exist; take yours
 
 TOOLS = [bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchange_rate, bookkeeping.add]
 

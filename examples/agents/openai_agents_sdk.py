@@ -1,9 +1,8 @@
 """An agent with tools of its own, with the OpenAI Agents SDK, which speaks the Responses API."""
 
+import bookkeeping  # functions of a company that does not exist; take yours
 from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI
-
-from tfgrpo.tasks.tools import bookkeeping  # functions of a company that does not exist; take yours
 
 TOOLS = [
     function_tool(each)

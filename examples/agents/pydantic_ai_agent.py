@@ -1,10 +1,9 @@
 """An agent with tools of its own, with Pydantic AI."""
 
+import bookkeeping  # functions of a company that does not exist; take yours
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
-
-from tfgrpo.tasks.tools import bookkeeping  # functions of a company that does not exist; take yours
 
 bookkeeper = Agent(
     instructions="You answer questions about the books.",

@@ -21,10 +21,11 @@ from tfgrpo.pipelines.server.service import DataService, JudgeOf
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.tasks.models.simulated import simulated_app
 
 _MEBIBYTE: Final = 2**20
 _Judges: TypeAlias = Callable[[Callable[..., object]], AbstractAsyncContextManager[JudgeOf]]
@@ -169,7 +170,7 @@ def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
 
 def serve_simulated(*, host: str, port: int, latency: float, console: Console, **world: Any) -> None:
     """Serve until interrupted."""
-    app = simulated_app(SimulatedOptions(latency_s=latency, **world))
+    app = simulated_app(SimulatedSettings.model_construct(latency_s=latency, **world))
 
     def ready(url: str) -> None:
         facts = {"status": "serving", "simulated": True, "world": world["world"], "base_url": f"{url}/v1"}

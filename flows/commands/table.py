@@ -395,10 +395,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "serve the SIMULATED model over HTTP",
         _host,
         _port(8001),
-        option("--world", type=Words("pipelines.settings.tree:ShippedWorld"), default="arithmetic", help="which world"),
+        option("--world", default="arithmetic", help="arithmetic, unlearnable, or your own by module:attr"),
         option("--seed", type=_WHOLE(least=0), default=0, help="seed of the world's replies"),
         option("--latency", type=_NUMBER(least=0), metavar="S", default=0, help="seconds every reply takes"),
-        option("--api-key", metavar="KEY", help="refuse callers that do not send this key"),
     ),
 }
 TFGRPO: Final = Commands("tfgrpo", "A learning loop for LLM agents that changes no weights.", COMMANDS, "Commands")

@@ -41,7 +41,16 @@ from tfgrpo.pipelines.settings.layers import Resolved, fields_by_key
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
 from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelSettings, Settings
-from tfgrpo.stores.errors import ConfigError, CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
+from tfgrpo.rewarders.importing import load_object
+from tfgrpo.stores.errors import (
+    ConfigError,
+    CorruptFile,
+    EndpointUnavailable,
+    PipelineError,
+    Problem,
+    SettingsError,
+    StoreError,
+)
 from tfgrpo.stores.experiences.decisions import WAY_OUT, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
@@ -236,9 +245,19 @@ def _check_task_runner(settings: Settings) -> Sequence[Problem]:
     return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
 
 
+def _check_world(settings: Settings) -> Sequence[Problem]:
+    try:
+        if ":" in settings.simulated.world:
+            load_object(settings.simulated.world, "--world")
+    except PipelineError as error:
+        return tuple(error.problems)
+    return ()
+
+
 _CHECKS: tuple[ExtraCheck, ...] = (
     lambda settings: check_actor(settings.actor, learns=settings.tfgrpo.enabled),
     _check_task_runner,
+    _check_world,
 )
 
 

@@ -129,14 +129,11 @@ def _warnings(items: Sequence[Item], answers: int, name: str) -> Iterator[str]:
 
 
 def shipped_dataset(world: str) -> Path:
-    """Return the path of the items of a simulated world."""
-    return _SHIPPED / f"{world}.jsonl"
-
-
-def shipped_held_out(world: str) -> Path | None:
-    """Return the path of a simulated world's held-out items; None if they are split off its items."""
-    path = _SHIPPED / f"{world}-held-out.jsonl"
-    return path if path.is_file() else None
+    """Return the path of the items of a simulated world. Raise ``DatasetError`` for one that is not shipped."""
+    path = _SHIPPED / f"{world}.jsonl"
+    if not path.is_file():
+        raise DatasetError.one("--dataset", f"no items of the world {world!r}", "a file with its items")
+    return path
 
 
 def open_source(name: str, fields: FieldMap) -> DataSource:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
+from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, same_questions, text_digest
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.tree import MAX_GROUPS, LearningSettings, Settings
@@ -274,9 +274,9 @@ def read_every(settings: Settings, mix: LearningMix | None) -> tuple[Dataset, ..
 
 def _paths(settings: Settings) -> list[str]:
     """Return the dataset to learn on and, if separate, the dataset to measure on."""
-    dataset, world = settings.dataset, settings.simulated.world
+    dataset = settings.dataset
     if dataset.path is None:
-        return [str(path) for path in (shipped_dataset(world), shipped_held_out(world)) if path is not None]
+        return [str(shipped_dataset(settings.simulated.world))]
     return [dataset.path] if dataset.eval_path is None else [dataset.path, dataset.eval_path]
 
 

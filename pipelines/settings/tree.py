@@ -371,15 +371,21 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
-ShippedWorld: TypeAlias = Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+ShippedWorld: TypeAlias = Literal["arithmetic", "unlearnable"]
+
+
+def _check_world(value: str) -> str:
+    if value not in get_args(ShippedWorld) and ":" not in value:
+        raise ValueError("arithmetic, unlearnable, or module:attr or path/to/file.py:attr of a world of your own")
+    return value
 
 
 class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
-    world: ShippedWorld = setting_field("arithmetic", flag="--world")
-    """World of the simulated model; its items are used without ``--dataset``. A real model is run on them only when the
-    world is named."""
+    world: Annotated[str, AfterValidator(_check_world)] = setting_field("arithmetic", flag="--world")
+    """World of the simulated model: ``arithmetic`` or ``unlearnable``, whose items are used without ``--dataset``, or
+    ``module:attr`` or ``path/to/file.py:attr``. A real model is run on a world's items only when that is named."""
     seed: int = Field(default=0, ge=0)
     """Seed of the simulated model, separate from the seed of the run."""
     latency_s: float = Field(default=0.0, ge=0.0)

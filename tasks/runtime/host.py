@@ -138,9 +138,9 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
     if context.models.in_process:
-        from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
+        from tfgrpo.tasks.models.simulated import simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
 
-        app = simulated_app(SimulatedOptions(**dict(settings.simulated)))
+        app = simulated_app(settings.simulated)
     return ChatClient(
         endpoint,
         open_transport(concurrency=concurrency, app=app),

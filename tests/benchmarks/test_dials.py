@@ -10,13 +10,13 @@ from benchmarks.dials import DialledEngine, Dials, lesson_gain, turned_rules
 from benchmarks.generated_items import generate_items
 from tests.support.models.players import with_lessons
 from tests.support.models.simulated_calls import request
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.worlds.puzzle import answer_of, open_world
 
 PITFALLS = open_world("arithmetic").pitfalls
-OPTIONS = SimulatedOptions(seed=3)
+OPTIONS = SimulatedSettings(seed=3)
 PLAIN = "Solve it."
 RIGHT, WRONG = (with_lessons(getattr(p, kind)[0] for p in PITFALLS.values()) for kind in ("good_advice", "bad_advice"))
 

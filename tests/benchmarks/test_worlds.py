@@ -23,7 +23,7 @@ from benchmarks.worlds.service import serve, service_lines
 from benchmarks.worlds.table import CREDIT, POLICIES, SHIPPED, SHIPPED_AREAS
 from benchmarks.worlds.world import NOTHING, VARIANTS, WORLDS, Items, Truth
 from tests.support.models.players import with_lessons
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 PLAIN = WORLDS["plain"]
@@ -250,7 +250,7 @@ def test_what_the_product_serves_is_measured_after_every_night():
 def test_a_served_prompt_with_right_lessons_gains_and_after_the_drift_loses():
     pitfalls = open_world("arithmetic").pitfalls.values()
     right = with_lessons(pitfall.good_advice[0] for pitfall in pitfalls)
-    before, after = (DialledEngine(SimulatedOptions(), Dials(drifted=drifted)) for drifted in (False, True))
+    before, after = (DialledEngine(SimulatedSettings(), Dials(drifted=drifted)) for drifted in (False, True))
     assert 30.0 < service._success(right, before) - service._success("", before) < 60.0
     assert service._success(right, after) < service._success(right, before) - 15.0
     helping = [[service._helps("do", p.good_advice[0].text, truth) for p in pitfalls] for truth in (before, after)]
@@ -264,7 +264,9 @@ def test_the_page_has_a_row_for_every_world_of_the_product():
 
 def test_first_nights_are_counted_where_nothing_is_due_and_missed_where_something_is(monkeypatch):
     def learn(**options):
-        return SimpleNamespace(decision="not yet" if options["pipeline"] == "powl" else "in force")
+        return SimpleNamespace(
+            decision="not yet" if options["pipeline"] == "benchmarks/powl/pipeline.yaml" else "in force"
+        )
 
     monkeypatch.setattr(safety_rows, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     monkeypatch.setattr(safety_rows.tfgrpo, "learn", learn)

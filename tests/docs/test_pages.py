@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from prefect.settings import Settings as PrefectSettings
 
+from benchmarks.generated_items import POWL
 from tests.support.runs.pages import ROOT, blocks, page, pages
-from tests.support.runs.running import Server, in_process, lines, on_server, run
+from tests.support.runs.running import BOOKS, Server, in_process, lines, on_server, run
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -35,7 +36,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A task after one run on the world with tools."""
     out = tmp_path_factory.mktemp("files")
     request = RunRequest(
-        pipeline="ledger-tools",
+        **BOOKS,
         dry_run=True,
         sample_size=10,
         batch_size=5,
@@ -46,9 +47,9 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     summary = execute(request, os.environ, Observers(), in_process, clock=utc_now)
     assert summary.exit_code == 0, summary.message
     (out / "lessons.json").write_text(json.dumps({"lessons": [{"says": "do", "text": "Name the unit."}]}))
-    lessons, process = (shlex.quote(str(path)) for path in (out / "lessons.json", ROOT / "pipelines/data/powl.jsonl"))
+    lessons, process = (shlex.quote(str(path)) for path in (out / "lessons.json", ROOT / "benchmarks/powl/items.jsonl"))
     for command in (
-        f"select --dry-run --item {process}#po-0001 --world powl --format powl --rewarder powl_footprint --memory record",
+        f"select --dry-run --item {process}#po-0001 --world {POWL} --format powl --rewarder powl_footprint --memory record",
         "export night --to jsonl",
         f"experiences import {lessons} --reviewed-by Ann",
     ):

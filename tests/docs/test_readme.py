@@ -34,9 +34,9 @@ from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 pytestmark = pytest.mark.xdist_group("readme")
 PREFECT = "prefect "
@@ -151,7 +151,13 @@ def shape(line: str) -> str:
 
 
 def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
-    for name in ("docs/own-tasks.md", "docs/own-agent.md", "docs/settings.md", "docs/endpoints.md"):
+    for name in (
+        "docs/own-tasks.md",
+        "docs/own-agent.md",
+        "docs/settings.md",
+        "docs/endpoints.md",
+        "docs/process-models.md",
+    ):
         for number, shown in enumerate(blocks(name, "yaml")):
             path = tmp_path / f"part{number}.yaml"
             path.write_text(shown.text)
@@ -160,7 +166,7 @@ def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
 
 
 def test_my_own_tasks_against_an_endpoint(desk, capsys):
-    with Server(SimulatedOptions()) as server:
+    with Server(SimulatedSettings()) as server:
         page_of_tasks = lines_with("--pipeline tfgrpo.yaml", name="docs/own-tasks.md")
         for line in [*lines_with("tfgrpo init", "--pipeline tfgrpo.yaml", "show latest"), *page_of_tasks]:
             small = f"{line} --sample-size 6 --batch-size 6 --group-size 2" if "run" in line.split() else line
@@ -172,7 +178,7 @@ def test_my_own_tasks_against_an_endpoint(desk, capsys):
 def test_the_python_of_the_page_learns(desk, capsys):
     (shown,) = [block.text for block in blocks("README.md", "python") if "tfgrpo.learn" in block.text]
     scope: dict[str, Any] = {}
-    with Server(SimulatedOptions()) as server:
+    with Server(SimulatedSettings()) as server:
         here = shown.replace("http://localhost:8000/v1", server.url).replace("NAME", "simulated")
         small = here.replace("range(60)", "range(20)").replace("max_calls=2000", "max_calls=2000, sample_size=4")
         exec(compile(small, "README.md", "exec"), scope)

@@ -33,7 +33,8 @@ def first(heading):
 
 
 def test_the_commands_for_newcomers_run(monkeypatch, tmp_path, capsys):
-    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    for folder in ("pipelines", "benchmarks"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     shown = [

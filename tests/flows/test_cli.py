@@ -76,6 +76,7 @@ def refused(capsys, *arguments):
         (["run", "--actor", "nowhere:agent"], "actor"),
         (["run", "--out", "/proc/nowhere"], "--out"),
         (["doctor", "--world", "flat"], "--world"),
+        (["doctor", "--world", "no.such.module:WORLD", "--dry-run"], "--world"),
         (["report"], "RUN"),
         (["report", "x", "y"], "tfgrpo report"),
         (["packs", "verify", "nowhere"], "pack"),

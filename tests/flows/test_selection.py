@@ -16,7 +16,6 @@ from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection import plan_selection, select
 from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.selection.history import record_round
 
 
@@ -58,7 +57,7 @@ def test_all_candidates_are_under_way_at_once():
 
 
 def test_a_key_that_is_refused_is_found_before_anything_is_asked():
-    with Server(SimulatedOptions(api_key="right")) as server:
+    with Server(key="right") as server:
         request = SelectRequest(prompt="x", base_url=server.url, model="simulated")
         with pytest.raises(EndpointError, match="401"):
             select(request, {})

@@ -14,7 +14,7 @@ from tfgrpo.stores.errors import PackError
 
 
 def test_every_pack_that_ships_verifies() -> None:
-    assert known_packs() == ("arithmetic", "general", "ledger", "powl")
+    assert known_packs() == ("arithmetic", "general", "powl")
     assert all(verified_pack(SHIPPED_ROOT / name).manifest.id == name for name in known_packs())
 
 
@@ -23,8 +23,6 @@ def test_every_pack_that_ships_verifies() -> None:
     [
         ("arithmetic", "arithmetic"),
         ("general", "general"),
-        ("ledger", "ledger"),
-        ("bookkeeping", "ledger"),
         ("process-models", "powl"),
     ],
 )
@@ -36,15 +34,15 @@ def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(
         PackError,
-        match=r"ids: arithmetic, general, ledger, powl; domains: arithmetic, .*, process-models",
+        match=r"ids: arithmetic, general, powl; domains: arithmetic, .*, process-models",
     ):
         load_prompt_pack(name)
 
 
 def test_a_root_of_your_own_replaces_those_that_ship(root: Path) -> None:
     shutil.rmtree(root / "general")
-    assert known_packs(root) == ("arithmetic", "ledger", "powl")
-    with pytest.raises(PackError, match="ids: arithmetic, ledger, powl"):
+    assert known_packs(root) == ("arithmetic", "powl")
+    with pytest.raises(PackError, match="ids: arithmetic, powl"):
         load_prompt_pack("general", root)
 
 
@@ -65,12 +63,12 @@ def second_pack(root: Path) -> Path:
 
 def test_a_domain_with_several_packs_asks_for_an_id(root: Path) -> None:
     second_pack(root)
-    manifest = root / "ledger" / "manifest.json"
-    manifest.write_text(manifest.read_text("utf-8").replace("bookkeeping", "general"), "utf-8")
+    manifest = root / "powl" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace("process-models", "general"), "utf-8")
     (root / "general").rename(root / "kept")
     manifest = root / "kept" / "manifest.json"
     manifest.write_text(manifest.read_text("utf-8").replace('"id": "general"', '"id": "kept"'), "utf-8")
-    with pytest.raises(PackError, match="one of kept, ledger"):
+    with pytest.raises(PackError, match="one of kept, powl"):
         load_prompt_pack("general", root)
     assert load_prompt_pack("arithmetic", root).manifest.id == "arithmetic"
 
@@ -88,12 +86,12 @@ def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(
 ) -> None:
     (root / "general" / "manifest.json").write_text("{", "utf-8")
     with caplog.at_level(logging.WARNING, "tfgrpo.packs"):
-        assert load_prompt_pack("bookkeeping", root).manifest.id == "ledger"
+        assert load_prompt_pack("process-models", root).manifest.id == "powl"
     assert str(root / "general" / "manifest.json") in caplog.text
-    assert known_packs(root) == ("arithmetic", "general", "ledger", "powl")
+    assert known_packs(root) == ("arithmetic", "general", "powl")
     assert "general" not in domains(root)
 
 
-@pytest.mark.parametrize("name", ["general", "ledger", "powl"])
+@pytest.mark.parametrize("name", ["general", "powl"])
 def test_packs_for_own_tasks_have_room_for_every_lesson_that_is_admitted(name: str) -> None:
     assert load_prompt_pack(name).manifest.experience_slots >= RULES.most_on_trial

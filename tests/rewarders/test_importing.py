@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from tfgrpo.rewarders.importing import handed_over, is_handed_over, is_name, load_callable
-from tfgrpo.tasks.tools.bookkeeping import add
+from tfgrpo.stores.canonical import sha256_hex
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def test_a_module_of_the_users_goes_before_one_of_ours(tmp_path):
 
 def test_what_can_be_imported_keeps_its_name_when_handed_over():
     with handed_over() as name_of:
-        assert name_of(add) == "tfgrpo.tasks.tools.bookkeeping:add"
-        assert not is_handed_over(name_of(add))
+        assert name_of(sha256_hex) == "tfgrpo.stores.canonical:sha256_hex"
+        assert not is_handed_over(name_of(sha256_hex))
 
 
 def test_what_cannot_be_imported_is_found_by_its_name_until_the_block_ends():

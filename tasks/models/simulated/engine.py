@@ -7,32 +7,20 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
-from pydantic import Field
-
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
-from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, ChatMessage
-from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance, structured_answer
-from tfgrpo.tasks.models.simulated.worlds.puzzle import (
-    Dialogue,
-    Pitfall,
-    PuzzleCall,
-    PuzzleResult,
-    Solver,
-    Turn,
-    open_world,
-)
+from tfgrpo.tasks.models.simulated.protocol import CHARS_PER_TOKEN, MODEL_NAME, ChatBody
+from tfgrpo.tasks.models.simulated.roles import learned_answer
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Pitfall, Solver, Turn, open_world
 from tfgrpo.tasks.models.wire import called
 
 LABEL: Final = "SIMULATED"
-CHARS_PER_TOKEN: Final = 4
 _LIMIT: Final = 1024
 
 SKILL = 0.2
@@ -46,15 +34,6 @@ HEAT = 1.4
 
 UNKNOWN: Final = "SIMULATED reply: this is no item of a simulated world, so there is nothing to work out.\nAnswer: 0"
 _NORMAL: Final = NormalDist()
-_TIMED: Final = re.compile(r"\AWall time: .*\nOutput:\n")
-"""What Codex puts before the result of a tool."""
-
-
-class SimulatedOptions(SimulatedSettings, hide_input_in_errors=True):
-    """Everything the simulated service depends on apart from its requests."""
-
-    api_key: str | None = Field(default=None, repr=False)
-    """The bearer token that requests must carry. None: any, or none."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +73,9 @@ class AdvisedSolver(Solver):
 class Engine:
     """The simulated model without its service."""
 
-    def __init__(self, options: SimulatedOptions) -> None:
-        self.options = options
-        self.world = open_world(options.world)
+    def __init__(self, settings: SimulatedSettings) -> None:
+        self.settings = settings
+        self.world = open_world(settings.world)
         self._seen = Counter[str]()
 
     def answer(self, body: ChatBody, digest: str) -> dict[str, Any]:
@@ -105,38 +84,28 @@ class Engine:
         if body.seed is None:
             before = self._seen[digest]
             self._seen[digest] += 1
-        rng = random.Random(derive_seed(self.options.seed, "reply", digest, before))
+        rng = random.Random(derive_seed(self.settings.seed, "reply", digest, before))
         return _completion(body, digest, self.turn(body, rng))
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
-        """Return the answer of the role that the request addresses, in the form it asks for."""
+        """Return the answer of the role that the request addresses."""
         learned = learned_answer(self.world, body, rng)
-        if learned is not None:
-            return Turn(json.dumps(learned, ensure_ascii=False))
-        turn = self.act(body, rng)
-        if turn.calls or body.demanded is None:
-            return Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
-        # As frameworks ask for structured output.
-        schema = body.demanded.get("parameters", {})
-        return Turn("", (PuzzleCall(body.demanded["name"], minimal_instance(schema, turn.text)),))
+        return self.act(body, rng) if learned is None else Turn(json.dumps(learned, ensure_ascii=False))
 
     def act(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the actor's next turn at the last item in the user's messages; ``UNKNOWN`` without an item of the world."""
         # Agents remind, observe and ask again after the item, so that the last message of the user may be none.
-        asked = ((i, m.text) for i, m in reversed(list(enumerate(body.messages))) if m.role == "user")
-        items = ((i, text, puzzle) for i, text in asked if (puzzle := self.world.puzzle.recognise(text)) is not None)
-        user, prompt, puzzle = next(items, (0, "", None))
-        if puzzle is None:
-            return Turn(UNKNOWN)
-        temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API
-        offered = {_own_name(name): name for name in body.offered}
-        solver = self.solver(prompt, temperature, self.world.lexicon.advice(body.system), rng)
-        turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], frozenset(offered)))
-        return turn._replace(calls=tuple(call._replace(tool=offered[call.tool]) for call in turn.calls))
+        for place, message in reversed(list(enumerate(body.messages))):
+            puzzle = self.world.recognise(message.text) if message.role == "user" else None
+            if puzzle is not None:
+                temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of OpenAI
+                solver = self.solver(message.text, temperature, self.world.lexicon.advice(body.system), rng)
+                return puzzle.turn(solver, body.messages[place + 1 :], body.offered)
+        return Turn(UNKNOWN)
 
     def solver(self, prompt: str, temperature: float, advice: Mapping[str, float], rng: random.Random) -> Solver:
         """Return what decides how an attempt goes."""
-        return AdvisedSolver(self.options.seed, prompt, temperature, advice, rng)
+        return AdvisedSolver(self.settings.seed, prompt, temperature, advice, rng)
 
 
 def digest_of(value: Mapping[str, Any]) -> str:
@@ -154,8 +123,8 @@ def digest_of(value: Mapping[str, Any]) -> str:
 
 def _completion(body: ChatBody, digest: str, turn: Turn) -> dict[str, Any]:
     calls = [
-        called(f"call_{digest[:12]}_{index}", call.tool, json.dumps(call.arguments, ensure_ascii=False))
-        for index, call in enumerate(turn.calls)
+        called(f"call_{digest[:12]}_{index}", tool, json.dumps(arguments, ensure_ascii=False))
+        for index, (tool, arguments) in enumerate(turn.calls)
     ]
     text, finish = turn.text, "tool_calls" if calls else "stop"
     arguments = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
@@ -165,7 +134,7 @@ def _completion(body: ChatBody, digest: str, turn: Turn) -> dict[str, Any]:
     if calls:
         message["tool_calls"] = calls
     logprobs = _logprobs(text, digest) if body.logprobs else None
-    prompt, completion = prompt_tokens(body), _count_tokens(text + arguments)
+    prompt, completion = _prompt_tokens(body), _count_tokens(text + arguments)
     return {
         "id": f"chatcmpl-simulated-{digest[:24]}",
         "object": "chat.completion",
@@ -197,26 +166,10 @@ def _count_tokens(text: str) -> int:
     return -(-len(text) // CHARS_PER_TOKEN)
 
 
-def prompt_tokens(body: ChatBody) -> int:
+def _prompt_tokens(body: ChatBody) -> int:
     """Return the tokens of messages, tools and schema."""
     shown = [message.text for message in body.messages]
-    shown += [call.name + call.arguments for message in body.messages for call in message.calls]
+    shown += [c.function.name + c.function.arguments for message in body.messages for c in message.tool_calls or ()]
     schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
     shown += [json.dumps(schema, ensure_ascii=False, separators=(",", ":")) for schema in schemas]
     return max(1, _count_tokens("".join(shown)))
-
-
-def _own_name(tool: str) -> str:
-    """Return the name of a tool at its MCP server: agents put that of the server in front, as in ``mcp__books__add``."""
-    return tool.rpartition("__")[2]
-
-
-def _dialogue(messages: Sequence[ChatMessage], tools: frozenset[str]) -> Dialogue:
-    returned = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
-    lines = (line for message in messages if message.role == "assistant" for line in message.text.splitlines())
-    results = tuple(
-        PuzzleResult(_own_name(call.name), _TIMED.sub("", returned[call.id]))
-        for message in messages
-        for call in message.calls
-    )
-    return Dialogue(tuple(line for line in lines if line.startswith("Step ")), results, tools)

@@ -7,14 +7,14 @@ they err as often as the constants say.
 
 from __future__ import annotations
 
-import json
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -22,7 +22,7 @@ from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, Lexicon, Pitfall, Stance, World, advice_of, world_data
+from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, Advice, Pitfall, Stance, World, advice_of
 
 RIGHT_SHARE: Final = 0.85
 """Lessons that draw the conclusion that the transcripts suggest."""
@@ -58,121 +58,24 @@ FIRST_BONUS: Final = 0.08
 TIE_BELOW: Final = 0.25
 """A smaller difference than this is a tie."""
 _UNKNOWN: Final = 0.5
+_USELESS: Final = advice_of(WORDS["useless"])
 
 
-class _Ask(BaseModel, frozen=True):
+class RoleQuestion(BaseModel, ABC, frozen=True):
     """A question of one role."""
 
-
-class ShownAttempt(BaseModel, frozen=True):
-    """One attempt in a reflection request."""
-
-    reward: float
-    transcript: str
-    digest: str = ""
-    """In place of what the transcript leaves out."""
-
-
-class ReflectionAsk(_Ask):
-    """A request to say what separated attempts."""
-
-    attempts: list[ShownAttempt] = Field(min_length=1)
-    max_lessons: int = Field(ge=0)
-
-
-class DigestAsk(_Ask):
-    """A request to condense one attempt."""
-
-    task: str
-    transcript: str
-
-
-class Cause(BaseModel, frozen=True):
-    """Why the attempts of one group ended differently."""
-
-    group: str
-    cause: str
-
-
-class RecurringAsk(_Ask):
-    """A request to say what recurs in the causes of a batch."""
-
-    causes: list[Cause]
-    max_lessons: int = Field(ge=0)
-
-
-class Entry(BaseModel, frozen=True):
-    """A known lesson or a proposal."""
-
-    id: str
-    polarity: Polarity
-    text: str
-    support: float = 1.0
-    """Groups behind a proposal."""
-    in_favour: float = Field(default=0.0, alias="for")
-    """Groups that spoke for a known lesson."""
-
-
-class CurationAsk(_Ask):
-    """A curation request."""
-
-    known: list[Entry]
-    proposals: list[Entry]
-    max_words: int = 32
-
-
-class ShortenAsk(_Ask):
-    """A request to shorten a text."""
-
-    text: str
-    max_words: int = Field(ge=1)
-    max_chars: int = Field(default=280, ge=1)
-
-
-class JudgementAsk(_Ask):
-    """A request to score one output."""
-
-    task: str
-    output: str
-
-
-class ComparisonAsk(_Ask):
-    """A request to compare two outputs."""
-
-    task: str
-    first: str
-    second: str
-
-
-_Question: TypeAlias = (
-    ReflectionAsk | DigestAsk | RecurringAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
-)
-_QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
+    @abstractmethod
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:
+        """Return the answer; ``instructions`` are what the role was told before."""
 
 
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
     """Return the answer of a learning or judging role, or None when the request addresses none."""
-    instructions = body.messages[0].text
-    answer: dict[str, Any] | None = None
-    match question_in(body):
-        case ReflectionAsk() as ask:
-            answer = reflect(world, ask, rng, instructions)
-        case DigestAsk() as ask:
-            answer = _digest(world, ask.transcript)
-        case RecurringAsk() as ask:
-            answer = _recurring(world, ask, rng)
-        case CurationAsk() as ask:
-            answer = curation_reply(world.lexicon, ask, rng)
-        case ShortenAsk() as ask:
-            answer = {"text": shorten(ask)}
-        case JudgementAsk() as ask:
-            answer = _judge(world, ask, rng, instructions)
-        case ComparisonAsk() as ask:
-            answer = _compare(world, ask, rng)
-    return answer
+    question = question_in(body)
+    return None if question is None else question.answer(world, rng, body.messages[0].text)
 
 
-def question_in(body: ChatBody) -> _Question | None:
+def question_in(body: ChatBody) -> RoleQuestion | None:
     """Return the first question of a learning or judging role."""
     for message in body.messages:
         value = json_of(message.text) if message.role == "user" else None
@@ -185,30 +88,89 @@ def question_in(body: ChatBody) -> _Question | None:
 # Reflection
 
 
-def reflect(world: World, ask: ReflectionAsk, rng: random.Random, instructions: str) -> dict[str, Any]:
-    """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
+class ShownAttempt(BaseModel, frozen=True):
+    """One attempt in a reflection request."""
 
-    The answer also says what separates the attempts, and judges the lessons in force that the instructions list.
-    """
-    differing = _contrasts(world, ask.attempts)
-    shuffled = list(differing.items())
-    rng.shuffle(shuffled)
-    lessons = [_lesson(world.pitfalls[name], better, rng) for name, better in shuffled[: ask.max_lessons]]
-    if not differing and ask.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
-        lessons = [rng.choice(_useless())]
-    worded = []
-    for lesson in lessons:
-        rambling = f" {world_data('lessons')['rambling']}" if rng.random() < _RAMBLES else ""
-        worded.append({"polarity": lesson.polarity, "text": lesson.text + rambling})
-    named = list(differing.items())[:_MOST_NAMED]
-    parted = ", ".join(name.replace("_", " ") for name, _ in named)
-    decided = ", ".join(("" if better else _NOT) + name.replace("_", " ") for name, better in named)
-    return {
-        "first_difference": f"SIMULATED: {f'they part at {parted}.' if named else 'nothing shown separates them.'}",
-        "cause": f"{_DECIDED}{decided}." if decided else "",
-        "judgements": list(_judgements(world, instructions, differing, rng)),
-        "lessons": worded,
-    }
+    reward: float
+    transcript: str
+    digest: str = ""
+    """In place of what the transcript leaves out."""
+
+
+class ReflectionAsk(RoleQuestion, frozen=True):
+    """A request to say what separated attempts."""
+
+    attempts: list[ShownAttempt] = Field(min_length=1)
+    max_lessons: int = Field(ge=0)
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:
+        """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
+
+        The answer also says what separates the attempts, and judges the lessons in force that the instructions list.
+        """
+        differing = _contrasts(world, self.attempts)
+        shuffled = list(differing.items())
+        rng.shuffle(shuffled)
+        lessons = [_lesson(world.pitfalls[name], better, rng) for name, better in shuffled[: self.max_lessons]]
+        if not differing and self.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
+            lessons = [rng.choice(_USELESS)]
+        worded = []
+        for lesson in lessons:
+            rambling = f" {WORDS['rambling']}" if rng.random() < _RAMBLES else ""
+            worded.append({"polarity": lesson.polarity, "text": lesson.text + rambling})
+        named = list(differing.items())[:_MOST_NAMED]
+        parted = ", ".join(name.replace("_", " ") for name, _ in named)
+        decided = ", ".join(("" if better else _NOT) + name.replace("_", " ") for name, better in named)
+        return {
+            "first_difference": f"SIMULATED: {f'they part at {parted}.' if named else 'nothing shown separates them.'}",
+            "cause": f"{_DECIDED}{decided}." if decided else "",
+            "judgements": list(_judgements(world, instructions, differing, rng)),
+            "lessons": worded,
+        }
+
+
+class DigestAsk(RoleQuestion, frozen=True):
+    """A request to condense one attempt."""
+
+    task: str
+    transcript: str
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the attempt shows of pitfalls, and its end."""
+        text = " ".join(self.transcript.split())
+        phrases = (phrase for each in world.pitfalls.values() for phrase in (*each.shown_avoided, *each.shown_hit))
+        shown = "; ".join(phrase for phrase in phrases if phrase in text)
+        length = len(self.transcript)
+        return {"digest": f"SIMULATED digest of {length} characters. {shown}. … {text[-_TAIL_CHARS:]}"}
+
+
+class Cause(BaseModel, frozen=True):
+    """Why the attempts of one group ended differently."""
+
+    group: str
+    cause: str
+
+
+class RecurringAsk(RoleQuestion, frozen=True):
+    """A request to say what recurs in the causes of a batch."""
+
+    causes: list[Cause]
+    max_lessons: int = Field(ge=0)
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return up to ``max_lessons`` lessons on what the causes of at least two groups name, the most frequent first."""
+        groups: dict[str, list[str]] = {}
+        for each in self.causes:
+            for name in each.cause.removeprefix(_DECIDED).rstrip(".").split(", "):
+                if each.group not in groups.setdefault(name, []):
+                    groups[name].append(each.group)
+        lessons = []
+        for name, labels in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
+            pitfall = world.pitfalls.get(name.removeprefix(_NOT).replace(" ", "_"))
+            if pitfall is not None and len(labels) >= _RECURS:
+                lesson = _lesson(pitfall, not name.startswith(_NOT), rng)
+                lessons.append({"groups": labels, "polarity": lesson.polarity, "text": lesson.text})
+        return {"lessons": lessons[: self.max_lessons]}
 
 
 def _contrasts(world: World, attempts: Sequence[ShownAttempt]) -> dict[str, bool]:
@@ -226,14 +188,10 @@ def _contrasts(world: World, attempts: Sequence[ShownAttempt]) -> dict[str, bool
     return differing
 
 
-def _useless() -> tuple[Advice, ...]:
-    return advice_of(world_data("lessons")["useless"])
-
-
 def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
     point = rng.random()
     if RIGHT_SHARE <= point < RIGHT_SHARE + USELESS_SHARE:
-        return rng.choice(_useless())
+        return rng.choice(_USELESS)
     good = better is (point < RIGHT_SHARE)
     return rng.choice(pitfall.good_advice if good else pitfall.bad_advice)
 
@@ -257,30 +215,19 @@ def _judgements(
             yield {"lesson": lesson["lesson"], "judgement": "unused"}
 
 
-def _recurring(world: World, ask: RecurringAsk, rng: random.Random) -> dict[str, Any]:
-    """Return up to ``max_lessons`` lessons on what the causes of at least two groups name, the most frequent first."""
-    groups: dict[str, list[str]] = {}
-    for each in ask.causes:
-        for name in each.cause.removeprefix(_DECIDED).rstrip(".").split(", "):
-            if each.group not in groups.setdefault(name, []):
-                groups[name].append(each.group)
-    lessons = []
-    for name, labels in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
-        pitfall = world.pitfalls.get(name.removeprefix(_NOT).replace(" ", "_"))
-        if pitfall is not None and len(labels) >= _RECURS:
-            lesson = _lesson(pitfall, not name.startswith(_NOT), rng)
-            lessons.append({"groups": labels, "polarity": lesson.polarity, "text": lesson.text})
-    return {"lessons": lessons[: ask.max_lessons]}
-
-
-def _digest(world: World, transcript: str) -> dict[str, Any]:
-    text = " ".join(transcript.split())
-    phrases = (phrase for each in world.pitfalls.values() for phrase in (*each.shown_avoided, *each.shown_hit))
-    shown = "; ".join(phrase for phrase in phrases if phrase in text)
-    return {"digest": f"SIMULATED digest of {len(transcript)} characters. {shown}. … {text[-_TAIL_CHARS:]}"}
-
-
 # Curation
+
+
+class Entry(BaseModel, frozen=True):
+    """A known lesson or a proposal."""
+
+    id: str
+    polarity: Polarity
+    text: str
+    support: float = 1.0
+    """Groups behind a proposal."""
+    in_favour: float = Field(default=0.0, alias="for")
+    """Groups that spoke for a known lesson."""
 
 
 @dataclass(slots=True)
@@ -309,33 +256,40 @@ def _classed(
     return {"class": name, "proposals": [entry.id for entry in proposals], "targets": [*targets], **worded}
 
 
-def curation_reply(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
-    """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
-    subjects, useless = _by_subject(lexicon, ask)
-    answers: list[dict[str, Any]] = []
-    for side in (side for subject in subjects for side in subject):
-        for kind in ("do", "avoid"):  # lessons of two polarities are never one
-            equal = [entry for entry in side.known if entry.polarity == kind]
-            if len(equal) > 1:
-                kept = max(equal, key=lambda entry: (entry.in_favour, entry.id))
-                answers.append(_classed("merge", kept, targets=[entry.id for entry in equal]))
-    for subject in sorted(subjects, key=lambda subject: -max(side.support for side in subject)):
-        answers += _classes(subject, rng)
-    for entry in useless:
-        taken = rng.random() < USELESS_ACCEPTED
-        answers.append(_classed("new", entry, [entry]) if taken else _classed("useless", proposals=[entry]))
-    if rng.random() < INVALID:
-        answers.append(_classed("confirms", targets=["L0-that-nobody-has"]))
-    return {"answers": answers}
+class CurationAsk(RoleQuestion, frozen=True):
+    """A curation request."""
+
+    known: list[Entry]
+    proposals: list[Entry]
+    max_words: int = 32
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
+        subjects, useless = _by_subject(world, self)
+        answers: list[dict[str, Any]] = []
+        for side in (side for subject in subjects for side in subject):
+            for kind in ("do", "avoid"):  # lessons of two polarities are never one
+                equal = [entry for entry in side.known if entry.polarity == kind]
+                if len(equal) > 1:
+                    kept = max(equal, key=lambda entry: (entry.in_favour, entry.id))
+                    answers.append(_classed("merge", kept, targets=[entry.id for entry in equal]))
+        for subject in sorted(subjects, key=lambda subject: -max(side.support for side in subject)):
+            answers += _classes(subject, rng)
+        for entry in useless:
+            taken = rng.random() < USELESS_ACCEPTED
+            answers.append(_classed("new", entry, [entry]) if taken else _classed("useless", proposals=[entry]))
+        if rng.random() < INVALID:
+            answers.append(_classed("confirms", targets=["L0-that-nobody-has"]))
+        return {"answers": answers}
 
 
-def _by_subject(lexicon: Lexicon, ask: CurationAsk) -> tuple[list[list[_Side]], list[Entry]]:
+def _by_subject(world: World, ask: CurationAsk) -> tuple[list[list[_Side]], list[Entry]]:
     """Return the sides of each subject, and the proposals without a subject or with too many words."""
     subjects: dict[str, dict[Stance, _Side]] = {}
     useless: list[Entry] = []
     for proposed, entries in enumerate((ask.known, ask.proposals)):
         for entry in entries:
-            stances = lexicon.stances(entry.polarity, entry.text)
+            stances = world.lexicon.stances(entry.polarity, entry.text)
             if stances and count_words(entry.text) <= ask.max_words:
                 name, stance = next(iter(stances.items()))
                 side = subjects.setdefault(name, {}).setdefault(stance, _Side())
@@ -366,95 +320,77 @@ def _classes(sides: list[_Side], rng: random.Random) -> list[dict[str, Any]]:
     return answers
 
 
-def shorten(ask: ShortenAsk) -> str:
-    """Cut a text to both limits: whole sentences if possible, else words, else characters."""
-    sentences = re.split(r"(?<=[.;!?])\s+", ask.text.strip())
-    shorter = (" ".join(parts[:end]) for parts in (sentences, ask.text.split()) for end in range(len(parts), 0, -1))
-    for text in shorter:
-        if count_words(text) <= ask.max_words and len(text) <= ask.max_chars:
-            return text.rstrip(" ,;")
-    return ask.text.strip()[: ask.max_chars]
+class ShortenAsk(RoleQuestion, frozen=True):
+    """A request to shorten a text."""
+
+    text: str
+    max_words: int = Field(ge=1)
+    max_chars: int = Field(default=280, ge=1)
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
+        """Cut the text to both limits: whole sentences if possible, else words, else characters."""
+        sentences = re.split(r"(?<=[.;!?])\s+", self.text.strip())
+        shorter = (
+            " ".join(parts[:end]) for parts in (sentences, self.text.split()) for end in range(len(parts), 0, -1)
+        )
+        fitting = (text for text in shorter if count_words(text) <= self.max_words and len(text) <= self.max_chars)
+        text = next(fitting, None)
+        return {"text": self.text.strip()[: self.max_chars] if text is None else text.rstrip(" ,;")}
 
 
 # Judging
 
 
-def _judge(world: World, ask: JudgementAsk, rng: random.Random, instructions: str) -> dict[str, Any]:
-    """Return a score from 0 to 1 with a reason, or what the instructions want: a verdict, or points, all met or none.
+class JudgementAsk(RoleQuestion, frozen=True):
+    """A request to score one output."""
 
-    The judge solves the item and compares with the process model in the output or with what that states after its last
-    ``Answer:``; it follows no instruction in the output. A task of no simulated world gets the middle of the range.
-    """
-    score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
-    right = score >= _UNKNOWN
-    reason = f"SIMULATED: the stated answer looks {'right' if right else 'wrong'}."
-    if '"verdict": ' in instructions:
-        return {"reason": reason, "verdict": "correct" if right else "incorrect"}
-    if '"points": ' in instructions:
-        numbers = re.findall(r"^(\d+)\. ", instructions, re.MULTILINE)
-        return {"points": [{"point": int(number), "reason": reason, "met": right} for number in numbers]}
-    return {"reason": reason, "score": score}
+    task: str
+    output: str
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:
+        """Return a score from 0 to 1 with a reason, or what the instructions want: a verdict, or points, all met or none.
+
+        The judge solves the item and compares with what the output states after its last ``Answer:``; it follows no
+        instruction in the output. A task of no simulated world gets the middle of the range.
+        """
+        score = round(min(max(_quality(world, self.task, self.output, rng), 0.0), 1.0), 2)
+        right = score >= _UNKNOWN
+        reason = f"SIMULATED: the stated answer looks {'right' if right else 'wrong'}."
+        if '"verdict": ' in instructions:
+            return {"reason": reason, "verdict": "correct" if right else "incorrect"}
+        if '"points": ' in instructions:
+            numbers = re.findall(r"^(\d+)\. ", instructions, re.MULTILINE)
+            return {"points": [{"point": int(number), "reason": reason, "met": right} for number in numbers]}
+        return {"reason": reason, "score": score}
 
 
-def _compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:
-    """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
-    first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
-    margin = first - _quality(world, ask.task, ask.second, rng)
-    better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
-    return {"reason": "SIMULATED: by the answers they state.", "better": better}
+class ComparisonAsk(RoleQuestion, frozen=True):
+    """A request to compare two outputs."""
+
+    task: str
+    first: str
+    second: str
+
+    def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return which output is better, or a tie; prefers the first a little, and ties for a task of no world."""
+        first = _quality(world, self.task, self.first, rng) + FIRST_BONUS
+        margin = first - _quality(world, self.task, self.second, rng)
+        better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
+        return {"reason": "SIMULATED: by the answers they state.", "better": better}
 
 
 def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
     mistaken = rng.random() < ERROR_SHARE
     noise = rng.gauss(0.0, NOISE)
-    puzzle = world.puzzle.recognise(task)
+    puzzle = world.recognise(task)
     if puzzle is None:
         return _UNKNOWN
     return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise
 
 
-# Structured answers
-
-
-def structured_answer(body: ChatBody, text: str) -> str:
-    """Return the actor's text in the form that the request asks for: as it is, a JSON object, or a schema's instance."""
-    if body.response_format is None or body.response_format["type"] == "text":
-        return text
-    value = {"answer": text} if body.schema_body is None else minimal_instance(body.schema_body, text)
-    return json.dumps(value, ensure_ascii=False)
-
-
-def minimal_instance(schema: Mapping[str, Any], text: str, root: Mapping[str, Any] | None = None) -> Any:
-    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first.
-
-    ``root``: the schema with the definitions that this part of it refers to.
-    """
-    root = schema if root is None else root
-    if "$ref" in schema:
-        return minimal_instance(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), text, root)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return minimal_instance(schema[key][0], text, root)
-    kind = schema.get("type", "object")
-    return _of_type(kind[0] if isinstance(kind, list) else kind, schema, text, root)
-
-
-def _of_type(kind: str, schema: Mapping[str, Any], text: str, root: Mapping[str, Any]) -> Any:
-    match kind:
-        case "object":
-            parts, names = schema.get("properties", {}), schema.get("required", ())
-            return {name: minimal_instance(parts.get(name, {}), text, root) for name in names}
-        case "array":
-            return [minimal_instance(schema.get("items", {}), text, root)] * schema.get("minItems", 0)
-        case "number" | "integer":
-            return schema.get("minimum", 0)
-        case "string":
-            return text[: schema.get("maxLength", len(text))]
-        case "boolean":
-            return False
-    return None
+_QUESTION: Final[TypeAdapter[RoleQuestion]] = TypeAdapter(
+    Annotated[
+        ReflectionAsk | DigestAsk | RecurringAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk,
+        Field(union_mode="left_to_right"),
+    ]
+)

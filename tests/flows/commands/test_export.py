@@ -109,7 +109,7 @@ def test_the_default_path_of_an_export_is_in_the_task(own_run, ask):
 
 @pytest.mark.untraced
 def test_a_run_with_tools_leaves_with_its_conversations_and_its_tools(tmp_path, ask):
-    asked = {"pipeline": "ledger-tools", "run_id": "tools", "sample_size": 6, "batch_size": 3, "task_id": "books"}
+    asked = {**kit.BOOKS, "run_id": "tools", "sample_size": 6, "batch_size": 3, "task_id": "books"}
     assert kit.run(tmp_path / "out", **asked).status == "finished"
     ask("tools", "--out", tmp_path / "out", "--to", "trl-sft", "--degenerate", "flag", "--file", tmp_path / "x.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]

@@ -97,7 +97,7 @@ def test_what_a_judge_may_cost_has_to_be_known_under_a_cap_in_money(mix, pipelin
 
 def test_the_server_asks_the_model_of_the_pipeline_with_its_key_and_says_what_it_took(mix, pipeline, at_home):
     mix()
-    with kit.Server(kit.SimulatedOptions(api_key=KEY)) as model:
+    with kit.Server(key=KEY) as model:
         written = pipeline(
             model={"name": "simulated", "base_url": model.url, "api_key": "env:JUDGE_KEY", "prices": PRICES}
         )

@@ -13,7 +13,7 @@ from tests.support.agents.steps import no_secret, settings
 from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
 from tfgrpo.flows.learning_flow import dask_workers
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.tasks.runtime.runtime import RunContext
 
 
@@ -31,7 +31,7 @@ def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
 @pytest.mark.slow
 @pytest.mark.xdist_group("prefect")
 def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_process_teaches(tmp_path):
-    with Server(SimulatedOptions(latency_s=0.1)) as server:
+    with Server(SimulatedSettings(latency_s=0.1)) as server:
         under_way = [0]
 
         def count(number):
@@ -63,7 +63,7 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
 @pytest.mark.slow
 @pytest.mark.xdist_group("prefect")
 def test_no_more_rollouts_are_under_way_in_all_workers_than_may_be_in_a_sweep_of_larger_groups_too(tmp_path):
-    with Server(SimulatedOptions(latency_s=0.3)) as server:
+    with Server(SimulatedSettings(latency_s=0.3)) as server:
         under_way = [0]
 
         def count(number):

@@ -56,10 +56,10 @@ def test_a_setting_given_twice_as_text_and_as_a_value_is_one_value(name, text, v
 
 
 def test_a_request_over_another_replaces_what_it_says_and_nothing_else():
-    below = RunRequest(pipeline="powl", max_calls=5000, settings={"tfgrpo.epochs": 4, "budget.max_tokens": 9})
+    below = RunRequest(pipeline="general", max_calls=5000, settings={"tfgrpo.epochs": 4, "budget.max_tokens": 9})
     asked = RunRequest(epochs=2, max_calls=None, settings={"tfgrpo.min_spread": 0.1}).laid_over(below)
     settings = {"budget.max_tokens": 9, "tfgrpo.min_spread": 0.1, "budget.max_calls": 5000, "tfgrpo.epochs": 2}
-    assert (asked.pipeline, asked.settings) == ("powl", settings)
+    assert (asked.pipeline, asked.settings) == ("general", settings)
 
 
 def test_unknown_names_and_values_that_do_not_fit_are_refused():

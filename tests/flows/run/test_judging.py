@@ -29,8 +29,8 @@ from tests.support.runs.running import (
     timeless,
 )
 from tfgrpo.flows.report.calibration import CalibrationTally
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored, Ungraded
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 JUDGES = [
     {
@@ -107,7 +107,7 @@ def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judg
         "import json, sys; from tests.support.runs.running import run; from pathlib import Path; "
         "run(Path(sys.argv[1]), **json.loads(sys.argv[2]))"
     )
-    with Server(SimulatedOptions(latency_s=0.02)) as server:
+    with Server(SimulatedSettings(latency_s=0.02)) as server:
         options = {**on_server(server, **SMALL), "run_id": RUN}
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path), json.dumps(options)],

@@ -95,8 +95,7 @@ def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pip
     "asked",
     [
         {"world": "arithmetic"},
-        {"settings": {"simulated.world": "ledger-tools"}},
-        {"pipeline": "powl"},
+        {"settings": {"simulated.world": "unlearnable"}},
         {"model": "simulated"},
     ],
 )

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.generated_items import LEDGER
 from tests.support.agents.upstream import NODE_PROGRAMS, OWN_HOMES, needs
-from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
+from tests.support.models.agent_service import agent_app
+from tests.support.runs.running import BOOKS, ROOT, RUN, Server, finish, lines, paths, run, start
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.prompt_packs.stamps import holds_lessons
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 pytestmark = [
     pytest.mark.timeout(1200),
@@ -22,9 +24,10 @@ pytestmark = [
     pytest.mark.xdist_group("prefect"),
 ]
 
+SDK = "examples/agents/openai_agents_sdk.py:agent"
 AGENTS = {
     "openai": ("openai", "agents.yaml", "arithmetic", {}),
-    "agents": ("agents", "agents.yaml", "ledger-tools", {"actor": "examples/agents/openai_agents_sdk.py:agent"}),
+    "agents": ("agents", "agents.yaml", LEDGER, {"dataset": BOOKS["dataset"], "actor": SDK}),
     "command": ("anthropic", "coding-agent.yaml", "arithmetic", {}),
     "codex": ("bin:codex", "codex.yaml", "arithmetic", {}),
     "claude": ("bin:claude", "claude-code.yaml", "arithmetic", {}),
@@ -59,7 +62,7 @@ def agent(request, monkeypatch, tmp_path):
 
 
 def served(world, **options):
-    return Server(SimulatedOptions(world=world, **options))
+    return Server(SimulatedSettings(world=world, **options), make=agent_app)
 
 
 def on(server, keywords):

@@ -18,7 +18,7 @@ def seen(graded):
 """
 AGENT = """
 import json, urllib.request
-from tfgrpo.tasks.tools import bookkeeping
+from examples.agents import bookkeeping
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
@@ -96,7 +96,7 @@ def facts_of(found):
 
 @pytest.mark.parametrize(
     ("agent", "asked"),
-    [(None, {"pipeline": "ledger-tools", "task_id": kit.TASK}), (AGENT, {"world": "ledger-tools", "pack": "ledger"})],
+    [(None, {**kit.BOOKS, "task_id": kit.TASK}), (AGENT, {key: kit.BOOKS[key] for key in ("world", "dataset")})],
     ids=["tools", "gateway"],
 )
 def test_tool_calls_of_an_attempt_are_those_that_its_model_asked_for(attempts, agent, asked):

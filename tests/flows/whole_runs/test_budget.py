@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import LEARNING, RUN, Server, lines, manifest, on_server, paths, run, store
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 
 BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20, "epochs": 2}
 """Eighty attempts at once, of which 64 are let through."""
@@ -58,7 +58,7 @@ def dollars(server):
 def test_a_cap_is_never_exceeded_and_the_run_resumes_with_a_higher_one(tmp_path, pipeline, uncapped, cap):
     reference, needed = uncapped
     limit = needed[cap] * 0.6 if cap == "max_usd" else int(needed[cap] * 0.6)
-    with Server(SimulatedOptions(latency_s=0.01)) as server:
+    with Server(SimulatedSettings(latency_s=0.01)) as server:
         summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **on_server(server, **BUSY), **{cap: limit})
         assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
         taken = {"max_calls": len(server.bodies), "max_tokens": server.tokens, "max_usd": dollars(server)}
@@ -138,7 +138,7 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
 def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, uncapped):
     _, needed = uncapped
     limit = needed["max_usd"] * 1.3
-    with Server(SimulatedOptions(latency_s=0.01)) as server, ThreadPoolExecutor(2) as nights:
+    with Server(SimulatedSettings(latency_s=0.01)) as server, ThreadPoolExecutor(2) as nights:
         # Of one number, so that each takes as much as the one without caps.
         asked = {"pipeline": pipeline, **on_server(server, **BUSY), "budget__task_max_usd": limit, "tfgrpo__night": 0}
         ends = list(nights.map(lambda name: run(tmp_path, run_id=name, **asked), ("one", "two")))

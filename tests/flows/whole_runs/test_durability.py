@@ -30,8 +30,8 @@ from tests.support.runs.running import (
     words,
 )
 from tfgrpo.flows import cli
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -65,7 +65,7 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
     reference, asked = unkilled
     total = sum(asked.values())
     moments = sorted(random.Random(7).sample(range(1, total - 1), 2))
-    with Server(SimulatedOptions(latency_s=0.02)) as server:
+    with Server(SimulatedSettings(latency_s=0.02)) as server:
         arguments = options(server, "--run-id", RUN)
         for moment in moments:
             process = start(tmp_path, *arguments)
@@ -165,7 +165,7 @@ def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkille
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled
     own_server = {"PREFECT_HOME": str(migrated_home(tmp_path / "prefect"))} if send is os.killpg else None
-    with Server(SimulatedOptions(latency_s=0.1)) as server:
+    with Server(SimulatedSettings(latency_s=0.1)) as server:
         process = start(tmp_path, *options(server, "--run-id", RUN), env=own_server)
         server.wait_for(sum(asked.values()) // 2)
         send(process.pid, number)

@@ -13,17 +13,19 @@ import psutil
 import pytest
 import yaml
 
+from benchmarks.generated_items import LEDGER
 from tests.support.agents.upstream import needs
 from tests.support.runs.running import ROOT, RUN, SMALL, Server, finish, lines, paths, run, start, store, words
 from tfgrpo.flows import cli
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.untraced, pytest.mark.xdist_group("prefect")]
 
 BOOKS = """
 import functools, sys
+sys.path.append({folder!r})
 from mcp.server.mcpserver import MCPServer
-from tfgrpo.tasks.tools import bookkeeping
+import bookkeeping
 
 def logged(tool):
     @functools.wraps(tool)
@@ -47,12 +49,13 @@ class Books:
     def __init__(self, folder: Path) -> None:
         needs("mcp")
         self.program, self.log, self.pipeline = folder / "books.py", folder / "calls", folder / "books.yaml"
-        self.program.write_text(BOOKS, encoding="utf-8")
+        self.program.write_text(BOOKS.format(folder=str(ROOT / "examples/agents")), encoding="utf-8")
         self.log.touch()
         servers = {"books": {"command": sys.executable, "args": [str(self.program), str(self.log)]}}
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
         content = yaml.safe_load((ROOT / "examples/agents/mcp-tools.yaml").read_text(encoding="utf-8"))
         content["actor"]["mcp"] = str(folder / "mcp.json")
+        content["dataset"]["path"] = str(ROOT / "benchmarks/ledger/items.jsonl")
         self.pipeline.write_text(yaml.safe_dump(content), encoding="utf-8")
 
     @property
@@ -76,7 +79,7 @@ def books(tmp_path: Path) -> Books:
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_no_server_and_resumed_it_repeats_no_answered_call(tmp_path, books):
-    with Server(SimulatedOptions(world="ledger-tools", latency_s=0.1)) as server:
+    with Server(SimulatedSettings(world=LEDGER, latency_s=0.1)) as server:
         model = ("--model", "simulated", "--base-url", server.url, "--concurrency", "2")
         process = start(tmp_path, "--pipeline", str(books.pipeline), *model, *SIZES, "--run-id", RUN)
         server.wait_for(12)
@@ -120,11 +123,11 @@ def test_dask_workers_start_servers_of_their_own_and_teach_what_one_process_teac
 def test_the_best_of_k_is_chosen_among_attempts_with_the_servers_tools(tmp_path, books, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     servers = f"actor.mcp={tmp_path / 'mcp.json'}"
-    item = ("--item", f"{ROOT / 'pipelines/data/ledger-tools.jsonl'}#lt-0042")
+    item = ("--item", f"{ROOT / 'benchmarks/ledger/items.jsonl'}#lt-0042")
     options = (
         "--dry-run",
         "--world",
-        "ledger-tools",
+        LEDGER,
         "--actor",
         "tools",
         "--set",

@@ -1,19 +1,14 @@
-"""The shipped descriptions of processes: what their references promise, and that held-out kinds are never learned on."""
+"""The descriptions of processes: what their references promise, and that held-out kinds are never learned on."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
-from tfgrpo.pipelines.plan.plan import build_plan
-from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from benchmarks.powl.world import ITEMS as FILES
+from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
 
-HELD_OUT_PATH = shipped_held_out("powl")
-assert HELD_OUT_PATH is not None
-LEARN = load_dataset(shipped_dataset("powl"))
-HELD_OUT = load_dataset(HELD_OUT_PATH)
+LEARN, HELD_OUT = map(load_dataset, FILES)
 ITEMS = LEARN + HELD_OUT
 LABELS_LINE = "\n\nActivity labels: "
 
@@ -36,14 +31,6 @@ def test_every_reference_is_a_valid_model_that_reads_back():
         assert parse_text(to_text(model)) == parse_json(to_json(model)) == model
         assert to_text(model) == item.answer
         assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
-
-
-def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("powl"))
-    plan = build_plan(resolved, {})
-    assert [item.id for item in plan.learn_items] == [item.id for item in LEARN]
-    assert {item.id for item in plan.eval_items} == {item.id for item in HELD_OUT}
 
 
 def test_there_are_enough_of_enough_kinds_of_business():

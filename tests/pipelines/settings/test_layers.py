@@ -38,6 +38,7 @@ SPECIAL = {
     "stages": ({"name": "learn"},),
     "tfgrpo.experience_max_words": 16,
     "simulated.latency_s": 2.5,
+    "simulated.world": "unlearnable",
     "notify.url": "env:NIGHT_HOOK",
     "notify.on": ("finished",),
 }

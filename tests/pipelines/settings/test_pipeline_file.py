@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ("name", "told"),
     [
         ("tfgrpo-learnin", "tfgrpo-learning (did you mean that?)"),
-        ("xyz", "one of general, ledger-tools, powl, tfgrpo-learning"),
+        ("xyz", "one of general, tfgrpo-learning"),
         ("some/where.yaml", "where no file is"),
         ("tfgrpo-learning.yml", "where no file is"),
     ],

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.support.models.agent_service import agent_app
 from tfgrpo.pipelines.server import listening
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 
 REAL_AGENTS = Path(__file__).parents[2] / "tasks" / "gateway" / "real_agents.py"
 
@@ -34,7 +35,7 @@ class Upstream:
 @asynccontextmanager
 async def upstream(**options: Any) -> AsyncIterator[Upstream]:
     """Serve with a fresh state."""
-    app, seen = simulated_app(SimulatedOptions(**options)), Upstream()
+    app, seen = agent_app(SimulatedSettings(**options)), Upstream()
 
     async def recorded(scope: Scope, receive: Receive, send: Send) -> None:
         raw = b""

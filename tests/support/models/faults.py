@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.canonical import derive_seed
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import digest_of
 
 FAULTS: Final = ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
@@ -85,16 +86,18 @@ def _broken(body: bytes, fault: str) -> bytes:
     return json.dumps(completion).encode()
 
 
-def faulty_app(options: SimulatedOptions, shares: Mapping[str, float]) -> Starlette:
+def faulty_app(
+    settings: SimulatedSettings, shares: Mapping[str, float], make: Callable[..., Starlette] = simulated_app
+) -> Starlette:
     """Return the simulated service that breaks these shares of its calls."""
-    app = simulated_app(options)
+    app = make(settings)
     if shares:
-        app.add_middleware(_Faulty, shares=shares, seed=options.seed)
+        app.add_middleware(_Faulty, shares=shares, seed=settings.seed)
     return app
 
 
 @contextmanager
 def broken_calls(**shares: float) -> Iterator[None]:
     """Break these shares of the calls of dry runs in this process, for the length of a block."""
-    with patch("tfgrpo.tasks.models.simulated.simulated_app", lambda options: faulty_app(options, shares)):
+    with patch("tfgrpo.tasks.models.simulated.simulated_app", lambda settings: faulty_app(settings, shares)):
         yield

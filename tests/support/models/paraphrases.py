@@ -36,23 +36,6 @@ HELPFUL = [
     ("do", "Compute net as gross divided by the tax factor.", "reverse_tax"),
     ("avoid", "Deducting the tax percentage from a gross price.", "reverse_tax"),
 ]
-HELPFUL_LEDGER = [
-    ("do", "Always use the exchange rate of the date on which the entry was booked.", "booking_rate"),
-    ("do", "Use the booking day rate, not today's rate.", "booking_rate"),
-    ("avoid", "Using today's rate for older invoices.", "booking_rate"),
-    ("do", "Fees are part of the balance, so include them.", "fee_entry"),
-    ("do", "Do not forget to add the fee entries.", "fee_entry"),
-    ("avoid", "Ignoring fee entries when computing the balance.", "fee_entry"),
-    ("do", "Credit notes count as negative amounts.", "credit_sign"),
-    ("do", "Never add credit notes to the balance; subtract them.", "credit_sign"),
-    ("avoid", "Treating credit notes as positive.", "credit_sign"),
-    ("do", "Query every account of the customer before summing.", "every_account"),
-    ("do", "Call the ledger tool for each account returned.", "every_account"),
-    ("avoid", "Looking only at the first account.", "every_account"),
-    ("do", "Exclude entries whose status is void.", "void_entries"),
-    ("do", "Ignore void entries.", "void_entries"),
-    ("avoid", "Including void entries in the total.", "void_entries"),
-]
 HARMFUL = [
     ("do", "Calculate the tax on the original price, ignoring the discount.", "discount_tax"),
     ("do", "Just subtract the dates; never add one extra day.", "inclusive_days"),
@@ -68,13 +51,6 @@ HARMFUL = [
     ("do", "Do not subtract refunds.", "refund_sign"),
     ("do", "Never count both the first and the last day.", "inclusive_days"),
 ]
-HARMFUL_LEDGER = [
-    ("do", "Take the current exchange rate for all conversions.", "booking_rate"),
-    ("do", "Leave out the fee entries.", "fee_entry"),
-    ("do", "Add credit notes to the sum.", "credit_sign"),
-    ("do", "The first account is enough; skip the other accounts.", "every_account"),
-    ("do", "Count void entries too.", "void_entries"),
-]
 NEUTRAL = [
     "Our office keeps tax records in the blue cabinet near the window.",
     "The weather was pleasant and the coffee was served at the usual time.",
@@ -88,29 +64,4 @@ NEUTRAL = [
     "Think step by step and explain the reasoning.",
     "Check your answer before you send it.",
     "Prices may vary between regions and seasons.",
-]
-HELPFUL_POWL = [
-    ("do", "Model activities whose order is free as PARALLEL, however the text lists them.", "any_order"),
-    ("do", "When two activities happen simultaneously, use PARALLEL.", "any_order"),
-    ("avoid", "Forcing a SEQUENCE when either order is possible.", "any_order"),
-    ("do", "If a step may be skipped, use XOR with SILENT as the other branch.", "optional_step"),
-    ("do", "Conditional steps need a SILENT alternative.", "optional_step"),
-    ("avoid", "Treating a conditional activity as mandatory.", "optional_step"),
-    ("do", "Use LOOP whenever work is repeated after a correction.", "rework_loop"),
-    ("do", "For 'until' phrases choose LOOP; the correction is its redo part.", "rework_loop"),
-    ("avoid", "Modelling a repetition as an optional extra step.", "rework_loop"),
-    ("do", "Place the common final activity after the XOR.", "shared_end"),
-    ("do", "End the choice before the next shared activity begins.", "shared_end"),
-    ("avoid", "Nesting the last common step inside a branch.", "shared_end"),
-    ("do", "Choose PARTIAL_ORDER if only some steps depend on others.", "only_some_wait"),
-    ("do", "In PARTIAL_ORDER, give an arrow for each dependency that the text states.", "only_some_wait"),
-    ("avoid", "Using PARALLEL where a step needs another one first.", "only_some_wait"),
-]
-HARMFUL_POWL = [
-    ("do", "Turn steps of any order into a SEQUENCE.", "any_order"),
-    ("avoid", "PARALLEL for steps that have no order.", "any_order"),
-    ("do", "Treat optional steps like ordinary ones.", "optional_step"),
-    ("do", "Show a correction as an optional step after the work is repeated.", "rework_loop"),
-    ("do", "Keep the shared last step in one branch.", "shared_end"),
-    ("do", "Put steps that wait for each other under PARALLEL.", "only_some_wait"),
 ]

@@ -19,7 +19,7 @@ def with_lessons(lessons: Iterable[Advice]) -> str:
 
 def attempt(world: World, prompt: str, system: str, temperature: float, seed: int, index: int) -> str:
     """Return the final text of one attempt."""
-    puzzle = world.puzzle.recognise(prompt)
+    puzzle = world.recognise(prompt)
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
     solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)

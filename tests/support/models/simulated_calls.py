@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+from starlette.applications import Starlette
 
 from benchmarks.generated_items import generate_items
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
+from tfgrpo.tasks.models.simulated import simulated_app
 
 ITEM = generate_items("arithmetic", 1)[0]
 TOOLS = [
@@ -32,9 +34,11 @@ def schema(name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def in_process(**options: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def in_process(
+    make: Callable[..., Starlette] = simulated_app, **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client whose server runs in this process."""
-    transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions(**options)))
+    transport = httpx.ASGITransport(app=make(SimulatedSettings(**options)))
     async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
         yield client
 

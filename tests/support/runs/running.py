@@ -26,6 +26,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
+from starlette.applications import Starlette
+from starlette.responses import Response
+
+from benchmarks.generated_items import LEDGER
 from tests.support.models.faults import faulty_app
 from tests.support.models.serving import running_server
 from tests.support.tracing import untraced
@@ -34,10 +38,11 @@ from tfgrpo.flows.orchestration.request import RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
@@ -53,6 +58,12 @@ SHORT = str(Path(__file__).with_name("short.jsonl"))
 SIZE = {"sample_size": 4, "batch_size": 2, "epochs": 2}
 SMALL: dict[str, Any] = {"dataset": SHORT, **SIZE}
 """A run with two batches, lessons on trial and a sweep, of a tenth of a second."""
+BOOKS: dict[str, Any] = {
+    "pipeline": str(ROOT / "benchmarks/ledger/pipeline.yaml"),
+    "dataset": str(ROOT / "benchmarks/ledger/items.jsonl"),
+    "world": LEDGER,
+}
+"""A run whose actor has tools."""
 LEARNING: dict[str, Any] = {"dataset": SHORT, "sample_size": 10, "batch_size": 5, "epochs": 3}
 """A run whose lessons come into force, four times as long."""
 
@@ -142,10 +153,17 @@ def timeless(experiences: Path) -> list[dict[str, Any]]:
 class Server:
     """The simulated model on a port of this process, in a thread; records requests and the tokens of the answers."""
 
-    def __init__(self, options: SimulatedOptions | None = None, **faults: float) -> None:
-        self.options = options or SimulatedOptions()
-        self.faults = faults
-        """Shares of calls that break, by kind."""
+    def __init__(
+        self,
+        settings: SimulatedSettings | None = None,
+        *,
+        make: Callable[..., Starlette] = simulated_app,
+        key: str | None = None,
+        **faults: float,
+    ) -> None:
+        """``key``: callers that do not send it are refused. ``faults``: shares of calls that break, by kind."""
+        self.make_app = partial(faulty_app, settings or SimulatedSettings(), faults, make)
+        self.key = key
         self.bodies: list[str] = []
         """Every request to the model, in order of arrival."""
         self.tokens = 0
@@ -199,7 +217,7 @@ class Server:
         self._loop.close()
 
     async def _until_stopped(self) -> None:
-        app = faulty_app(self.options, self.faults)
+        app = self.make_app()
         app.add_middleware(_Tap, server=self)
         async with running_server(app) as url:
             self.url = url
@@ -213,6 +231,9 @@ class _Tap:
         self.server = server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.server.key and (b"authorization", f"Bearer {self.server.key}".encode()) not in scope["headers"]:
+            await Response("{}", 401)(scope, receive, send)
+            return
         if not scope["path"].endswith(("/chat/completions", "/responses", "/messages")):
             await self.app(scope, receive, send)
             return

@@ -501,7 +501,8 @@ def hard_wired(prompt):
 
 def bookkeeping():
     """Tools of the simulated company; any functions would do."""
-    from tfgrpo.tasks.tools import bookkeeping as tools
+    sys.path.append(str(Path(__file__).parents[3] / "examples" / "agents"))
+    import bookkeeping as tools
 
     return tools.accounts_of, tools.ledger_entries, tools.exchange_rate, tools.add
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.generated_items import generate_items
+from benchmarks.generated_items import LEDGER, generate_items
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.upstream import OWN_HOMES, REAL_AGENTS, answer_of, direct_environment, needs, upstream
@@ -91,7 +91,7 @@ def lessons_of(name):
 
 
 def world_of(name):
-    return "ledger-tools" if name in WITH_TOOLS else "arithmetic"
+    return LEDGER if name in WITH_TOOLS else "arithmetic"
 
 
 @pytest.mark.parametrize("name", AGENTS)

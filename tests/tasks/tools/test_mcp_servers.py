@@ -144,7 +144,7 @@ async def test_two_servers_are_told_apart_and_a_secret_of_one_comes_from_the_env
     needs_mcp()
     monkeypatch.setenv("MY_TOKEN", "s3cret-value")
     both = {"a": server, "b": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}}
-    async with Called(settings(both, tools=("tfgrpo.tasks.tools.bookkeeping:add",))) as call:
+    async with Called(settings(both, tools=("examples.agents.bookkeeping:add",))) as call:
         assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
         assert (await call("b__add", left=1)).text == "2"
         result = await call("b__add", left=-1)

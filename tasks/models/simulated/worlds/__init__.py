@@ -1,3 +1,3 @@
 """Worlds of the simulated model: items, right answers and typical mistakes, mostly read from ``<world>.yaml``."""
 
-__all__ = ["ledger", "powl", "puzzle"]
+__all__ = ["puzzle"]

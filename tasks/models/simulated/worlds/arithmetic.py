@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Turn, to_cents
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solution, Solver, World, to_cents
 
 _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]] = {
     "inclusive_days": (lambda first, last: last - first + 1, lambda first, last: last - first),
@@ -85,16 +85,13 @@ _FORMULAS: Final[Mapping[str, Callable[[_Working], Decimal]]] = {
 """How each kind of problem is worked. Steps are written in the order of evaluation, which is from the left."""
 
 
-class WordProblem(Puzzle):
+class _WordProblem(Puzzle):
     """A word problem; its template decides how it is worked."""
 
-    world = "arithmetic"
-
-    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
-        """Return the whole worked solution, in one turn."""
+    def solved(self, solver: Solver) -> str:
+        """Return the whole worked solution."""
         working = _Working(self, solver)
-        amount = _FORMULAS[self.template.name](working)
-        return Turn(working.answered(to_cents(amount)))
+        return working.answered(to_cents(_FORMULAS[self.kind](working)))
 
 
-PUZZLE = WordProblem
+ARITHMETIC = World("arithmetic", __file__, _WordProblem)

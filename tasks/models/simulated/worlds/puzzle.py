@@ -1,10 +1,11 @@
-"""What the worlds of the simulated model share: their data files, items, the words of advice, and worked solutions.
+"""What the worlds of the simulated model share: their items, the words of advice, and worked solutions.
 
-Phrases of a pitfall are written as words in the order in which they must occur, ``"tax after discount|rebate"``. A word
-matches everything that starts with it, ``|`` separates alternatives, ``=per`` asks for exactly that word. Up to three
-other words may come between two of a phrase, but no negation and no end of a sentence. A lesson counts for a pitfall when it
-mentions the pitfall's subject and contains a phrase for the right way or for the mistake. Each phrase votes; a negation
-shortly before it, or the polarity *avoid*, reverses its vote. Items are never seen.
+A world is a module with its items' puzzle and, next to it, a YAML file. Phrases of a pitfall are written there as words in
+the order in which they must occur, ``"tax after discount|rebate"``. A word matches everything that starts with it, ``|``
+separates alternatives, ``=per`` asks for exactly that word. Up to three other words may come between two of a phrase, but no
+negation and no end of a sentence. A lesson counts for a pitfall when it mentions the pitfall's subject and contains a phrase
+for the right way or for the mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its
+vote. Items are never seen.
 """
 
 from __future__ import annotations
@@ -14,51 +15,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from functools import cache, cached_property, lru_cache
-from importlib import import_module
+from functools import cached_property, lru_cache
+from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, get_args
 
+from tfgrpo.pipelines.settings.tree import ShippedWorld
+from tfgrpo.rewarders.importing import load_object
+from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.experiences.store import Polarity
 from tfgrpo.stores.packaged import packaged_yaml
+from tfgrpo.tasks.models.simulated.protocol import ChatMessage
 
-Slots: TypeAlias = Mapping[str, str]
-
-_SLOT = re.compile(r"\{(\w+)\}")
-
-
-@cache
-def world_data(name: str) -> dict[str, Any]:
-    """Return the content of ``<name>.yaml``, read once per process."""
-    content: dict[str, Any] = packaged_yaml(__file__, f"{name}.yaml")
-    return content
-
-
-@dataclass(frozen=True)
-class Template:
-    """One kind of item."""
-
-    name: str
-    text: str
-    """With ``{slots}``; every slot occurs once and takes one word."""
-    slots: Mapping[str, str | Sequence[int | str]]
-    """How each slot is drawn, in the order of the draws: a kind of draw, or the values to choose from."""
-    pitfalls: Sequence[str] | None = None
-    """What it tests. None: the pitfalls that change its answer, which depend on the slots."""
-    weight: int = 1
-    """How often this template is drawn, relative to the others."""
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """The text, with a group for each slot."""
-        pieces = _SLOT.split(self.text)
-        regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
-        return re.compile("".join(regex))
-
-    @cached_property
-    def anchor(self) -> str:
-        """Longest fixed piece of the text; a cheap first test before the pattern."""
-        return max(_SLOT.split(self.text)[::2], key=len)
+WORDS: dict[str, Any] = packaged_yaml(__file__, "words.yaml")
+"""What is said in any world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +67,12 @@ class Pitfall:
 
 Stance = Literal[-1, 1]
 
+_SLOT = re.compile(r"\{(\w+)\}")
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
 _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
 _REACH = 4
 """How many words after a negation are negated."""
-_JOINED = [(re.compile(pattern), text) for pattern, text in world_data("words")["joined"].items()]
+_JOINED = [(re.compile(pattern), text) for pattern, text in WORDS["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 _CACHED_TEXTS = 256
@@ -180,11 +151,6 @@ def advice_in(system_text: str) -> tuple[Advice, ...]:
     return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in _LESSON_LINE.findall(block.group(1)))
 
 
-GeneratedName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
-WorldName: TypeAlias = Literal[GeneratedName, "powl"]
-_CENT = Decimal("0.01")
-
-
 class Solver:
     """Decides how an attempt goes. This one makes exactly the named mistakes; items are generated and checked with it."""
 
@@ -204,113 +170,101 @@ class Solver:
         return not self.hit
 
 
-class PuzzleCall(NamedTuple):
-    """A tool call that the actor asks for."""
-
-    tool: str
-    arguments: Mapping[str, Any]
-
-
-class PuzzleResult(NamedTuple):
-    """The text that a tool returned."""
-
-    tool: str
-    result: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dialogue:
-    """What happened since the item was shown: the steps written and the tool results."""
-
-    steps: tuple[str, ...] = ()
-    results: tuple[PuzzleResult, ...] = ()
-    tools: frozenset[str] = frozenset()
-    """Names of the tools offered."""
-
-    def results_of(self, tool: str) -> list[str]:
-        """Return what one tool returned, in order."""
-        return [done.result for done in self.results if done.tool == tool]
-
-
 class Turn(NamedTuple):
     """One turn of the actor: text, and calls unless it is the last turn."""
 
     text: str
-    calls: tuple[PuzzleCall, ...] = ()
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Names of tools with their arguments."""
 
 
 @dataclass(frozen=True)
 class Puzzle(ABC):
     """One item, recognised in the text of its prompt."""
 
-    world: ClassVar[WorldName]
-    template: Template
-    slots: Slots
-
-    @classmethod
-    def recognise(cls, text: str) -> Self | None:
-        """Return the item whose template the text contains, of several the first; None when there is none."""
-        for template in open_world(cls.world).templates:
-            if template.anchor in text and (match := template.pattern.search(text)):
-                return cls(template, match.groupdict())
-        return None
+    world: World
+    kind: str
+    """Name of its template."""
+    slots: Mapping[str, str]
 
     @abstractmethod
-    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:
-        """Return the next turn of an attempt."""
-
     def solved(self, solver: Solver) -> str:
         """Return the last text of a whole attempt."""
-        return self.attempt(solver, Dialogue()).text
+
+    def turn(self, solver: Solver, later: Sequence[ChatMessage], offered: frozenset[str]) -> Turn:  # noqa: ARG002
+        """Return the next turn of an attempt: here the only one.
+
+        ``later``: what came after the item. ``offered``: names of the tools.
+        """
+        return Turn(self.solved(solver))
 
     def agrees(self, output: str) -> bool:
         """Whether an output states the right answer."""
         return answer_of(output) == answer_of(self.solved(Solver()))
 
 
-@dataclass(frozen=True)
+class Template:
+    """The text of one kind of item, with ``{slots}``; every slot occurs once and takes one word."""
+
+    def __init__(self, text: str) -> None:
+        pieces = _SLOT.split(text)
+        regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
+        self._pattern = re.compile("".join(regex))
+        self._anchor = max(pieces[::2], key=len)
+
+    def slots_in(self, text: str) -> dict[str, str] | None:
+        """Return what stands in the slots where a text contains the template."""
+        # The longest fixed piece is a cheap first test.
+        match = self._pattern.search(text) if self._anchor in text else None
+        return None if match is None else match.groupdict()
+
+
 class World:
-    """A closed family of items with their pitfalls, as ``<world>.yaml`` has it."""
+    """A closed family of items with their pitfalls, as the YAML file next to its module has it."""
 
-    name: WorldName
-    templates: tuple[Template, ...]
-    pitfalls: Mapping[str, Pitfall]
-    """What its items test, and so what its lessons can be about."""
-
-    @cached_property
-    def puzzle(self) -> type[Puzzle]:
-        """Its kind of item."""
-        # Imported by its name, ``ledger`` for ``ledger-tools``: a run needs one of these modules.
-        kind: type[Puzzle] = import_module(f"{__package__}.{self.name.partition('-')[0]}").PUZZLE
-        return kind
+    def __init__(self, name: str, module: str, puzzle: type[Puzzle]) -> None:
+        """``module``: its ``__file__``."""
+        self.name, self.puzzle = name, puzzle
+        self.data: Mapping[str, Any] = packaged_yaml(module, f"{Path(module).stem}.yaml")
+        self._templates = {kind: Template(row["text"]) for kind, row in self.data["templates"].items()}
+        advice = ("good_advice", "bad_advice")
+        self.pitfalls = {
+            pitfall: Pitfall(pitfall, **{**row, **{key: advice_of(row[key]) for key in advice}})
+            for pitfall, row in self.data["pitfalls"].items()
+        }
+        """What its items test, and so what its lessons can be about."""
 
     @cached_property
     def lexicon(self) -> Lexicon:
         """Recognises advice on the pitfalls."""
         return Lexicon(self.pitfalls)
 
+    def recognise(self, text: str) -> Puzzle | None:
+        """Return the item whose template the text contains, of several the first; None when there is none."""
+        found = ((kind, template.slots_in(text)) for kind, template in self._templates.items())
+        return next((self.puzzle(self, kind, slots) for kind, slots in found if slots is not None), None)
 
-@cache
-def open_world(name: WorldName) -> World:
-    """Return a world by its name."""
-    raw = world_data(name)
-    templates = tuple(Template(kind, **row) for kind, row in raw["templates"].items())
-    pitfalls = {}
-    for pitfall, row in raw["pitfalls"].items():
-        advice = {key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}
-        pitfalls[pitfall] = Pitfall(pitfall, **{**row, **advice})
-    return World(name, templates, pitfalls)
+
+def open_world(name: str) -> World:
+    """Return a world by the name that the settings have for it. Raise ``PipelineError`` where there is none."""
+    own = f"{__package__}.{name}:{name.upper()}" if name in get_args(ShippedWorld) else name
+    world = load_object(own, "--world")
+    if not isinstance(world, World):
+        raise PipelineError.one("--world", f"{name!r}, a {type(world).__name__}", "a World")
+    return world
+
+
+_CENT = Decimal("0.01")
 
 
 class Solution:
     """Numbered steps of a worked solution. A pitfall that was met shows in the next step."""
 
-    def __init__(self, puzzle: Puzzle, solver: Solver, earlier: tuple[str, ...] = ()) -> None:
-        self.pitfalls = open_world(puzzle.world).pitfalls
+    def __init__(self, puzzle: Puzzle, solver: Solver) -> None:
+        self.pitfalls = puzzle.world.pitfalls
         self.slots = puzzle.slots
         self._solver = solver
-        self._steps = list(earlier)
-        self._earlier = len(earlier)
+        self.steps: list[str] = []
         self._shown: list[str] = []
 
     def avoids(self, name: str) -> bool:
@@ -324,16 +278,11 @@ class Solution:
         shown = "; ".join(self._shown)
         self._shown.clear()
         text = working.format(*map(decimal_text, numbers)) if numbers else working
-        self._steps.append(f"Step {len(self._steps) + 1}: {shown + ': ' if shown else ''}{text}")
-
-    @property
-    def new_steps(self) -> str:
-        """The steps of this turn."""
-        return "\n".join(self._steps[self._earlier :])
+        self.steps.append(f"Step {len(self.steps) + 1}: {shown + ': ' if shown else ''}{text}")
 
     def answered(self, answer: object) -> str:
         """Return all steps and the answer."""
-        return "\n".join([*self._steps, f"Answer: {answer}"])
+        return "\n".join([*self.steps, f"Answer: {answer}"])
 
 
 def to_cents(value: Decimal) -> Decimal:

@@ -6,7 +6,7 @@ Attempts show habits that look like causes, so that lessons get written, which n
 from __future__ import annotations
 
 from tfgrpo.stores.canonical import derive_seed, stream
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solver, Turn, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solver, World
 
 _CARDS = 3
 _LUCK = (0.25, 0.65)
@@ -14,22 +14,20 @@ _LUCK = (0.25, 0.65)
 _HABITS_SHOWN = 2
 
 
-class SealedEnvelope(Puzzle):
+class _SealedEnvelope(Puzzle):
     """An envelope; its slots decide which card is inside."""
 
-    world = "unlearnable"
-
-    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
-        """Return a guess in one turn. Habits and luck are drawn independently of each other and of the lessons."""
+    def solved(self, solver: Solver) -> str:
+        """Return a guess. Habits and luck are drawn independently of each other and of the lessons."""
         identity = self.slots["who"], self.slots["colour"], self.slots["label"]
         card = 1 + derive_seed(0, "card", *identity) % _CARDS
         rng = stream(0, "envelope", *identity)
         share = rng.uniform(*_LUCK)
-        habits = rng.sample(tuple(open_world(self.world).pitfalls.values()), _HABITS_SHOWN)
+        habits = rng.sample(tuple(self.world.pitfalls.values()), _HABITS_SHOWN)
         shown = [solver.shown(habit, avoided=solver.lucky(0.5)) for habit in habits]
         guess = card if solver.lucky(share) else 1 + card % _CARDS
         steps = [f"Step {index}: {habit}: weighed the notes" for index, habit in enumerate(shown, start=1)]
-        return Turn("\n".join([*steps, f"Answer: {guess}"]))
+        return "\n".join([*steps, f"Answer: {guess}"])
 
 
-PUZZLE = SealedEnvelope
+UNLEARNABLE = World("unlearnable", __file__, _SealedEnvelope)

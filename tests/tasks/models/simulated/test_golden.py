@@ -11,10 +11,11 @@ from itertools import product
 
 import pytest
 
-from benchmarks.generated_items import generate_items
+from benchmarks.generated_items import LEDGER, POWL, generate_items
+from benchmarks.powl.world import ITEMS
 from tests.support.models.players import with_lessons
 from tests.support.models.simulated_calls import TOOLS, in_process, request
-from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
+from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.roles import learned_answer
@@ -22,8 +23,8 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 TURNS = {
     "arithmetic": "841a9fd1e861ad1e",
-    "ledger-tools": "f74875787aed853c",
-    "powl": "bcd5f0baf1a129ee",
+    LEDGER: "f74875787aed853c",
+    POWL: "bcd5f0baf1a129ee",
     "unlearnable": "e52b671610be1c24",
 }
 ROLES = {
@@ -41,8 +42,8 @@ def digest(value):
 
 
 def prompts(world):
-    if world == "powl":
-        return [item.prompt for item in load_dataset(shipped_dataset(world))][:20]
+    if world == POWL:
+        return [item.prompt for item in load_dataset(ITEMS[0])][:20]
     return [item["prompt"] for item in generate_items(world, 20)]
 
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
-from tests.support.models.paraphrases import (
-    HARMFUL,
-    HARMFUL_LEDGER,
-    HARMFUL_POWL,
-    HELPFUL,
-    HELPFUL_LEDGER,
-    HELPFUL_POWL,
-    NEUTRAL,
-)
+from benchmarks.generated_items import LEDGER, POWL
+from tests.support.models.paraphrases import HARMFUL, HELPFUL, NEUTRAL
 from tests.support.models.players import with_lessons
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, WorldName, advice_in, open_world, world_data
+from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, Advice, advice_in, open_world
 
-WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
-ARITHMETIC, LEDGER, POWL = (WORLDS[name].lexicon for name in ("arithmetic", "ledger-tools", "powl"))
-LESSONS = world_data("lessons")
+WORLDS = {name: open_world(name) for name in ("arithmetic", "unlearnable", LEDGER, POWL)}
+ARITHMETIC = WORLDS["arithmetic"].lexicon
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -35,19 +25,16 @@ def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
                 assert not any(letter.isdigit() for letter in lesson.text)
 
 
-@pytest.mark.parametrize(("lexicon", "rows", "side"), [
-    (ARITHMETIC, HELPFUL, 1), (LEDGER, HELPFUL_LEDGER, 1), (ARITHMETIC, HARMFUL, -1), (LEDGER, HARMFUL_LEDGER, -1),
-    (POWL, HELPFUL_POWL, 1), (POWL, HARMFUL_POWL, -1),
-])  # fmt: skip
-def test_paraphrases_by_others_are_recognised(lexicon, rows, side):
-    assert [row for row in rows if lexicon.stances(row[0], row[1]) != {row[2]: side}] == []
+@pytest.mark.parametrize(("rows", "side"), [(HELPFUL, 1), (HARMFUL, -1)])
+def test_paraphrases_by_others_are_recognised(rows, side):
+    assert [row for row in rows if ARITHMETIC.stances(row[0], row[1]) != {row[2]: side}] == []
 
 
 @pytest.mark.parametrize("lexicon", [world.lexicon for world in WORLDS.values()])
 @pytest.mark.parametrize("polarity", ["do", "avoid"])
 def test_neutral_and_useless_text_takes_no_side(lexicon, polarity):
-    useless = [text for texts in LESSONS["useless"].values() for text in texts]
-    assert [text for text in [*NEUTRAL, *useless, LESSONS["rambling"]] if lexicon.stances(polarity, text)] == []
+    useless = [text for texts in WORDS["useless"].values() for text in texts]
+    assert [text for text in [*NEUTRAL, *useless, WORDS["rambling"]] if lexicon.stances(polarity, text)] == []
 
 
 @pytest.mark.parametrize(("polarity", "said", "stances"), [

@@ -10,18 +10,18 @@ from statistics import mean
 import jsonschema
 import pytest
 
-from benchmarks.generated_items import generate_items
+from benchmarks.generated_items import LEDGER, generate_items
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tests.support.models.strict_schemas import strict_fault
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.tasks.learning.ask import CURATION, DIGEST, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.roles import ShortenAsk, learned_answer, shorten
-from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_of, open_world, world_data
+from tfgrpo.tasks.models.simulated.roles import learned_answer
+from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, advice_of, open_world
 
 WORLD = open_world("arithmetic")
 REFUND, DAYS = WORLD.pitfalls["refund_sign"], WORLD.pitfalls["inclusive_days"]
-USELESS, RAMBLING = advice_of(world_data("lessons")["useless"]), world_data("lessons")["rambling"]
+USELESS, RAMBLING = advice_of(WORDS["useless"]), WORDS["rambling"]
 GOOD = f"Step 1: {REFUND.shown_avoided[0]}: 90\nAnswer: 90"
 BAD = f"Step 1: {REFUND.shown_hit[1]}: 110\nAnswer: 110"
 IN_FORCE = (REFUND.good_advice[0], REFUND.bad_advice[0], DAYS.good_advice[0], USELESS[0])
@@ -117,7 +117,7 @@ def test_curation_goes_by_the_texts_and_by_how_many_groups_speak_for_them(known,
     ("one, two three", {"max_words": 1}, "one"), ("abcdefgh", {"max_words": 32, "max_chars": 3}, "abc"),
 ])  # fmt: skip
 def test_shortening_keeps_whole_sentences_where_it_can(text, limits, short):
-    assert shorten(ShortenAsk(text=text, **limits)) == short
+    assert answered({"text": text, **limits}) == {"text": short}
 
 
 @pytest.mark.parametrize("form", ["json_schema", "json_object", "none"])
@@ -137,7 +137,7 @@ async def test_the_service_answers_learning_questions_by_their_schemas_repairs_t
 
 # Judging
 
-WORLDS = ("arithmetic", "ledger-tools", "unlearnable")
+WORLDS = ("arithmetic", LEDGER, "unlearnable")
 
 
 def scores(output, task, world="arithmetic", count=200):

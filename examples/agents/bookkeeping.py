@@ -1,4 +1,4 @@
-"""Tools of the ``ledger-tools`` world: accounts, entries and rates of a simulated company.
+"""Tools that look figures up in the books of a company that does not exist: accounts, entries and rates.
 
 Pure functions: every figure is generated from the arguments. Malformed arguments raise ``ValueError`` with what is accepted.
 """

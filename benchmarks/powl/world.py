@@ -1,21 +1,21 @@
-"""The ``powl`` world: descriptions of business processes, whose models go wrong in structure.
+"""The world ``benchmarks.powl.world:WORLD``: descriptions of business processes, whose models go wrong in structure.
 
-Its items are the shipped ones, written by hand; none are generated. A mistake is a rewriting of the model's tree,
+Its items, next to this file, are written by hand; none are generated. A mistake is a rewriting of the model's tree,
 independent of the business, so that lessons learned in some kinds of business help in others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, Self, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
-from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
+from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, model_in, parse_text, structural_key, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind, fold, walk
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Template, Turn
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solution, Solver, World
 
 _Rewrite: TypeAlias = Callable[[Operator], Model]
 
@@ -102,48 +102,37 @@ MISTAKES: Final = (
 
 
 class ProcessDescription(Puzzle):
-    """A shipped description; its slot ``model`` has the right model."""
+    """A description of a process, whole: its kind is its id."""
 
-    world = "powl"
-
-    @property
-    def model(self) -> Model:
-        """The right model."""
-        return _parsed(self.slots["model"])
-
-    @classmethod
-    def recognise(cls, text: str) -> Self | None:
-        """Return the shipped description in a prompt."""
-        answers = _shipped()
-        prompt = text if text in answers else next((prompt for prompt in answers if prompt in text), None)
-        return None if prompt is None else cls(Template(cls.world, prompt, {}), {"model": answers[prompt]})
-
-    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
-        """Return a step for each possible mistake, and the model, in one turn."""
+    def solved(self, solver: Solver) -> str:
+        """Return a step for each possible mistake, and the model."""
         solution = Solution(self, solver)
-        model = self.model
+        right = model = _MODELS[self.kind]
         for mistake in MISTAKES:
-            if occasions := mistake.occasions(self.model):
+            if occasions := mistake.occasions(right):
                 if not solution.avoids(mistake.name):
                     model = mistake.made_in(model)
                 solution.step(", ".join(occasions))
-        return Turn(solution.answered(to_text(model)))
+        return solution.answered(to_text(model))
 
     def agrees(self, output: str) -> bool:
         """Whether an output contains the right model, in any notation."""
         try:
-            return structural_key(model_in(output)) == structural_key(self.model)
+            return structural_key(model_in(output)) == structural_key(_MODELS[self.kind])
         except PowlError:
             return False
 
 
-_parsed = cache(parse_text)  # each is asked for by every attempt at its item
+ITEMS: Final = tuple(Path(__file__).with_name(f"{name}.jsonl") for name in ("items", "held-out"))
+"""Files of the items to learn on and to measure on."""
+_ALL: Final = [item for path in ITEMS for item in load_dataset(path)]
+_MODELS: Final = {item.id: parse_text(item.answer) for item in _ALL}
 
 
-@cache
-def _shipped() -> Mapping[str, str]:
-    paths = [shipped_dataset("powl"), shipped_held_out("powl")]
-    return {item.prompt: item.answer for path in paths if path is not None for item in load_dataset(path)}
+class _Processes(World):
+    def recognise(self, text: str) -> Puzzle | None:
+        """Return the description that a text contains."""
+        return next((self.puzzle(self, item.id, {}) for item in _ALL if item.prompt in text), None)
 
 
-PUZZLE = ProcessDescription
+WORLD = _Processes("powl", __file__, ProcessDescription)
