@@ -1,6 +1,6 @@
 """What the service is asked and answers: chat completions, and texts in Messages and Responses.
 
-Agents that speak one of the other two are told nothing of tools: no world of the product has any. Options that only shape a
+No tool is called in the other two: no world of the product has any. Options that only shape a
 sample change nothing, as agents send what their authors like, and structured output is left to the learning and judging
 roles. What else an answer would have to show and cannot is refused.
 """
@@ -207,7 +207,7 @@ class SimulatedMessages(SimulatedChat):
         yield {"type": "message_stop"}
 
     def begun(self, block: Object) -> tuple[Object, Iterator[Object]]:
-        """Return what a block begins with in place of its content, and the deltas of that."""
+        """Return the empty content of a block, and the deltas that fill it."""
         return {"text": ""}, ({"type": "text_delta", "text": piece} for piece in pieces(block["text"]))
 
 

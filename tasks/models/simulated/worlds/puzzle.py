@@ -28,7 +28,7 @@ from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.tasks.models.simulated.protocol import ChatMessage
 
 WORDS: dict[str, Any] = packaged_yaml(__file__, "words.yaml")
-"""What is said in any world."""
+"""Words of any world."""
 
 
 @dataclass(frozen=True, slots=True)
