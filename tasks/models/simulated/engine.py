@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
-from tfgrpo.tasks.models.simulated.protocol import CHARS_PER_TOKEN, MODEL_NAME, ChatBody
+from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.tasks.models.simulated.protocol import CHARS_PER_TOKEN, MODEL_NAME, ChatBody, Object
 from tfgrpo.tasks.models.simulated.roles import learned_answer
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Pitfall, Solver, Turn, open_world
 from tfgrpo.tasks.models.wire import called
@@ -90,7 +91,7 @@ class Engine:
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the answer of the role that the request addresses."""
         learned = learned_answer(self.world, body, rng)
-        return self.act(body, rng) if learned is None else Turn(json.dumps(learned, ensure_ascii=False))
+        return _in_form(body, self.act(body, rng)) if learned is None else Turn(json.dumps(learned, ensure_ascii=False))
 
     def act(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the actor's next turn at the last item in the user's messages; ``UNKNOWN`` without an item of the world."""
@@ -106,6 +107,56 @@ class Engine:
     def solver(self, prompt: str, temperature: float, advice: Mapping[str, float], rng: random.Random) -> Solver:
         """Return what decides how an attempt goes."""
         return AdvisedSolver(self.settings.seed, prompt, temperature, advice, rng)
+
+
+def _in_form(body: ChatBody, turn: Turn) -> Turn:
+    """Return a turn in the form that the request asks for: a call, a schema's instance, a JSON object, or as it is."""
+    function = None if turn.calls else _demanded(body)
+    if function is not None:
+        return Turn("", ((function["name"], minimal_instance(function.get("parameters", {}), turn.text)),))
+    if turn.calls or mapping_of(body.response_format).get("type", "text") == "text":
+        return turn
+    schema = body.schema_body
+    value = {"answer": turn.text} if schema is None else minimal_instance(schema, turn.text)
+    return Turn(json.dumps(value, ensure_ascii=False))
+
+
+def _demanded(body: ChatBody) -> Mapping[str, Any] | None:
+    """Return the function that has to be called: the one that is named, or the last where any will do."""
+    if body.tool_choice in (None, "auto", "none"):
+        return None
+    chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
+    functions: Iterator[Mapping[str, Any]] = (tool["function"] for tool in reversed(body.tools or []))
+    return next(each for each in functions if chosen in (None, each["name"]))
+
+
+def minimal_instance(schema: Object, text: str, root: Object | None = None) -> Any:
+    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first.
+
+    ``root``: the schema with the definitions that this part of it refers to.
+    """
+    root = schema if root is None else root
+    if "$ref" in schema:
+        return minimal_instance(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), text, root)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    for key in ("enum", "anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return schema[key][0] if key == "enum" else minimal_instance(schema[key][0], text, root)
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    parts = schema.get("properties", {})
+    whole: Mapping[str, Callable[[], Any]] = {
+        "object": lambda: {
+            name: minimal_instance(parts.get(name, {}), text, root) for name in schema.get("required", ())
+        },
+        "array": lambda: [minimal_instance(schema.get("items", {}), text, root)] * schema.get("minItems", 0),
+        "string": lambda: text[: schema.get("maxLength", len(text))],
+        "boolean": lambda: False,
+        "null": lambda: None,
+    }
+    return whole.get(kind, lambda: schema.get("minimum", 0))()
 
 
 def digest_of(value: Mapping[str, Any]) -> str:

@@ -1,21 +1,18 @@
-"""The simulated service as agents with tools need it: calls in all three dialects, structured output, a path as on Azure."""
+"""The simulated service as agents with tools need it: calls in all three dialects, a path as on Azure."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import Engine
 from tfgrpo.tasks.models.simulated.protocol import (
     DIALECTS,
-    ChatBody,
     Object,
     SimulatedChat,
     SimulatedMessages,
@@ -25,7 +22,6 @@ from tfgrpo.tasks.models.simulated.protocol import (
     pieces,
     text_of,
 )
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Turn
 from tfgrpo.tasks.models.wire import called
 
 _IN: Final = ".__"
@@ -38,58 +34,7 @@ def agent_app(settings: SimulatedSettings) -> Starlette:
     """Return the service."""
     dialects = {**DIALECTS, "/v1/messages": _Messages(), "/v1/responses": _Responses()}
     dialects["/openai/deployments/{deployment}/chat/completions"] = SimulatedChat()
-    return simulated_app(settings, _Engine(settings), dialects)
-
-
-class _Engine(Engine):
-    """Follows a schema, and calls the function that has to be called, as frameworks ask for structured output."""
-
-    def act(self, body: ChatBody, rng: random.Random) -> Turn:
-        turn = super().act(body, rng)
-        function = None if turn.calls else _demanded(body)
-        if function is not None:
-            return Turn("", ((function["name"], instance_of(function.get("parameters", {}), turn.text)),))
-        if turn.calls or mapping_of(body.response_format).get("type", "text") == "text":
-            return turn
-        schema = body.schema_body
-        value = {"answer": turn.text} if schema is None else instance_of(schema, turn.text)
-        return Turn(json.dumps(value, ensure_ascii=False))
-
-
-def _demanded(body: ChatBody) -> Mapping[str, Any] | None:
-    """Return the function that has to be called: the one that is named, or the last where any will do."""
-    if body.tool_choice in (None, "auto", "none"):
-        return None
-    chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
-    functions: Iterator[Mapping[str, Any]] = (tool["function"] for tool in reversed(body.tools or []))
-    return next(each for each in functions if chosen in (None, each["name"]))
-
-
-def instance_of(schema: Object, text: str, root: Object | None = None) -> Any:
-    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first.
-
-    ``root``: the schema with the definitions that this part of it refers to.
-    """
-    root = schema if root is None else root
-    if "$ref" in schema:
-        return instance_of(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), text, root)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return schema[key][0] if key == "enum" else instance_of(schema[key][0], text, root)
-    kind = schema.get("type", "object")
-    kind = kind[0] if isinstance(kind, list) else kind
-    parts = schema.get("properties", {})
-    whole: Mapping[str, Callable[[], Any]] = {
-        "object": lambda: {name: instance_of(parts.get(name, {}), text, root) for name in schema.get("required", ())},
-        "array": lambda: [instance_of(schema.get("items", {}), text, root)] * schema.get("minItems", 0),
-        "string": lambda: text[: schema.get("maxLength", len(text))],
-        "boolean": lambda: False,
-        "null": lambda: None,
-    }
-    return whole.get(kind, lambda: schema.get("minimum", 0))()
+    return simulated_app(settings, Engine(settings), dialects)
 
 
 def _functions(tools: Iterable[Object], within: str = "") -> Iterator[dict[str, Any]]:

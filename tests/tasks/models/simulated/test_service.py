@@ -315,7 +315,7 @@ async def test_structured_output_is_a_minimal_instance_of_the_schema():
         "any": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "some": {"type": ["integer", "null"], "minimum": 4},
     }  # fmt: skip
     wanted = schema("judge", {"type": "object", "required": list(properties), "properties": properties})
-    async with in_process(agent_app) as client:
+    async with in_process() as client:
         value = content_of(await ask(client, request("Judge this.", response_format=wanted)))
         free = content_of(await ask(client, request("Judge this.", response_format={"type": "json_object"})))
         text = content_of(await ask(client, request("Judge this.", response_format={"type": "text"})))
