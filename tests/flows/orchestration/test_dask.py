@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.agents.steps import no_secret, settings
-from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
+from tests.support.runs.running import LEARNING, RUN, SHORT, Server, finish, on_server, run, start, store
 from tfgrpo.flows.learning_flow import dask_workers
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
@@ -39,7 +39,7 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
 
         server.before_answer = count
         common = ["--task-runner", "dask", "--model", "simulated", "--base-url", server.url, "--concurrency", "4"]
-        sizes = ["--world", "arithmetic", "--sample-size", "10", "--batch-size", "5", "--max-calls"]
+        sizes = ["--dataset", SHORT, "--sample-size", "10", "--batch-size", "5", "--max-calls"]
         first = start(tmp_path / "dask", *common, *sizes, "30", "--run-id", RUN)
         code, summary, said = finish(first)
         assert (code, summary["status"]) == (3, "stopped"), said
@@ -56,7 +56,7 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
         assert (code, summary["status"]) == (0, "finished"), said
         sent_again = len(server.bodies) - len(server.asked())
         assert sent_again <= 4, "more was sent again than the dead worker had under way"
-        run(tmp_path / "alone", **on_server(server, run_id=RUN, world="arithmetic"))
+        run(tmp_path / "alone", **on_server(server, run_id=RUN, **LEARNING))
     assert store(tmp_path / "dask") == store(tmp_path / "alone") != []
 
 

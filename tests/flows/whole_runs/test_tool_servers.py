@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.generated_items import LEDGER
 from tests.support.agents.upstream import needs
-from tests.support.runs.running import ROOT, RUN, SMALL, Server, finish, lines, paths, run, start, store, words
+from tests.support.runs.running import ROOT, RUN, SIZE, Server, finish, lines, paths, run, start, store, words
 from tfgrpo.flows import cli
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 
@@ -40,7 +40,7 @@ for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.ex
     server.add_tool(logged(tool), structured_output=False)
 server.run()
 """
-SIZES = words(SMALL)
+SIZES = words(SIZE)
 
 
 class Books:
