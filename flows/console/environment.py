@@ -122,12 +122,13 @@ def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) ->
 @contextmanager
 def prefect_settings() -> Iterator[None]:
     """Open while Prefect is imported, which reads its settings then: raise ``SettingsError`` for those it refuses."""
-    from pydantic_core import ValidationError  # noqa: PLC0415 - 14 ms that `--version` and `--help` do without
-
     try:
         yield
-    except ValidationError as error:
-        raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
+    except ValueError as error:
+        problems = getattr(error, "errors", None)  # of pydantic, whose import `--version` and `--help` do without
+        if problems is None:
+            raise
+        raise SettingsError([_prefects(problem) for problem in problems()]) from error
 
 
 def _prefects(problem: ErrorDetails) -> Problem:

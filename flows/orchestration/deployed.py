@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.interrupts import outlive_worker
-from tfgrpo.flows.orchestration.local_server import why_silent
+from tfgrpo.flows.orchestration.local_server import in_background
 from tfgrpo.flows.orchestration.request import FlowRequest, RunSummary
 from tfgrpo.pipelines.settings.layers import fields_by_key, same_value
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Problem, SettingsError
@@ -74,6 +75,7 @@ class Unknown:
         """Keep nothing of it: it may be a misplaced secret."""
 
 
+_AGAIN_S: Final = 0.5
 _ANSWER_S: Final = 20.0
 """Seconds for which a server that is down is asked for the deployment of a run."""
 _UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
@@ -263,3 +265,34 @@ def prefect_state(ended: RunSummary | Selected) -> State[Any]:
         return Completed(name="StoppedEarly", message=message, data=data)
     # Prefect raises the data of such a state, and logs a long complaint if it is no exception.
     return Failed(message=message, data=FlowFailed(message, data))
+
+
+def why_silent(limit_s: float) -> BaseException | None:
+    """Ask the named server until it answers; return why it does not, or refuses, after the limit. None when all is well."""
+    deadline, first = time.monotonic() + limit_s, None
+    while (why := _why_silent(max(_AGAIN_S, deadline - time.monotonic()))) is not None:
+        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
+        if is_refusal(why) or time.monotonic() > deadline:
+            return first
+        time.sleep(_AGAIN_S)
+    return None
+
+
+def is_refusal(why: BaseException) -> bool:
+    """Whether asking again cannot help: the address is none, or the server answers that it does not let us in."""
+    if isinstance(why, httpx.HTTPStatusError):
+        return why.response.status_code < 500 and why.response.status_code != 429
+    return isinstance(why, httpx.UnsupportedProtocol | httpx.InvalidURL)
+
+
+def _why_silent(limit_s: float) -> BaseException | None:
+    answer = in_background(_healthcheck)
+    try:
+        return answer.exception(limit_s) or answer.result()
+    except TimeoutError:
+        return TimeoutError(f"no answer within {limit_s:.3g} s")
+
+
+def _healthcheck() -> Exception | None:
+    with get_client(sync_client=True) as client:
+        return client.api_healthcheck()

@@ -29,8 +29,8 @@ from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
 from tfgrpo.flows.console.environment import API_URL
-from tfgrpo.flows.orchestration.deployed import asked_of
-from tfgrpo.flows.orchestration.local_server import error_line, why_silent, without_login
+from tfgrpo.flows.orchestration.deployed import asked_of, why_silent
+from tfgrpo.flows.orchestration.local_server import error_line, without_login
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError

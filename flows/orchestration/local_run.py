@@ -24,13 +24,12 @@ from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.artifacts import warn_run
+from tfgrpo.flows.orchestration.deployed import is_refusal, why_silent
 from tfgrpo.flows.orchestration.local_server import (
     LocalServer,
     error_line,
     in_background,
-    is_refusal,
     wanted,
-    why_silent,
     without_login,
 )
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status

@@ -46,7 +46,6 @@ _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 """The line of a traceback that names the error; more may follow."""
 _T = TypeVar("_T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")
-_AGAIN_S: Final = 0.5
 
 
 def wanted(settings: Settings) -> bool:
@@ -158,36 +157,3 @@ def error_line(error: BaseException) -> str:
 def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     return RewarderThreads(1).submit(copy_context().run, work)
-
-
-def why_silent(limit_s: float) -> BaseException | None:
-    """Ask the named server until it answers; return why it does not, or refuses, after the limit. None when all is well."""
-    deadline, first = time.monotonic() + limit_s, None
-    while (why := _why_silent(max(_AGAIN_S, deadline - time.monotonic()))) is not None:
-        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
-        if is_refusal(why) or time.monotonic() > deadline:
-            return first
-        time.sleep(_AGAIN_S)
-    return None
-
-
-def is_refusal(why: BaseException) -> bool:
-    """Whether asking again cannot help: the address is none, or the server answers that it does not let us in."""
-    if isinstance(why, httpx.HTTPStatusError):
-        return why.response.status_code < 500 and why.response.status_code != 429
-    return isinstance(why, httpx.UnsupportedProtocol | httpx.InvalidURL)
-
-
-def _why_silent(limit_s: float) -> BaseException | None:
-    answer = in_background(_healthcheck)
-    try:
-        return answer.exception(limit_s) or answer.result()
-    except TimeoutError:
-        return TimeoutError(f"no answer within {limit_s:.3g} s")
-
-
-def _healthcheck() -> Exception | None:
-    from prefect.client.orchestration import get_client  # noqa: PLC0415 - see above
-
-    with get_client(sync_client=True) as client:
-        return client.api_healthcheck()

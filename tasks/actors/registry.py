@@ -120,20 +120,18 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
                 accepted = "at least one module:attr for the tools actor, or servers by actor.mcp"
                 raise SettingsError.one("actor.tools", "none", accepted)
             return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
-        case "command" | "http":
-            from tfgrpo.tasks.actors import command, http  # noqa: PLC0415 - 30 ms, and few runs have such an agent
+    from tfgrpo.tasks.actors import command, http, own  # noqa: PLC0415 - 30 ms, and few runs have such an agent
 
-            kind: type[command.CommandActor | http.HttpActor]
-            kind = command.CommandActor if settings.kind == "command" else http.HttpActor
-            if problems := list(kind.problems(settings, learns=learns)):
-                raise SettingsError(problems)
-            return kind(settings)
-    from tfgrpo.tasks.actors.own import OFFERED, CallableActor  # noqa: PLC0415 - as above
-
+    if settings.kind in ("command", "http"):
+        kind: type[command.CommandActor | http.HttpActor]
+        kind = command.CommandActor if settings.kind == "command" else http.HttpActor
+        if problems := list(kind.problems(settings, learns=learns)):
+            raise SettingsError(problems)
+        return kind(settings)
     try:
-        actor = CallableActor(load_callable(settings.kind))
+        actor = own.CallableActor(load_callable(settings.kind))
         if {"prompt", "item"}.isdisjoint(actor.declared):
-            declared = f"an agent declares one of them, and may declare {', '.join(OFFERED)}"
+            declared = f"an agent declares one of them, and may declare {', '.join(own.OFFERED)}"
             raise ValueError(f"it takes neither prompt nor item, so it cannot see what it is asked; {declared}")
         return actor
     except ValueError as error:

@@ -20,7 +20,7 @@ from tests.support.runs.running import PATIENCE_S, start
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration import local_run, local_server
+from tfgrpo.flows.orchestration import deployed, local_run
 from tfgrpo.flows.orchestration.local_run import run_locally
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
@@ -83,7 +83,7 @@ def test_a_server_that_refuses_is_a_wrong_setting_at_once(flow, monkeypatch, sta
     error = httpx.HTTPStatusError("no", request=reply.request, response=reply)
     asked = []
     monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
-    monkeypatch.setattr(local_server, "_healthcheck", lambda: asked.append(status) or error)
+    monkeypatch.setattr(deployed, "_healthcheck", lambda: asked.append(status) or error)
     flow(lambda: None)
     with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(code):
         run_nothing()
