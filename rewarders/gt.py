@@ -31,26 +31,18 @@ from tfgrpo.rewarders.scorer import (
 )
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.choices import LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
+from tfgrpo.rewarders.text.columns import ReferenceKind, decimal_mark, read_column
+from tfgrpo.rewarders.text.moments import DateOrder
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
-    DateOrder,
     ExactReference,
     FormulaReference,
     NumberReference,
-    ReferenceKind,
-    decimal_mark,
-    read_column,
     read_reference,
 )
-from tfgrpo.rewarders.text.words import (
-    Compared,
-    Reference,
-    TextReference,
-    plain,
-    same_text,
-    shown,
-)
+from tfgrpo.rewarders.text.rules import Compared, shown
+from tfgrpo.rewarders.text.words import Reference, TextReference, plain, same_text
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 

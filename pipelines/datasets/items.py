@@ -25,7 +25,7 @@ from tfgrpo.rewarders.gt import MATCH_OF
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.rewarders.text.answers import written_value
 from tfgrpo.rewarders.text.choices import options_of
-from tfgrpo.rewarders.text.references import read_column
+from tfgrpo.rewarders.text.columns import read_column
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
 from tfgrpo.stores.numeric import is_number

@@ -17,8 +17,8 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
 from tfgrpo.rewarders.text.answers import several_in
 from tfgrpo.rewarders.text.choices import options_of
-from tfgrpo.rewarders.text.references import ColumnReading, read_column
-from tfgrpo.rewarders.text.words import shown
+from tfgrpo.rewarders.text.columns import ColumnReading, read_column
+from tfgrpo.rewarders.text.rules import shown
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names
 

@@ -1,3 +1,3 @@
 """Read answers, numbers, references, columns of them, and fenced blocks."""
 
-__all__ = ["answers", "choices", "numbers", "references", "words"]
+__all__ = ["answers", "choices", "columns", "moments", "numbers", "references", "rules", "words"]

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of
+from tfgrpo.rewarders.text.rules import Compared, shown
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,
     MARKUP,
     OPTION_MARK,
     RELATED,
     UNCLEAR,
-    Compared,
     Reference,
     TextReference,
     is_denied,
     parts_of,
     plain,
-    shown,
 )
 from tfgrpo.stores.errors import RewardError
 

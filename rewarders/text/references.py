@@ -1,4 +1,4 @@
-"""Compare an output with one reference of a form: a number, a list, JSON, a formula or a date, and read any reference.
+"""Compare an output with one reference of a form: a number, a list, JSON or a formula, and read any reference.
 
 What has two readings is no score: ``compare`` raises ``RewardError``.
 """
@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from statistics import median
-from typing import Any, Final, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import (
-    VOCABULARY,
     Stated,
     bare_reference,
     json_in,
@@ -27,11 +24,11 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, label_reference
+from tfgrpo.rewarders.text.choices import label_reference
+from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
     REMARK,
     TO_BASE,
-    UNITS,
     DecimalMark,
     Number,
     answered_number,
@@ -42,26 +39,28 @@ from tfgrpo.rewarders.text.numbers import (
     ordinal,
     reference_number,
 )
+from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.words import (
     LATEX_SPACE,
     ORDINAL,
     QUOTES,
     RELATED,
-    SHOWN,
     UNCLEAR,
-    Compared,
     Reference,
     TextReference,
+    denies,
     is_denied,
     nothing,
     parts_of,
     plain,
     same_text,
-    shown,
 )
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.text import pluralize
+
+NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,105 @@ class ExactReference(Reference):
         return Compared(any(read(each) == read(self.text) for each in stated.candidates), shown(stated.text))
 
 
+@dataclass(frozen=True)
+class _Numeric:
+    """An output beside a number."""
+
+    reference: NumberReference
+    stated: Stated
+
+    @property
+    def text(self) -> str:
+        return self.stated.text
+
+    @property
+    def wanted(self) -> Number:
+        return self.reference.number
+
+    @cached_property
+    def number(self) -> Number | None:
+        """The number that is stated, negative where something falls beside a reference with a sign."""
+        number = number_of(self.stated, self.reference.decimal)
+        falls = number is not None and re.match(r"[-+\u2212]", self.reference.text) and _FALL.search(self.text)
+        return replace(number, value=-abs(number.value)) if number is not None and falls else number
+
+    @property
+    def answered(self) -> str:
+        with suppress(RewardError):  # a date or a time has several numbers
+            return f"{shown(self.text)} (no number)" if self.number is None else shown_number(self.number)
+        return shown(self.text)
+
+    def agrees(self) -> bool:
+        return self.number is not None and self.equals(self.number)
+
+    def equals(self, number: Number) -> bool:
+        # 0.1 + 0.2 is 0.30000000000000004 in a file that a program wrote.
+        noise = abs(self.wanted.value) / 10**14 if len(self.wanted.text) > _DIGITS_OF_FLOAT else 0
+        return numbers_agree(number, self.wanted, self.reference.tolerance + noise)
+
+    def is_year_of_date(self) -> bool:
+        found = dates(plain(self.text)) if _YEAR.fullmatch(self.reference.text) else []
+        return len(found) == 1 and {each[0] for each in found[0]} == {self.wanted.value}
+
+    def is_sum_of_times(self) -> bool:
+        base, factor = TO_BASE.get(self.wanted.unit, ("", Fraction(1)))
+        spans = durations(plain(self.text)) if base == "second" and len(re.findall(r"\d+", self.text)) > 1 else []
+        return len(spans) == 1 and spans[0] == {(self.wanted.value * factor,)}
+
+    def is_related_to_year(self) -> bool:
+        before = self.text.casefold().partition(self.reference.text)[0]
+        return bool(_YEAR.fullmatch(self.reference.text) and RELATED.search(before))
+
+    def has_no_era(self) -> bool:
+        number = self.number
+        return (
+            number is not None and {number.unit, self.wanted.unit} == {"", "bc"} and number.value == self.wanted.value
+        )
+
+    def counts_otherwise(self) -> bool:
+        """Return whether one side has a unit, and the other counts things: ``5 %``, ``5 apples``."""
+        ours, theirs = (each and bool(each.unit or each.percent) for each in (self.number, self.wanted))
+        counted = _COUNTED.fullmatch(self.reference.text if ours else self.text)
+        return bool(ours is not theirs and counted and self.agrees())
+
+    def is_share_of_another(self) -> bool:
+        of = {found[1] for each in (self.text, self.reference.text) if (found := _SHARE_OF.fullmatch(plain(each)))}
+        return len(of) > 1 and self.agrees()
+
+    def is_same_ordinal(self) -> bool:
+        ordinals = {ordinal(each) for each in ORDINAL.findall(plain(self.text))} - {None}
+        return ordinals == {ordinal(self.reference.text)} and not UNCLEAR.search(self.text)
+
+    def is_same_text(self) -> bool:
+        return self.number is None and any(same_text(each, self.reference.text) for each in self.stated.candidates)
+
+    def is_exact_before_rounding(self) -> bool:
+        before, sign, _ = self.text.replace(r"\approx", "\u2248").rpartition("\u2248")
+        exact = answered_number(f"Answer: {before}", self.reference.decimal) if sign else None
+        return exact is not None and self.equals(exact)
+
+    def agrees_in_other_notation(self) -> bool:
+        decimal, other = self.reference.decimal, None
+        if "," in self.stated.whole or (decimal == "," and "." in self.stated.whole):
+            with suppress(RewardError):  # in the other notation the answer may be several numbers
+                other = number_of(self.stated, "." if decimal == "," else ",")
+        differs = other is not None and (self.number is None or other.value != self.number.value)
+        return other is not None and differs and self.equals(other)
+
+    def agrees_with_other_notation(self) -> bool:
+        other = reference_number(self.reference.text, "," if self.reference.decimal == "." else ".")
+        number = self.number
+        return number is not None and other is not None and numbers_agree(number, other, self.reference.tolerance)
+
+    def may_be_points(self) -> bool:
+        share = _POINTS.fullmatch(self.number.text) if self.number is not None else None
+        return share is not None and int(share[1]) == self.wanted.value
+
+    def has_other_magnitude(self) -> bool:
+        pair = (self.number, self.wanted) if self.number is not None else ()
+        return any(one.scale > 1 and one.value / one.scale == other.value for one in pair for other in pair)
+
+
 @dataclass(frozen=True, slots=True)
 class NumberReference(Reference):
     """A number, compared by value; two readings where another notation would make an answer the reference."""
@@ -83,6 +181,24 @@ class NumberReference(Reference):
     number: Number
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
+    rules: ClassVar[Rules[_Numeric]] = (
+        Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
+        Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
+        Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
+        Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
+        Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
+        Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),
+        Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
+        Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
+        Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
+        Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
+        Rule("unclear", "has a mark with two readings", "3.14", "Answer: 3,14", _Numeric.agrees_in_other_notation),
+        Rule("unclear", "is the reference in another notation", "1.234", "1234", _Numeric.agrees_with_other_notation),
+        Rule("unclear", "may be points of a scale", "4", "4/5", _Numeric.may_be_points),
+        Rule("unclear", "may be of another magnitude", "5", "5 million", _Numeric.has_other_magnitude),
+        Rule("wrong", "is another number", "42", "43", lambda said: said.number is not None),
+        Rule("none", "is no number", "42", "Paris", lambda _: True),
+    )
 
     @property
     def shown(self) -> str:
@@ -90,78 +206,19 @@ class NumberReference(Reference):
         return shown_number(self.number)
 
     def _compare(self, stated: Stated) -> Compared:
-        dates = _dates(plain(stated.text)) if re.fullmatch(r"\d{4}", self.text.strip()) else []
-        unit, factor = TO_BASE.get(self.number.unit, ("", Fraction(1)))
-        spans = _durations(plain(stated.text)) if unit == "second" and len(re.findall(r"\d+", stated.text)) > 1 else []
-        year = len(dates) == 1 and {each[0] for each in dates[0]} == {self.number.value}
-        if year or (len(spans) == 1 and spans[0] == {(self.number.value * factor,)}):
-            return Compared(True, shown(stated.text))
-        number = number_of(stated, self.decimal)
-        if number is not None and re.match(r"[-+\u2212]", self.text) and _FALL.search(stated.text):
-            number = replace(number, value=-abs(number.value))
-        if re.fullmatch(r"\d{4}", self.text) and RELATED.search(stated.text.casefold().partition(self.text)[0]):
-            raise RewardError(f"{shown(stated.text)} is related to a year")
-        if number is not None and {number.unit, self.number.unit} == {"", "bc"} and number.value == self.number.value:
-            raise RewardError(f"{shown(stated.text)} and the reference {shown(self.text)} may be of different eras")
-        if number is not None and self._agrees(number):
-            known = [bool(each.unit or each.percent) for each in (number, self.number)]
-            if known[0] != known[1] and _COUNTED.fullmatch(self.text if known[0] else stated.text):
-                raise RewardError(f"{shown_number(number)} and {self.shown} may be of different things")
-            made_of = [_MADE_OF.fullmatch(plain(each)) for each in (stated.text, self.text)]
-            if made_of[0] and made_of[1] and made_of[0][1] != made_of[1][1]:
-                return Compared(False, shown(stated.text))
-            return Compared(True, shown_number(number))
-        ordinals = {ordinal(each) for each in ORDINAL.findall(plain(stated.text))} - {None}
-        same = ordinals == {ordinal(self.text)} and not UNCLEAR.search(stated.text)
-        if same or (number is None and any(same_text(each, self.text) for each in stated.candidates)):
-            return Compared(True, shown(stated.text))
-        before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
-        exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
-        if exact is not None and self._agrees(exact):
-            return Compared(True, shown_number(exact))
-        self._refuse_second_reading(stated, number)
-        answered = f"{shown(stated.text)} (no number)" if number is None else shown_number(number)
-        return Compared(False, answered, states=number is not None)
+        return verdict_by(self.rules, _Numeric(self, stated))
 
     def _is_alone(self, _text: str, /) -> bool:
         return True  # a number next to others is none
 
-    def _refuse_second_reading(self, stated: Stated, number: Number | None) -> None:
-        if "," in stated.whole or (self.decimal == "," and "." in stated.whole):
-            other = None
-            with suppress(RewardError):  # in the other notation the answer may be several numbers
-                other = number_of(stated, "." if self.decimal == "," else ",")
-            if other is not None and (number is None or other.value != number.value) and self._agrees(other):
-                raise RewardError(
-                    f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
-                )
-        may_be = reference_number(self.text, "," if self.decimal == "." else ".")
-        if number is not None and may_be is not None and numbers_agree(number, may_be, self.tolerance):
-            raise RewardError(f"the reference {shown(self.text)} may be {format_value(may_be.value)}")
-        share = _SHARE.fullmatch(number.text) if number is not None else None
-        if share is not None and Fraction(int(share[1])) == self.number.value:
-            raise RewardError(f"{shown(share[0])} may be {share[1]} of {share[2]}")
-        for one, another in ((number, self.number), (self.number, number)):
-            if one is not None and another is not None and one.scale > 1 and one.value / one.scale == another.value:
-                raise RewardError(f"{shown(one.text)} may be {format_value(another.value)}, in another unit")
 
-    def _agrees(self, number: Number) -> bool:
-        # 0.1 + 0.2 is 0.30000000000000004 in a file that a program wrote.
-        noise = abs(self.number.value) / 10**14 if len(self.number.text) > _DIGITS_OF_FLOAT else 0
-        return numbers_agree(number, self.number, self.tolerance + noise)
-
-
+_YEAR: Final = re.compile(r"\s*\d{4}\s*")
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
-_ROOTS: Final = re.compile(r"\b[a-z]\w{0,3} ?= ?([^=,]{1,30}?)\$?,? or \$?[a-z]\w{0,3} ?= ?(.{1,60})", re.IGNORECASE)
-"""Between the solutions of an equation: ``x = 2 or x = 3``."""
-_MADE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
+_SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
 _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
 """What makes a number negative beside a reference with a sign."""
-_ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
-_FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
-"""Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
 _DIGITS_OF_FLOAT: Final = 16
-_SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
+_POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
 
 
@@ -171,12 +228,73 @@ def shown_number(number: Number) -> str:
     return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:SHOWN]})"
 
 
+@dataclass(frozen=True)
+class _Series:
+    """An output beside a list of numbers."""
+
+    reference: ListReference
+    stated: Stated
+
+    @property
+    def answered(self) -> str:
+        return shown(self.stated.text)
+
+    @cached_property
+    def read(self) -> ListReference | None:
+        return next((each for each in map(self.reference.read, parts_of(self.stated)) if each is not None), None)
+
+    @cached_property
+    def pair(self) -> tuple[list[Fraction], list[Fraction]]:
+        ours, theirs = (
+            [number.value for number in each.numbers] if each else [] for each in (self.read, self.reference)
+        )
+        return ours, theirs
+
+    def is_equal(self) -> bool:
+        return self.pair[0] == self.pair[1]
+
+    def is_relation(self) -> bool:
+        return is_relation(self.stated.text, self.reference.text)
+
+    def has_same(self) -> bool:
+        """Return whether the numbers are the same in any order."""
+        return self.read is not None and sorted(self.pair[0]) == sorted(self.pair[1])
+
+    def has_other_edges(self) -> bool:
+        """Return whether an interval is open where the reference is closed, or the other way round."""
+        edges = [re.sub(r"[^()\[\]]", "", each.text) for each in (self.read, self.reference) if each is not None]
+        closed = "[" in edges[0] and len(self.pair[1]) == 2
+        return ({*edges[-1]} in ({"[", ")"}, {"(", "]"}) or closed) and edges[0] != edges[-1] != ""
+
+
 @dataclass(frozen=True, slots=True)
 class ListReference(Reference):
     """Several numbers: ``(3, 4)``, ``1, 2, 3``; two readings for the same ones in another order, where none is stated."""
 
     numbers: tuple[Number, ...]
     decimal: DecimalMark = "."
+    rules: ClassVar[Rules[_Series]] = (
+        Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda said: denies(said.stated.text)),
+        Rule(
+            "unclear",
+            "is an inequality, and may be an interval",
+            "(3, 4]",
+            "3 < x ≤ 4",
+            lambda said: said.is_relation(),
+        ),
+        Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
+        Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
+        Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),
+        Rule("right", "has these numbers", "1, 2, 3", "1, 2 and 3", lambda said: said.is_equal()),
+        Rule(
+            "unclear",
+            "has another order",
+            "1, 2",
+            "2, 1",
+            lambda said: said.has_same() and not said.reference.is_ordered,
+        ),
+        Rule("wrong", "has other numbers", "1, 2", "1, 3", lambda _: True),
+    )
 
     @classmethod
     def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
@@ -185,25 +303,23 @@ class ListReference(Reference):
         known = tuple(number for part in parts if (number := only_number(part, decimal)) is not None)
         return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
 
-    def _compare(self, stated: Stated) -> Compared:
-        if roots := _ROOTS.search(stated.text):
-            stated = replace(stated, text=f"{roots[1]}, {roots[2]}")
-        if UNCLEAR.search(stated.text):
-            raise RewardError(f"{shown(stated.text)} denies a list, or has several")
-        _refuse_relation(stated.text, self.text)
-        found = next((each for each in map(self._read, parts_of(stated)) if each is not None), None)
-        if found is None:
-            return Compared(same_text(self.text, stated.text), shown(stated.text))
-        values, wanted = ([number.value for number in each] for each in (found.numbers, self.numbers))
-        if self.text.lstrip("$ \\").startswith("{"):  # a set
-            return Compared(sorted(values) == sorted(wanted), shown(found.text))
-        if values != wanted and sorted(values) == sorted(wanted) and "(" not in self.text and "[" not in self.text:
-            raise RewardError(f"{shown(found.text)} has the numbers of the reference in another order")
-        edges = [re.sub(r"[^()\[\]]", "", each) for each in (found.text, self.text)]
-        interval = {*edges[1]} in ({"[", ")"}, {"(", "]"}) or ("[" in edges[0] and len(wanted) == 2)
-        return Compared(values == wanted and not (interval and edges[0] != edges[1] != ""), shown(found.text))
+    @property
+    def is_set(self) -> bool:
+        """Whether the reference is written as a set."""
+        return self.text.lstrip("$ \\").startswith("{")
 
-    def _read(self, text: str) -> ListReference | None:
+    @property
+    def is_ordered(self) -> bool:
+        """Whether brackets make it a point or an interval, of which the order counts, or braces a set."""
+        return self.is_set or "(" in self.text or "[" in self.text
+
+    def _compare(self, stated: Stated) -> Compared:
+        roots = _ROOTS.search(stated.text)
+        stated = replace(stated, text=f"{roots[1]}, {roots[2]}") if roots else stated
+        return verdict_by(self.rules, _Series(self, stated))
+
+    def read(self, text: str) -> ListReference | None:
+        """Return the only list of a text. Raise ``RewardError`` for several, and for a multiple of one."""
         text = REMARK.sub("", text)
         inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
@@ -213,11 +329,17 @@ class ListReference(Reference):
         return ListReference.of((lists[0][0] if lists else spaced), self.decimal)
 
 
-def _refuse_relation(answer: str, reference: str) -> None:
-    if re.match(r"\W*[(\[].*[)\]]\W*$", reference) and re.search(
-        r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer.lstrip("> ")
-    ):
-        raise RewardError(f"{shown(answer)} is an inequality, which may be the interval {shown(reference)}")
+_ROOTS: Final = re.compile(r"\b[a-z]\w{0,3} ?= ?([^=,]{1,30}?)\$?,? or \$?[a-z]\w{0,3} ?= ?(.{1,60})", re.IGNORECASE)
+"""Between the solutions of an equation: ``x = 2 or x = 3``."""
+_ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
+_FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
+"""Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
+
+
+def is_relation(answer: str, reference: str) -> bool:
+    """Return whether an answer is an inequality, where the reference may be the interval that it describes."""
+    interval = re.match(r"\W*[(\[].*[)\]]\W*$", reference)
+    return bool(interval and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer.lstrip("> ")))
 
 
 def _list_parts(text: str) -> list[str]:
@@ -229,11 +351,90 @@ def _list_parts(text: str) -> list[str]:
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
 
 
+@dataclass(frozen=True)
+class _Json:
+    """An output, without its reasoning, beside a JSON value."""
+
+    reference: JsonReference
+    rest: str
+
+    @cached_property
+    def value(self) -> Any:
+        """The value; the error where there is none, or none that can be read."""
+        try:
+            return self.reference.value_in(self.rest)
+        except ValueError as error:
+            return error
+
+    @property
+    def answered(self) -> str:
+        if isinstance(self.value, ValueError):
+            return f"{shown(self.rest.strip())} ({self.value})"
+        return shown(json.dumps(self.value, ensure_ascii=False))
+
+    def states(self, *texts: object) -> bool:
+        """Return whether an output without JSON states one of these texts, where the reference is a list."""
+        is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
+        stated = stated_answer(self.rest) if is_text else None
+        return stated is not None and any(TextReference(str(each)).states(stated) for each in texts)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        begins = [at for sign in "{[" if (at := self.rest.find(sign)) >= 0]
+        return min(begins, default=0), max(self.rest.rfind("}"), self.rest.rfind("]")) + 1
+
+    def is_equal(self) -> bool:
+        wanted = self.reference.value
+        return bool(self.value == wanted) and _truths(self.value) == _truths(wanted)
+
+    def has_same(self) -> bool:
+        both = (self.value, self.reference.value)
+        return all(isinstance(each, list) for each in both) and _sorted(both[0]) == _sorted(both[1])
+
+
+def _sorted(values: list[Any]) -> list[str]:
+    return sorted(map(canonical_json, values))
+
+
 @dataclass(frozen=True, slots=True)
 class JsonReference(Reference):
     """A JSON object or list, compared by value."""
 
     value: Any
+    rules: ClassVar[Rules[_Json]] = (
+        Rule(
+            "right",
+            "lists its entries",
+            '["red", "blue"]',
+            "red, blue",
+            lambda said: said.states(said.reference.entries),
+        ),
+        Rule(
+            "unclear",
+            "is one of several, of which all may be asked for",
+            '["red", "blue"]',
+            "red",
+            lambda said: said.states(*said.reference.value),
+        ),
+        Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda said: isinstance(said.value, ValueError)),
+        Rule(
+            "wrong",
+            "is denied",
+            '{"a": 1}',
+            'It is not {"a": 1}.',
+            lambda said: is_denied(said.rest.lower(), *said.span),
+        ),
+        Rule(
+            "unclear",
+            "is a multiple of a value",
+            '[1, "a"]',
+            '2 * [1, "a"]',
+            lambda said: _FACTOR.search(said.rest[: said.span[0]]),
+        ),
+        Rule("right", "is the same value", '{"a": 1}', '{"a": 1.0}', lambda said: said.is_equal()),
+        Rule("unclear", "has the values in another order", '["a", "b"]', '["b", "a"]', lambda said: said.has_same()),
+        Rule("wrong", "is another value", '{"a": 1}', '{"a": 2}', lambda _: True),
+    )
 
     @classmethod
     def of(cls, text: str) -> JsonReference | None:
@@ -242,39 +443,20 @@ class JsonReference(Reference):
         is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
         return cls(text, value) if isinstance(value, dict) or is_list else None
 
+    @property
+    def entries(self) -> str:
+        """The entries of a list as text."""
+        return ", ".join(map(str, self.value))
+
     def _compare(self, stated: Stated) -> Compared:
         return self.compare(stated.whole)
 
     def compare(self, output: str) -> Compared:
         """Compare the JSON of an output, however long it is. Raises ``RewardError`` for several different values."""
         rest = without_reasoning(output) or ""
-        if not rest.strip():
-            return nothing(output)
-        try:
-            value = self._value_in(rest)
-        except ValueError as error:
-            stated = stated_answer(rest) if isinstance(self.value, list) else None
-            if stated is not None and TextReference(", ".join(map(str, self.value))).states(stated):
-                return Compared(True, shown(stated.text))
-            if stated is not None and any(TextReference(str(each)).states(stated) for each in self.value):
-                raise RewardError(
-                    f"{shown(stated.text)} is one of {self.shown}, of which all may be asked for"
-                ) from None
-            return Compared(False, f"{shown(rest.strip())} ({error})")
-        places = [rest.find(sign) for sign in "{[" if sign in rest]
-        if places and is_denied(rest.lower(), min(places), max(rest.rfind("}"), rest.rfind("]")) + 1):
-            return Compared(False, shown(rest.strip()))
-        if places and _FACTOR.search(rest[: min(places)]):
-            raise RewardError(f"{shown(rest.strip())} has a multiple of a value")
-        same = value == self.value and _truths(value) == _truths(self.value)
-        one, other = (
-            sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in (value, self.value)
-        )
-        if not same and one is not None and one == other:
-            raise RewardError(f"{shown(json.dumps(value))} has the values of the reference in another order")
-        return Compared(same, shown(json.dumps(value, ensure_ascii=False)))
+        return verdict_by(self.rules, _Json(self, rest)) if rest.strip() else nothing(output)
 
-    def _value_in(self, rest: str) -> Any:
+    def value_in(self, rest: str) -> Any:
         """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
         stated = stated_answer(rest)
         inside = re.search(r"[{\[].*[}\]]", rest, re.DOTALL)
@@ -294,12 +476,53 @@ def _truths(value: Any) -> int:
     return isinstance(value, bool) + sum(map(_truths, inner))
 
 
+@dataclass(frozen=True)
+class _Formula:
+    """An output beside a formula, and its answer in LaTeX."""
+
+    reference: FormulaReference
+    stated: Stated
+    latex: str
+
+    @property
+    def answered(self) -> str:
+        return shown(self.latex)
+
+    def is_denied(self) -> bool:
+        return denies(self.stated.text) and not denies(self.reference.text)
+
+    def is_relation(self) -> bool:
+        return is_relation(self.latex, self.reference.text)
+
+    def is_same(self) -> bool:
+        wanted = self.reference.text
+        same = plain(self.latex) == plain(wanted) and not re.search(r"[)\]]\W*$", wanted)
+        return same or _formula(wanted) in (_formula(self.latex), _formula(self.stated.text))
+
+    def is_none(self) -> bool:
+        return not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", self.latex)
+
+    def is_equal(self) -> bool:
+        return self.reference.equal is not None and self.reference.equal(self.latex, self.reference.text)
+
+
 @dataclass(frozen=True, slots=True)
 class FormulaReference(Reference):
     r"""A formula such as ``(x+1)^2``. Equal when written the same, or by ``equal``, which knows algebra."""
 
     equal: Callable[[str, str], bool] | None = None
     """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
+    rules: ClassVar[Rules[_Formula]] = (
+        Rule("unclear", "denies a formula, or has several", "x^2", "x^2 or x^3", _Formula.is_denied),
+        Rule("unclear", "is an inequality, and may be an interval", r"[3, \infty)", r"x \ge 3", _Formula.is_relation),
+        Rule("right", "is the same formula", r"\frac{1}{2}x", r"$\dfrac12x$", _Formula.is_same),
+        Rule("wrong", "has no formula", "x^2", "a square", _Formula.is_none),
+        Rule(
+            "unclear", f"is written otherwise; {NEEDS_MATH}", "x^2", "x*x*1", lambda said: said.reference.equal is None
+        ),
+        Rule("right", "is equal", "x^2", "x*x*1", _Formula.is_equal),
+        Rule("wrong", "is another formula", "x^2", "x*x*1", lambda _: True),
+    )
 
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
@@ -307,17 +530,7 @@ class FormulaReference(Reference):
         for written, latex in _IN_LATEX if "\\" not in answer else ():
             answer = re.sub(written, latex, answer)
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
-        if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
-            raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
-        _refuse_relation(answer, self.text)
-        same = plain(answer) == plain(self.text) and not re.search(r"[)\]]\W*$", self.text)
-        if same or _formula(self.text) in (_formula(answer), _formula(stated.text)):
-            return Compared(True, shown(answer))
-        if not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", answer):
-            return Compared(False, f"{shown(stated.text)} (no formula)")
-        if self.equal is None:
-            raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
-        return Compared(self.equal(answer, self.text), shown(answer))
+        return verdict_by(self.rules, _Formula(self, stated, answer))
 
 
 _IN_LATEX: Final = (
@@ -352,7 +565,6 @@ _PROSE: Final = re.compile(
 )
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 _AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
-NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 
 
 def _formula(text: str) -> str:
@@ -372,177 +584,6 @@ def is_formula(text: str) -> bool:
             and not re.search(r"[A-Za-z]{3}", bare)
         )
     )
-
-
-_MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
-_MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
-_MONTH2: Final = _MONTH.replace("month", "month2")
-_DAY: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?[\s-]+"
-_ISO: Final = re.compile(
-    r"(?<![\d-])(?P<y>\d{4})[-/.年]\s?(?P<m>\d{1,2})[-/.月]\s?(?P<d>\d{1,2})(?:日|(?![\d-]))", re.IGNORECASE
-)
-_NAMED: Final = re.compile(
-    rf"{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})|(?P<d2>\d{{1,2}}){_DAY}"
-    rf"{_MONTH2}(?:,?|\s+del?)[\s-]+(?P<y2>\d{{4}})",
-    re.IGNORECASE,
-)
-_PARTIAL: Final = re.compile(
-    rf"(?<!\d[ .])(?<!\w){_MONTH}(?:,?|\s+(?:of|de))\s+(?P<y>\d{{4}})(?!\d)"
-    rf"|(?<!\w){_MONTH2}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?![\d:%])(?!,?\s+\d)"
-    rf"|(?<![\d.,])(?P<d2>\d{{1,2}}){_DAY}{_MONTH.replace('month', 'month3')}(?!,?(?:\s+del?)?\s+\d)",
-    re.IGNORECASE,
-)
-"""A month of a year, or a day of a month."""
-_SLASHED: Final = re.compile(
-    r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})(?:[/.-](?P<y>\d{4})|/(?P<yy>\d\d))(?![\d/])"
-)
-_MONTH_OF_YEAR: Final = re.compile(r"(?<![\d/.-])(?:(\d{4})-(\d\d)|(\d\d?)/(\d{4}))(?![\d/-])")
-_CLOCK: Final = re.compile(
-    r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.h](?P<m>\d\d)(?::(?P<s>\d\d))?(?![\dm]|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
-    re.IGNORECASE,
-)
-_ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
-_ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
-_NOON: Final = re.compile(r"\b(?:12 )?noon\b")
-_TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
-_TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
-_NO_BOUND: Final = (
-    r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
-)
-_DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
-DateOrder: TypeAlias = Literal["", "day", "month"]
-_Readings: TypeAlias = set[tuple[Fraction | int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class MomentReference(TextReference):
-    """A date such as ``2024-01-03``, a time of day such as ``12:05``, or a duration such as ``1 h 5 min``.
-
-    Two readings where day and month, or morning and evening, may be either.
-    """
-
-    moments: frozenset[tuple[Fraction | int, ...]]
-    read: Callable[[str], list[_Readings]]
-    """What finds the moments of this kind in a text: sets of readings."""
-
-    @classmethod
-    def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
-        """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
-        bare = _NOON.sub("12:00", plain(text))
-        for read, patterns in (
-            (partial(_dates, order=order), (_ISO, _NAMED, _SLASHED)),
-            (_partial_dates, (_PARTIAL,)),
-            (_times, (_CLOCK,)),
-            (_zoned_times, (_ZONED,)),
-            (_durations, (_DURATION,)),
-        ):
-            if any(pattern.fullmatch(bare) for pattern in patterns) and (moments := read(bare)):
-                return cls(text, frozenset(moments[0]), read)
-        return None
-
-    def _compare(self, stated: Stated) -> Compared:
-        for part in () if UNCLEAR.search(stated.text) else parts_of(stated, MomentReference._whole):
-            readings = self.read(plain(part))
-            if len(readings) == 1:
-                (found,) = readings
-                before = re.split(r"\d", plain(part))[0]
-                if self.read is not _durations and RELATED.search(re.sub(rf"{_MONTH} ", "", before)):
-                    raise RewardError(f"{shown(part)} is related to a moment")
-                if found != self.moments and (found & self.moments or self._is_half_a_day_apart(part, found)):
-                    raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
-                return Compared(found == self.moments, shown(part))
-            spans, wanted = ([] if readings else _spans(each) for each in (part, self.text))
-            if spans and spans == wanted and len({*spans[0]}) == 1:
-                return Compared(True, shown(part))
-            if any(one & other for one in spans for other in wanted) or (spans and self.read is _zoned_times):
-                raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
-            if self.moments in readings and not self.equals(part):
-                raise RewardError(f"{shown(part)} has {len(readings)} moments, one of which is {self.shown}")
-        return Compared(self.states(stated), shown(stated.text))
-
-    @staticmethod
-    def _whole(line: str) -> object:
-        moment = MomentReference.of(line)
-        return None if moment is None else moment.moments
-
-    def _is_half_a_day_apart(self, part: str, found: _Readings) -> bool:
-        """Return whether of two times only one says whether it is in the morning, and they differ in nothing else."""
-        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (found, self.moments))
-        halves = {
-            match["half"] is None and int(match["h"]) <= 12
-            for text in (part, self.text)
-            for match in _CLOCK.finditer(plain(text))
-        }
-        return self.read is _times and len(halves) > 1 and next(folded) == next(folded)
-
-
-def _distinct(found: list[_Readings]) -> list[_Readings]:
-    return [each for number, each in enumerate(found) if each not in found[:number]]
-
-
-def _dates(text: str, order: DateOrder = "") -> list[_Readings]:
-    found: list[_Readings] = [{(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)]
-    for each in _NAMED.finditer(text):
-        month = _MONTHS[(each["month"] or each["month2"]).lower()]
-        found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
-    for each in _SLASHED.finditer(text):
-        one, two = int(each["one"]), int(each["two"])
-        years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
-        day_first = "." in each[0] or order == "day"  # with points it is
-        orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
-        found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
-    return _distinct(found)
-
-
-def _partial_dates(text: str) -> list[_Readings]:
-    found: list[_Readings] = []
-    for each in _PARTIAL.finditer(text):
-        month = _MONTHS[(each["month"] or each["month2"] or each["month3"]).lower()]
-        found.append({(int(each["y"]), month) if each["y"] else (0, month, int(each["d"] or each["d2"]))})
-    found += [
-        {(int(year or year2), int(month or month2))} for year, month, month2, year2 in _MONTH_OF_YEAR.findall(text)
-    ]
-    return _distinct(found)
-
-
-def _times(text: str) -> list[_Readings]:
-    found: list[_Readings] = []
-    for each in _CLOCK.finditer(_NOON.sub("12:00", text)):
-        hour, minute, second = int(each["h"]), int(each["m"] or 0), int(each["s"] or 0)
-        if each["half"]:
-            hour = hour % 12 + 12 * (each["half"][0] in "pP")
-        if hour < 25 and minute < 60:
-            found.append({(hour, minute, second)})
-    return _distinct(found)
-
-
-def _zoned_times(text: str) -> list[_Readings]:
-    """Return the times that name their zone, in minutes of a day of UTC."""
-    zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
-    return _distinct(
-        [
-            {((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)}
-            for each, (hour, minute, second) in zoned
-        ]
-    )
-
-
-def _spans(text: str) -> list[_Readings]:
-    """Return durations in seconds, also those with colons: ``2:03:59``, and ``1:45`` with two readings."""
-    bare = plain(text)
-    clocks: list[_Readings] = []
-    for each in () if (found := _durations(bare)) else _CLOCK.finditer(bare):
-        hour, minute, second = int(each["h"]), int(each["m"] or 0), int(each["s"] or 0)
-        clocks.append({(3600 * hour + 60 * minute + second,)} | (set() if each["s"] else {(60 * hour + minute,)}))
-    return found or clocks
-
-
-def _durations(text: str) -> list[_Readings]:
-    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
-    return [
-        {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
-        for each in spans
-    ]
 
 
 def read_reference(
@@ -566,117 +607,3 @@ def read_reference(
         or (ListReference.of(bare, decimal) if None not in begins else None)
         or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
     )
-
-
-ReferenceKind: TypeAlias = Literal[
-    "numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"
-]
-
-_COMMA: Final = re.compile(
-    r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)"
-)
-_VERSION: Final = re.compile(r"v?\d+(?:\.\d+)+(?:-[a-z]\w*)?", re.IGNORECASE)
-_POINT: Final = re.compile(
-    r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
-)
-_THOUSANDS: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.,]*\d)")
-_BRACKETED: Final = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-"""A pair, a list or an interval, whose commas are none of numbers."""
-_SPACED_LIST: Final = re.compile(r"\d,\s+\d")
-_MOST_LABELS: Final = 20
-_LONGEST_LABEL: Final = 6
-"""Words."""
-_EACH: Final = 3
-"""Items that a label has on average, at least: fewer are names that happen to recur."""
-_LONG: Final = 12
-"""Words of a usual reference beyond which nobody repeats it word for word."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnReading:
-    """How the references of a dataset are to be read."""
-
-    kind: ReferenceKind
-    total: int
-    """References that are not empty."""
-    decimal: DecimalMark = "."
-    labels: tuple[str, ...] = ()
-    """The distinct labels, most frequent first."""
-    dates: DateOrder = ""
-    """What comes first in dates such as ``03/04/2024``."""
-
-    def __str__(self) -> str:
-        count = pluralize(self.total, "reference")
-        comma = " with decimal commas" if self.decimal == "," else ""
-        if self.kind == "labels":
-            names = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
-            return f"{count} with {len(self.labels)} distinct values, read as labels: {names}"
-        order = f", dates with the {self.dates} first" if self.dates else ""
-        return f"{count} read {'each by its form' if self.kind == 'mixed' else f'as {self.kind}'}{comma}{order}"
-
-
-def read_column(references: Sequence[str]) -> ColumnReading:
-    """Return how references are to be read.
-
-    A kind is chosen only if every reference has it. ``codes`` are digits with leading zeros, which are no numbers; ``mixed``
-    ones are read each by its form.
-    """
-    texts = [text.strip() for text in references if text.strip()]
-    total = len(texts)
-    decimal = decimal_mark(texts)
-    if decimal == "." and _are_codes(texts):
-        return ColumnReading("codes", total)
-    # Prose that mentions one number is none: what a reference states, in a mark or at its end, is short.
-    stated = (read.text if (read := stated_answer(text)) else text for text in texts)
-    is_prose = texts and median(len(text.split()) for text in stated) > _LONG
-    if texts and not is_prose and all(reference_number(text, decimal) is not None for text in texts):
-        return ColumnReading("numbers", total, decimal)
-    if texts and all(re.fullmatch(r"\(?[A-J]\)?\.?", text) for text in texts):
-        return ColumnReading("options", total)
-    if texts and all(SEVERAL_LETTERS.fullmatch(text) or re.fullmatch("[A-J]", text) for text in texts):
-        return ColumnReading("mixed", total)
-    spellings = {plain(text): text for text in reversed(texts)}
-    frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
-    short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
-    truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
-    few = len(frequent) <= _MOST_LABELS and len(frequent) * _EACH <= total
-    if texts and short and (few or truth):
-        return ColumnReading("labels", total, labels=tuple(frequent))
-    return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))
-
-
-def _order_of_dates(texts: Sequence[str]) -> DateOrder:
-    """Return what comes first in the slashed dates of a column: the month, where some other part can only be a day."""
-    dates = [each for each in map(_SLASHED.fullmatch, texts) if each and "." not in each[0]]
-    days = [any(int(each[part]) > 12 for each in dates) for part in ("one", "two")]
-    return "" if days[0] == days[1] else "day" if days[0] else "month"
-
-
-def _kind(texts: Sequence[str]) -> ReferenceKind:
-    if texts and all(JsonReference.of(text) is not None for text in texts):
-        return "JSON"
-    if texts and sum(map(is_formula, texts)) * 2 > len(texts):
-        return "formulas"
-    if texts and median(len(text.split()) for text in texts) > _LONG:
-        return "long texts"
-    numbers = sum(reference_number(text) is not None for text in texts)
-    return "texts" if not numbers and not any(map(is_formula, texts)) else "mixed"
-
-
-def _are_codes(texts: Sequence[str]) -> bool:
-    """Return whether what looks like numbers is none: ``007``, or ``3.10`` beside ``3.1`` or ``3.1.4``."""
-    if all(re.fullmatch(r"\d+", text) for text in texts):
-        return any(re.fullmatch(r"0\d+", text) for text in texts)
-    numbers = [*map(reference_number, {*texts})] if all(map(_VERSION.fullmatch, texts)) else []
-    return 0 < len({number.value for number in numbers if number is not None}) < len(numbers)
-
-
-def decimal_mark(references: Sequence[str]) -> DecimalMark:
-    """Return the decimal mark of a column: a comma where some number can only have one, and none can only have a point."""
-    texts = [_BRACKETED.sub(" ", text) for text in references]
-    commas, thousands = (sum(pattern.search(text) is not None for text in texts) for pattern in (_COMMA, _THOUSANDS))
-    behind = [each.partition(".")[2] for each in texts if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})?", each)]
-    if len(behind) == len(texts) and "" in behind and any(each.endswith("0") for each in behind):
-        return ","  # 850 beside 12.000: those are no decimals
-    lists = any(map(_SPACED_LIST.search, texts))
-    return "," if commas > thousands and not lists and not any(map(_POINT.search, texts)) else "."

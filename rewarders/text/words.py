@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from tfgrpo.rewarders.text.answers import (
     REJECTED,
@@ -28,14 +28,13 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.numbers import REFUSAL, UNITS, only_number, ordinal
+from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown
 from tfgrpo.stores.errors import RewardError
 
 _TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
 """Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
 _SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
 """A factorial, or a prime: their signs are no punctuation."""
-SHOWN: Final = 80
-"""Longest value in evidence."""
 LONGEST_PART: Final = 2_000
 """Characters of an answer, or of a line, that are searched for a text, a label or an option."""
 _LOOK_BACK: Final = 60
@@ -75,15 +74,6 @@ _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:becaus
 
 
 _LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
-
-
-class Compared(NamedTuple):
-    """Whether an output states the reference, and what it states, in one line."""
-
-    right: bool
-    answered: str
-    states: bool = True
-    """Whether the output states anything of the kind of the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +157,6 @@ def same_text(one: str, other: str) -> bool:
     return len({*folded}) == 1
 
 
-def shown(text: str, most: int = SHOWN) -> str:
-    """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
-    return repr(text if len(text) <= most else text[: most - 1] + "…")
-
-
 def nothing(output: str) -> Compared:
     """Return the comparison of an output that states no answer."""
     unfinished = without_reasoning(output) is None
@@ -185,6 +170,11 @@ UNCLEAR: Final = re.compile(
     r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/", re.IGNORECASE
 )
 """Words with which a list, a formula or letters are denied, or one of several answers."""
+
+
+def denies(text: str) -> bool:
+    """Return whether an answer denies something, or has alternatives."""
+    return UNCLEAR.search(text) is not None
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:

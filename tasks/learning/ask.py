@@ -23,7 +23,7 @@ from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_tem
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
 from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
-from tfgrpo.rewarders.text.references import read_column
+from tfgrpo.rewarders.text.columns import read_column
 from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError

@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, program
-from tfgrpo.rewarders.text.words import shown
+from tfgrpo.rewarders.text.rules import shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 

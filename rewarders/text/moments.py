@@ -1,0 +1,243 @@
+"""Read dates, times of day and durations, and compare an output with one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
+from tfgrpo.rewarders.text.numbers import TO_BASE, UNITS
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, first_of, shown
+from tfgrpo.rewarders.text.words import RELATED, UNCLEAR, TextReference, parts_of, plain
+
+DateOrder: TypeAlias = Literal["", "day", "month"]
+Readings: TypeAlias = set[tuple[Fraction | int, ...]]
+"""What a moment may be: dates of year, month and day, times of hour, minute and second, or seconds."""
+
+_MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
+_MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
+_Y, _D = r"(?P<y>\d{4})", r"(?P<d>\d{1,2})"
+_TH: Final = r"(?:st|nd|rd|th)?"
+_OF: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?[\s-]+"
+_DATES: Final = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"(?<![\d-]){_Y}[-/.年]\s?(?P<m>\d{{1,2}})[-/.月]\s?{_D}(?:日|(?![\d-]))",  # 2024-01-03
+        rf"{_MONTH}\s+{_D}{_TH},?\s+{_Y}",  # January 3rd, 2024
+        rf"{_D}{_OF}{_MONTH}(?:,?|\s+del?)[\s-]+{_Y}",  # 3 de enero de 2024
+        r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})(?:[/.-](?P<y>\d{4})|/(?P<yy>\d\d))(?![\d/])",  # 03/01/2024
+    )
+)
+SLASHED: Final = _DATES[-1]
+_PARTS: Final = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"(?<!\d[ .])(?<!\w){_MONTH}(?:,?|\s+(?:of|de))\s+{_Y}(?!\d)",  # January 2024
+        rf"(?<!\w){_MONTH}\s+{_D}{_TH}(?![\d:%])(?!,?\s+\d)",  # January 3
+        rf"(?<![\d.,]){_D}{_OF}{_MONTH}(?!,?(?:\s+del?)?\s+\d)",  # 3rd of January
+        rf"(?<![\d/.-]){_Y}-(?P<m>\d\d)(?![\d/-])",  # 2024-01
+        rf"(?<![\d/.-])(?P<m>\d\d?)/{_Y}(?![\d/-])",  # 1/2024
+    )
+)
+_CLOCK: Final = re.compile(
+    r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.h](?P<m>\d\d)(?::(?P<s>\d\d))?(?![\dm]|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
+    re.IGNORECASE,
+)
+_NOON: Final = re.compile(r"\b(?:12 )?noon\b")
+_ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
+_ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
+_TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
+_TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
+_NO_BOUND: Final = (
+    r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
+)
+_DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
+
+
+def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder = "") -> list[Readings]:
+    """Return the dates of a plain text; 0 for the year or the day that one does not have."""
+    found: list[Readings] = []
+    for each in (match for form in forms for match in form.finditer(text)):
+        part = each.groupdict()
+        if "one" in part:
+            one, two = int(each["one"]), int(each["two"])
+            years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
+            day_first = "." in each[0] or order == "day"  # with points it is
+            orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
+            found.append(
+                {(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31}
+            )
+        else:
+            month = _MONTHS[part["month"].lower()] if "month" in part else int(part["m"])
+            found.append({(int(part.get("y") or 0), month, int(part.get("d") or 0))})
+    return _distinct(found)
+
+
+def _times(text: str) -> list[Readings]:
+    found: list[Readings] = []
+    for each in _CLOCK.finditer(_NOON.sub("12:00", text)):
+        hour, minute, second = _hands(each)
+        if each["half"]:
+            hour = hour % 12 + 12 * (each["half"][0] in "pP")
+        if hour < 25 and minute < 60:
+            found.append({(hour, minute, second)})
+    return _distinct(found)
+
+
+def _zoned_times(text: str) -> list[Readings]:
+    """Return the times that name their zone, in minutes of a day of UTC."""
+    zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
+    return _distinct(
+        [
+            {((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)}
+            for each, (hour, minute, second) in zoned
+        ]
+    )
+
+
+def durations(text: str) -> list[Readings]:
+    """Return the durations of a plain text in seconds."""
+    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
+    return [
+        {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
+        for each in spans
+    ]
+
+
+def _spans(text: str) -> list[Readings]:
+    """Return durations in seconds, also those with colons: ``2:03:59``, and ``1:45`` with two readings."""
+    bare = plain(text)
+    clocks: list[Readings] = []
+    for each in () if (found := durations(bare)) else _CLOCK.finditer(bare):
+        hour, minute, second = _hands(each)
+        clocks.append({(3600 * hour + 60 * minute + second,)} | (set() if each["s"] else {(60 * hour + minute,)}))
+    return found or clocks
+
+
+def _hands(clock: re.Match[str]) -> tuple[int, int, int]:
+    return int(clock["h"]), int(clock["m"] or 0), int(clock["s"] or 0)
+
+
+def _distinct(found: list[Readings]) -> list[Readings]:
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A part of an output beside a moment."""
+
+    reference: MomentReference
+    part: str
+
+    @property
+    def answered(self) -> str:
+        return shown(self.part)
+
+    @cached_property
+    def readings(self) -> list[Readings]:
+        return self.reference.read(plain(self.part))
+
+    @property
+    def only(self) -> Readings | None:
+        return self.readings[0] if len(self.readings) == 1 else None
+
+    def is_this(self) -> bool:
+        return self.only is not None and self.only == self.reference.moments
+
+    @property
+    def is_related(self) -> bool:
+        before = re.split(r"\d", plain(self.part))[0]
+        is_moment = self.only is not None and self.reference.read is not durations
+        return is_moment and bool(RELATED.search(re.sub(rf"{_MONTH} ", "", before)))
+
+    @property
+    def may_be(self) -> bool:
+        """Whether some reading of the only moment is the reference, or half a day from it where one has no half."""
+        if self.only is None or self.only == self.reference.moments:
+            return False
+        if self.only & self.reference.moments:
+            return True
+        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.reference.moments))
+        halves = {
+            match["half"] is None and int(match["h"]) <= 12
+            for text in (self.part, self.reference.text)
+            for match in _CLOCK.finditer(plain(text))
+        }
+        return self.reference.read is _times and len(halves) > 1 and next(folded) == next(folded)
+
+    @cached_property
+    def spans(self) -> tuple[list[Readings], list[Readings]]:
+        """Of an answer without such a moment: it and the reference as durations."""
+        return ([], []) if self.readings else (_spans(self.part), _spans(self.reference.text))
+
+    @property
+    def may_last(self) -> bool:
+        ours, theirs = self.spans
+        return any(one & other for one in ours for other in theirs) or bool(
+            ours and self.reference.read is _zoned_times
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MomentReference(TextReference):
+    """A date such as ``2024-01-03``, a time of day such as ``12:05``, or a duration such as ``1 h 5 min``.
+
+    Two readings where day and month, or morning and evening, may be either.
+    """
+
+    moments: frozenset[tuple[Fraction | int, ...]]
+    read: Callable[[str], list[Readings]]
+    """What finds the moments of this kind in a text: sets of readings."""
+    moment_rules: ClassVar[Rules[_Moment]] = (
+        Rule("unclear", "is related to a moment", "12:05", "before 12:05", lambda said: said.is_related),
+        Rule("unclear", "may be the reference or another moment", "2024-04-03", "3/4/24", lambda said: said.may_be),
+        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", lambda said: said.is_this()),
+        Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
+        Rule(
+            "right",
+            "is as long",
+            "2:03:59",
+            "2 h 3 min 59 s",
+            lambda said: said.spans[0] == said.spans[1] != [] and len({*said.spans[0][0]}) == 1,
+        ),
+        Rule("unclear", "may be as long", "1:45", "105 min", lambda said: said.may_last),
+        Rule(
+            "unclear",
+            "has several moments, one of which is the reference",
+            "2024-01-03",
+            "from 2024-01-03 to 2024-01-05",
+            lambda said: said.reference.moments in said.readings and not said.reference.equals(said.part),
+        ),
+    )
+
+    @classmethod
+    def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
+        """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
+        bare = _NOON.sub("12:00", plain(text))
+        for read, patterns in (
+            (partial(dates, order=order), _DATES),
+            (partial(dates, forms=_PARTS), _PARTS[:3]),
+            (_times, (_CLOCK,)),
+            (_zoned_times, (_ZONED,)),
+            (durations, (_DURATION,)),
+        ):
+            if any(pattern.fullmatch(bare) for pattern in patterns) and (moments := read(bare)):
+                return cls(text, frozenset(moments[0]), read)
+        return None
+
+    def _compare(self, stated: Stated) -> Compared:
+        for part in () if UNCLEAR.search(stated.text) else parts_of(stated, MomentReference._whole):
+            if compared := first_of(self.moment_rules, _Moment(self, part)):
+                return compared
+        return Compared(self.states(stated), shown(stated.text))
+
+    @staticmethod
+    def _whole(line: str) -> object:
+        moment = MomentReference.of(line)
+        return None if moment is None else moment.moments

@@ -1,0 +1,76 @@
+"""Rules by which an answer is compared with a reference: in order, and the first that holds decides.
+
+Each has a name, which is what it says of the answer, and an example, which a test runs: the table is the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from tfgrpo.stores.errors import RewardError
+
+_Verdict: TypeAlias = Literal["right", "wrong", "unclear", "none"]
+"""``unclear``: two readings, no score. ``none``: wrong, and nothing of the kind of the reference is stated."""
+
+
+class Compared(NamedTuple):
+    """Whether an output states the reference, and what it states, in one line."""
+
+    right: bool
+    answered: str
+    states: bool = True
+    """Whether the output states anything of the kind of the reference."""
+    by: str = ""
+    """The name of the rule that decided."""
+
+
+class _Answer(Protocol):
+    """What rules look at: an answer beside a reference."""
+
+    @property
+    def answered(self) -> str:
+        """The answer as it is read, in one line."""
+        ...
+
+
+_A_contra = TypeVar("_A_contra", bound=_Answer, contravariant=True)
+
+
+class AnswerRule(NamedTuple, Generic[_A_contra]):
+    """One reason for a verdict on an answer."""
+
+    verdict: _Verdict
+    name: str
+    """What it says of the answer; the reason of what is unclear."""
+    reference: str
+    """With the next: an example that this rule decides."""
+    output: str
+    holds: Callable[[_A_contra], object]
+
+
+AnswerRules: TypeAlias = tuple[AnswerRule[_A_contra], ...]
+
+
+def first_of(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared | None:
+    """Return the verdict of the first rule that holds; None where none does. Raise ``RewardError`` where it is unclear."""
+    for rule in rules:
+        if rule.holds(answer):
+            if rule.verdict == "unclear":
+                raise RewardError(f"{answer.answered} {rule.name}")
+            return Compared(rule.verdict == "right", answer.answered, rule.verdict != "none", rule.name)
+    return None
+
+
+def verdict_by(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared:
+    """Return the verdict of the first rule that holds, of rules of which the last always does."""
+    return first_of(rules, answer) or Compared(False, answer.answered, states=False)
+
+
+SHOWN: Final = 80
+"""Longest value in evidence."""
+
+
+def shown(text: str, most: int = SHOWN) -> str:
+    """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
