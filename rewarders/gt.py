@@ -32,8 +32,9 @@ from tfgrpo.rewarders.scorer import (
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.choices import LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
 from tfgrpo.rewarders.text.columns import ReferenceKind, decimal_mark, read_column
+from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import DateOrder
-from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
+from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.references import (
     NEEDS_MATH,
     ExactReference,

@@ -1,3 +1,3 @@
 """Read answers, numbers, references, columns of them, and fenced blocks."""
 
-__all__ = ["answers", "choices", "columns", "moments", "numbers", "references", "rules", "words"]
+__all__ = ["answers", "choices", "columns", "lexer", "moments", "numbers", "references", "rules", "words"]

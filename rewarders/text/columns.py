@@ -11,8 +11,9 @@ from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS
+from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
-from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
+from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.references import JsonReference, is_formula
 from tfgrpo.rewarders.text.words import plain
 from tfgrpo.stores.text import pluralize

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
-from tfgrpo.rewarders.text.numbers import TO_BASE, UNITS
+from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, first_of, shown

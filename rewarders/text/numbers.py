@@ -1,100 +1,52 @@
-r"""Read numbers exactly, in any notation: ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``5 million``, ``one half``.
+r"""Read which number a text states, in digits or in words, and compare numbers.
 
-There is no arithmetic: ``3 + 4`` is no number. A part of something else is none either: ``2\pi``, ``12:05``, ``2-5``.
+A part of something else is none: ``2\pi``, ``12:05``, ``2-5``; neither is one of several, as in ``Answer: 12 or 13``.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
-from typing import Final, Literal, TypeAlias
+from itertools import filterfalse, pairwise, product
+from typing import Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import BOX, UNSPACED, VOCABULARY, Stated, any_of, stated_answer, until_closing
+from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, stated_answer, until_closing
+from tfgrpo.rewarders.text.lexer import (
+    MAGNITUDES,
+    MONEY,
+    TO_BASE,
+    UNITS,
+    DecimalMark,
+    Number,
+    NumberLine,
+    Token,
+    plain_digits,
+)
+from tfgrpo.rewarders.text.rules import Beside, Surroundings
 from tfgrpo.stores.errors import RewardError
 
-DecimalMark: TypeAlias = Literal[".", ","]
-
 _MARK: Final = "####"
-_MAX_DIGITS: Final = 400
-"""Longer runs of digits, and powers with more digits, are not read."""
-
-_DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
-_MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
-_LATEX: Final = (
-    (re.compile(r"(?<=\d)(?=\\[dtc]?frac)"), " "),
-    (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
-    (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
-    (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?box(?:ed)?|operatorname)[ \t]*\{"), "{"),
-    (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
-    (re.compile(r"\\([$%#&])"), r"\1"),
-    (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
-    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), " "),
-    (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
-    (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
-    (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
-)
-_CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
-_SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
-_DIGITS: Final = (
-    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
-    r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
-)
-_MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
-_NUMBER: Final = re.compile(
-    rf"""
-    (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
-    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?P<money>[{_CURRENCY}]\ ?)?(?P<inner>(?:(?<=[{_CURRENCY}])[+-])?)
-    (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
-      | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
-    (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
-      | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
-      | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
-      | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
-    (?P<magnitude>(?(money)[kmb](?![\w^])|(?-i:[kKMB](?![\w^])))
-      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|tn|mio|mrd|mln)(?!\w)\.?)?
-    (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
-_VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
-_OPERATOR_BEHIND: Final = re.compile(r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}$")
-_LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
-_OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
+_LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
-_ANOTHER: Final = re.compile(
-    r"""[ \t$)]* (?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?
-    (?: (?<=/) | (?<=[ ])(?!\() | [,;:&±|→] | (?:,[ \t]*)? \(? (?:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b )
-    [ \t$(]* [+-]? [$€£¥]? \.? \d""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_LIKEWISE: Final = re.compile(
-    r"[ ]?(?P<unit>[A-Za-z°µ²³%]{1,20})[ ]?(?:[,;/]|\b(?:or|and)\b)[ ]?(?:or[ ]|and[ ])?[-+]?\d[\d.,]{0,20}[ ]?(?P=unit)(?!\w)"
-)
-"""A second number of the same unit: ``5 km, 9 km``."""
-_ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
-"""A second number on an answer line: ``x = 3 or x = 7``, ``12 or 13``, ``3,14``, but not ``3.14 to 2 decimal places``."""
 _OUT_OF: Final = re.compile(
-    r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*[$€£]?\d[\d.,]*\b", re.IGNORECASE
+    r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
 )
 _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
-_IS_NUMBER: Final = re.compile(
-    rf"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?([{_CURRENCY}]?[-+]?\d[\d.,]*)(?![\d.,])"
-    r"([^\d/*+^]{0,20}$|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ])",
-    re.IGNORECASE,
+_CLAUSE: Final = re.compile(r"[,;:]\s")
+_EQUALS: Final = re.compile("=")
+_IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
+_IS_ALL: Final = re.compile(
+    r"[^\d/*+^]{0,20}$|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ]", re.IGNORECASE
 )
-"""A number that something is at present, in the last clause of a line: ``The bill for 3 people is 42 dollars``."""
+"""What may be behind a number that something is at present."""
 _CONDITION: Final = re.compile(rf"\b(?:{any_of('conditions')})\b", re.IGNORECASE)
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
@@ -105,56 +57,21 @@ _ENUMERATION: Final = re.compile(
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 """What says that there is no answer."""
-_SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
-_MINUS: Final = re.compile(
-    r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
-    r"(?:minus|negative)[ \t]+(?=[\d.])",
-    re.IGNORECASE | re.MULTILINE,
+_ALONE: Final = Surroundings(
+    Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"),
+    Beside("argument", "f(«3»)", r"[A-Za-z]\("),
+    Beside("spoken", "minus «3»", r"(?i:minus|negative|root of)"),
+    look=9,
+    gap=r"[ \t$]*",
 )
-_DENIED: Final = re.compile(
-    r"""(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?
-        |exactly|only|equal|to)){0,4}
-        [ \t]{1,9}[$€£*]{0,3}[-+]?\d[\d.,/]*[*%]*
-    |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}(?:[ \t][a-z]{1,30})?
-        [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
-    |\b(?:less|more|\w{2,12}er)[ ]than[ \t]+[$€£]?[-+]?\d[\d.,/]{0,60}%?
-    |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}\?
-    |不是[ \t]*[-+]?\d[\d.,/]*
-    |(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?
-    |\b(?:(?:half|thirds?|quarters?)[ ]of|twice|double|triple)[ ](?:the[ ])?[$€£*]{0,3}\d[\d.,]{0,60}""",
-    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
-)
-"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``larger than 42``, ``twice 42``, ``Is it 42?``"""
-_OPERATOR_BEFORE: Final = re.compile(
-    r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
-    r"|<|[ \t$]>|(?<![\w</])[A-Za-z]>|^>$"
-    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|\w+er) than"
-    r"|at least|at most|over|under|above|below|up to))[ \t$(]*$"
-)
-
+"""What makes a number next to nothing but words and units no single number."""
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
     r"\\(?!(?:text|math|mbox|rm\b|bf\b|underline|q?quad|degree|circ|euro|pounds))[A-Za-z]"
     r"|[√∛∜⌈⌊∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
     r"|(?<![A-Za-z])(?i:sqrt|log|ln|exp|sin|cos|tan|pi|inf)(?![A-Za-z])"
 )
-_BEFORE: Final = re.compile(
-    r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\(|(?i:minus|negative|root of))[ \t$]*$"
-)
-_BEHIND: Final = re.compile(
-    r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
-      | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
-      | (?:squared|cubed|factorial)s?\b | or[ ](?:more|less|fewer|greater|above|over|below|under)\b | [aApP]\.?[mM]\b
-      | (?<=\d\d0)s\b
-      | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
-    | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
-    | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
-    | [:/.-]\d | \+(?![\w(.]) | (?![ckm]?m[23]\b)[A-Za-z]+\d""",
-    re.VERBOSE,
-)
-"""An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
-_PART_BEFORE: Final = re.compile(r"\d[:/-]$")
 _WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(:,-]{0,3}(?=[+-]?\d)")
 _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
@@ -170,14 +87,6 @@ _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
-_CENTS: Final = re.compile(
-    rf"(?<=[{_CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{_CURRENCY}]|EUR|Euro))"
-)
-"""Money with a decimal comma: ``89,90 €``."""
-_EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
-_LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
-_WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
-
 _UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
 _ORDINALS: Final[Mapping[str, int]] = {
     f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()
@@ -185,37 +94,6 @@ _ORDINALS: Final[Mapping[str, int]] = {
 _PARTS: Final = {f"{name}s": value for name, value in _ORDINALS.items()} | {
     name: size for names, size in VOCABULARY["parts"].items() for name in names.split()
 }
-_METRIC: Final = {
-    spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
-    for base, (symbols, words) in VOCABULARY["metric"].items()
-    for names, size in {" ": "1", **VOCABULARY["prefixes"]}.items()
-    for prefix, word in [names.split(" ", 1)]
-    for spelled in (
-        *(prefix + each for each in symbols.split()),
-        *(f"{word}{each}{s}" for each in words.split() for s in ("", "s")),
-    )
-}
-"""Metric units by their spellings, which letter case tells apart: the base, the unit with its prefix, and the factor."""
-UNITS: Final[Mapping[str, str]] = {spelled: unit or base for spelled, (base, unit, _) in _METRIC.items()} | {
-    name: names.split()[0] for names in VOCABULARY["units"] + VOCABULARY["currencies"] for name in names.split()
-}
-"""Units by their spellings. ``in`` is a word besides, and none of them."""
-_MONEY: Final = {names.split()[0] for names in VOCABULARY["currencies"]}
-TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
-    unit or base: (base, factor) for base, unit, factor in _METRIC.values()
-} | {
-    name: (base, Fraction(factor))
-    for base, factors in VOCABULARY["multiples"].items()
-    for name, factor in {base: "1", **factors}.items()
-}
-"""What a unit is a multiple of, and of how many."""
-_UNIT: Final = re.compile(
-    r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
-    rf"(?P<unit>[°‰{_CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
-    r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
-    r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
-)
-_MONEY_BEFORE: Final = re.compile(r"(?<![^\W\d_])([A-Za-z]{1,3}\$?)\.?[ \u00a0]?$")
 _READINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "pound": ("lb", "£"),
     "¥": ("¥", "cny"),
@@ -224,27 +102,6 @@ _READINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Units of which a word is one or another."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number as written in a text."""
-
-    value: Fraction
-    """As written: ``50 %`` has the value 50 here, ``5 million`` 5,000,000."""
-    percent: bool
-    text: str
-    """The characters of the number."""
-    scale: int = 1
-    """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
-    unit: str = ""
-    """The unit next to it if it is one of ``UNITS``; empty for any other and for none."""
-
-    @property
-    def abbreviated(self) -> bool:
-        """Whether a letter is the magnitude, which in a formula is a variable: ``5k``."""
-        bare = self.text.rstrip("% ")
-        return self.scale > 1 and len(bare) > 1 and bare[-2].isdigit() and not re.match(rf"[+-]?[{_CURRENCY}]", bare)
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
@@ -317,10 +174,67 @@ def _reference_in_words(text: str) -> Number | None:
     return None if len(rest) > 1 or re.search(r"\s[A-Z]", text) or (rest and last in _PARTS) else number
 
 
+class _Values(NamedTuple):
+    """The numbers of a line, but those of times, dates and ranges."""
+
+    text: str
+    tokens: Sequence[Token]
+
+    @classmethod
+    def of(cls, text: str) -> _Values:
+        """Return the numbers of a line."""
+        line = NumberLine.of(text)
+        return cls(line.text, [each for each in line.tokens if each.part != "span"])
+
+    def behind(self, pattern: re.Pattern[str]) -> list[Token]:
+        """Return the numbers behind the last occurrence of a pattern; all without any."""
+        at = max((found.end() for found in pattern.finditer(self.text)), default=0)
+        return [each for each in self.tokens if each.start >= at]
+
+    @property
+    def present(self) -> list[Token]:
+        """What something is at present, in the last clause; nothing where the line has a condition."""
+        clause = [] if _CONDITION.search(self.text) else self.behind(_CLAUSE)
+        return [each for each in clause if self.is_present(each)]
+
+    def is_present(self, token: Token) -> bool:
+        """Return whether something is this number, at the end of a clause."""
+        return bool(_IS.search(self.text[: token.start]) and _IS_ALL.match(self.text, token.end))
+
+    def is_total(self, token: Token) -> bool:
+        """Return whether a number is what another is out of: ``3 of the 12``."""
+        return _OUT_OF.search(self.text[: token.start]) is not None
+
+    def is_bracketed(self, token: Token) -> bool:
+        """Return whether a number is in brackets."""
+        before, behind = self.text[: token.start].rpartition("(")[2], self.text[token.end :].partition(")")
+        return before != self.text[: token.start] and ")" not in before and behind[1] != "" and "(" not in behind[0]
+
+
+class Way(NamedTuple):
+    """One way in which a line says which of its numbers it states."""
+
+    name: str
+    example: str
+    """A line that states 42."""
+    of: Callable[[_Values], Iterable[Token]]
+
+
+WAYS: Final = (
+    Way("the only one", "It costs 42 dollars.", lambda line: line.tokens),
+    Way("what something is", "The bill for 3 people is 42 dollars.", lambda line: line.present),
+    Way("behind =", "6 × 7 = 42", lambda line: line.behind(_EQUALS) if "=" in line.text else ()),
+    Way("behind so", "7 times 6 is asked, so 42.", lambda line: filterfalse(line.is_total, line.behind(_CONCLUSION))),
+    Way("outside brackets", "It has 42 (6 rows, 7 each).", lambda line: filterfalse(line.is_bracketed, line.tokens)),
+)
+"""How a line with several numbers concludes with one, the surest first."""
+
+
 def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
-    listed = _without_items(_EMPHASIS.sub(r"\1", _ascii(stated.whole, decimal)))
-    numbers = _values(_DENIED.sub(" ", listed))
+    listed = _without_items(_EMPHASIS.sub(r"\1", plain_digits(stated.whole, decimal)))
+    lines = [_Values.of(each) for each in listed.split("\n")]
+    numbers = [token.value for line in lines for token in line.tokens]
     if len({number.value for number in numbers if number is not None}) > 1:
         first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
         if first is not None and (last is None or last.value != first.value):
@@ -328,12 +242,11 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
             return first
         behind = stated.whole[stated.whole.rindex(stated.text) :].count("\n")
-        lines = [_DENIED.sub(" ", each) for each in listed.split("\n")]
         *above, line = lines[: len(lines) - behind]
-        if not _values(line) and not _TAKEN_BACK.search(line):  # a farewell
-            line = next((each for each in reversed(above) if _values(each)), line)
-        bold = [_ascii(found[1] or found[2], decimal) for found in _BOLD.finditer(_DENIED.sub(" ", stated.text))]
-        return _last_line_number(line, bold)
+        if not line.tokens and not _TAKEN_BACK.search(line.text):  # a farewell
+            line = next((each for each in reversed(above) if each.tokens), line)
+        bold = [_Values.of(plain_digits(found[1] or found[2], decimal)) for found in _BOLD.finditer(stated.text)]
+        return _last_line_number(line, [token for each in bold for token in each.tokens])
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
@@ -366,38 +279,14 @@ _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
 
 
-def _last_line_number(line: str, bold: list[str]) -> Number | None:
+def _last_line_number(line: _Values, bold: Sequence[Token]) -> Number | None:
     """Return the number that a line concludes with, else that in bold. Raise ``RewardError`` for several."""
-    behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", line))[-1]
-    clause = re.split(r"[,;:]\s", line)[-1]
-    ways = [
-        [line],
-        [] if _CONDITION.search(line) else ["".join(found) for found in _IS_NUMBER.findall(clause)],
-        [line.rpartition("=")[2]] if "=" in line else [],
-        [behind_word],
-        [re.sub(r"\([^()]*\)", " ", line)],
-        bold,
-    ]
-    for parts in ways:
-        numbers = [number for part in parts for number in _values(part)]
+    for stated in (*(way.of(line) for way in WAYS), bold):
+        numbers = [token.value for token in stated]
         if len({number and number.value for number in numbers}) == 1:
             return numbers[-1]
-    several = " and ".join(dict.fromkeys(number.text for number in _values(line) if number is not None)) or "none"
+    several = " and ".join(dict.fromkeys(token.number.text for token in line.tokens)) or "none"
     raise RewardError(f"no answer is marked, and of several numbers the last line has {several}"[:200])
-
-
-def _values(text: str) -> list[Number | None]:
-    """Return the numbers of a text in order; None for one that is a part of a formula. Times, dates and ranges are omitted."""
-    found: list[Number | None] = []
-    for match in _NUMBER.finditer(text):
-        if _PART_BEFORE.search(text[max(0, match.start() - 2) : match.start()]) or re.match(
-            r"[:/-]\d", text[match.end() :]
-        ):
-            continue
-        number = _read(match)
-        if number is not None:
-            found.append(None if _is_operand(match) else number)
-    return found
 
 
 def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
@@ -406,13 +295,16 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     Parts around ``=`` are tried from the last to the first; arithmetic (``3 * 12``) is skipped. The first line with a
     number counts; None without any.
     """
-    for line in _DENIED.sub(" ", _ascii(text, decimal)).splitlines():
-        if _ANOTHER_VALUE.search(line):
+    for each in _LOOSE_SIGN.sub(r"\1\2", plain_digits(text, decimal)).splitlines():
+        line = NumberLine.of(each)
+        if "root" in map(line.relation, line.tokens):
             return None
-        for part in reversed(line.split("=")):
-            number = _only_number(_LOOSE_SIGN.sub(r"\1", part))
-            if number is not None:
-                return number
+        edges = [-1, *(found.start() for found in _EQUALS.finditer(line.text)), len(line.text)]
+        for begin, end in reversed([*pairwise(edges)]):
+            first = next((token for token in line.tokens if begin < token.start < end), None)
+            refused = first and REFUSAL.search(line.text, begin + 1, first.start)
+            if first and first.value and not refused and not line.relation(first):
+                return first.number
     return None
 
 
@@ -421,7 +313,7 @@ def only_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
     ``3, 7``, ``2\pi``, ``2+3i``, ``5!``, ``2x``, ``12:05`` and ``x = 3 or x = 7`` are no single number.
     """
-    left, equals, stated = _ascii(text, decimal).rpartition("=")
+    left, equals, stated = plain_digits(text, decimal).rpartition("=")
     name = _SUBSCRIPT.sub("", left)
     named = not re.search(r"[\d+*/^<>×÷·⋅!-]|(?:\b[A-Z]{4,}\b.*){2}", name) or not re.search("[A-Za-z]", name)
     return None if equals and (not named or re.search("[,;=]", name)) else _single_number(stated)
@@ -429,10 +321,10 @@ def only_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 def boxed_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """Return the single number of a box, after its last ``=``; None for any other content, such as ``x = 3 or x = 7``."""
-    text = _DENIED.sub(" ", _ascii(text, decimal))
+    text = NumberLine.of(_LOOSE_SIGN.sub(r"\1\2", plain_digits(text, decimal))).text
     several = sum(re.search(r"\d", part) is not None for part in _ALTERNATIVES.split(text)) > 1
     last = next((part for part in reversed(text.split("=")) if re.search(r"\d", part)), "")
-    return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
+    return None if several else _single_number(last)
 
 
 def ordinal(text: str) -> int | None:
@@ -454,12 +346,12 @@ def number_in_words(text: str) -> Number | None:
     words = [word.casefold() for word in _WORD.findall(text)]
     if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
         return None
-    spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in _MAGNITUDES and len(word) > 2)]
+    spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in MAGNITUDES and len(word) > 2)]
     start = words.index(spelled[0]) if spelled else 0
     inside = [word for word in words[start:] if word != "and"][: len(spelled)]
     before = words[start - 1] if start else ""
     pronoun = spelled == ["one"] and (len(words) > start + 2 or before in _NO_NUMBER)
-    if not spelled or inside != spelled or pronoun or before in ("not", "never") or spelled[0] in _MAGNITUDES:
+    if not spelled or inside != spelled or pronoun or before in ("not", "never") or spelled[0] in MAGNITUDES:
         return None
     value = _spelled_value(spelled)
     if value is None:
@@ -513,10 +405,10 @@ def _spelled_value(words: list[str]) -> Fraction | None:
             group, last = group + value, value
         elif word in _PARTS:
             return None
-        elif _MAGNITUDES[word] == 100:
+        elif MAGNITUDES[word] == 100:
             group, last = (group or 1) * 100, 1000
         else:
-            total, group, last = total + (group or 1) * _MAGNITUDES[word], 0, 1000
+            total, group, last = total + (group or 1) * MAGNITUDES[word], 0, 1000
     return total + group
 
 
@@ -529,7 +421,7 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     """
     # Five dollars an hour are five dollars, and five hours a day five hours, but 90 km are not 90 km/h.
     of, _, per = left.unit.partition("/")
-    stated = left.unit if "/" in right.unit or (of not in _MONEY and per in ("hour", "minute", "second")) else of
+    stated = left.unit if "/" in right.unit or (of not in MONEY and per in ("hour", "minute", "second")) else of
     units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
         bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in units]
@@ -567,112 +459,8 @@ def format_value(value: Fraction) -> str:
 
 def _single_number(text: str) -> Number | None:
     """Return the number of a text without other digits, unless what is next to it makes it a part of something else."""
-    match = _NUMBER.search(text)
-    if match is None:
+    line = NumberLine.of(text)
+    if len(line.tokens) != 1 or line.relation(only := line.tokens[0]) or _ALONE.of(line.text, only.start, only.end):
         return None
-    before, behind = text[: match.start()], text[match.end() :]
-    rest = _UNIT_POWER.sub("", f"{before} {behind}")
-    if re.search(r"\d", rest) or _BESIDE.search(rest) or _BEFORE.search(before[-9:]) or re.match("[ \t$]*[|!]", behind):
-        return None
-    return None if _is_operand(match) else _read(match)
-
-
-def _only_number(part: str) -> Number | None:
-    """Return the first number of the text, unless it is a part of something else, or one of several."""
-    for match in _NUMBER.finditer(part):
-        number = _read(match)
-        if number is not None:
-            arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
-            another = (
-                _ANOTHER.match(part, match.end())
-                or _LIKEWISE.match(part, match.end())
-                or REFUSAL.search(part, 0, match.start())
-            )
-            return None if arithmetic or another or _is_operand(match) else number
-    return None
-
-
-def _is_operand(match: re.Match[str]) -> bool:
-    r"""Return whether characters next to a number make it a part of something else: ``2\pi``, ``\sqrt 2``, ``12:05``."""
-    before = match.string[max(0, match.start() - 20) : match.start()]
-    return bool(
-        _OPERATOR_BEFORE.search(before) or _PART_BEFORE.search(before) or _BEHIND.match(match.string, match.end())
-    )
-
-
-def _read(match: re.Match[str]) -> Number | None:
-    value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
-    if value is None:
-        return None
-    scale = _MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
-    signed = -value if "-" in (match["sign"], match["inner"]) else value
-    behind = _UNIT.match(match.string, match.end())
-    unit = _unit_of(behind["unit"]) if behind else ""
-    if unit and behind:
-        unit += _power(behind["degree"] or behind["own"])
-        if per := behind["per"] or behind["inverse"]:
-            unit = f"{unit}/{of}{_power(behind['power'] or behind['times'])}" if (of := _unit_of(per)) else ""
-    if not unit:
-        before = _MONEY_BEFORE.search(match.string[max(0, match.start() - 6) : match.start()])
-        named = UNITS.get(before[1].lower(), "") if before else ""
-        unit = named if named in _MONEY else UNITS.get((match["money"] or "").strip(), "")
-    return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
-
-
-def _unit_of(name: str) -> str:
-    """Return the unit that a word is; empty for any other word."""
-    return UNITS.get(name) or UNITS.get(name.lower().replace(".", ""), "")
-
-
-def _power(text: str | None) -> str:
-    return "" if not text or text in "1¹" else "3" if re.search("[3³]|^ ?cub", text) else "2"
-
-
-def _magnitude(match: re.Match[str]) -> Fraction | None:
-    if match["whole"]:
-        below = int(match["under"])
-        return int(match["whole"]) + Fraction(int(match["over"]), below) if below else None
-    if match["bare"]:
-        return Fraction("0" + match["bare"])
-    digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
-    if digits.count(".") > 1:
-        digits = digits.replace(".", "")
-    # Parsing a text costs ``Fraction`` a regular expression.
-    return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
-
-
-def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
-    if value is None:
-        return None
-    if match["divisor"]:
-        divisor = Fraction(match["divisor"].replace(",", ""))
-        return value / divisor if divisor else None
-    if match["power"]:
-        exponent = int(match["power"])
-        size = len(str(max(value.numerator, value.denominator))) * abs(exponent)
-        return None if size > _MAX_DIGITS or (value == 0 and exponent < 0) else value**exponent
-    shift = int(match["exponent"] or match["ten"] or 0)
-    return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
-
-
-def _ascii(text: str, decimal: DecimalMark) -> str:
-    """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
-    if not text.isascii():
-        text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
-        text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
-        text = _SPACELESS.sub(" ", text.translate(_MARKS).replace("\u2044", "/"))
-        text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
-    text = _MINUS.sub("-", text)
-    for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
-        text = pattern.sub(replacement, text)
-    text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
-    text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
-    return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)
-
-
-def _with_point(match: re.Match[str]) -> str:
-    """Return a number with a decimal comma as one with a point; what can only be the other notation stays."""
-    text = match[0]
-    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text):
-        return text.replace(".", "")
-    return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+    rest = _UNIT_POWER.sub("", f"{line.text[: only.start]} {line.text[only.end :]}")
+    return None if re.search(r"\d", rest) or _BESIDE.search(rest) else only.value

@@ -25,12 +25,10 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.choices import label_reference
+from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
     REMARK,
-    TO_BASE,
-    DecimalMark,
-    Number,
     answered_number,
     format_value,
     number_of,

@@ -5,6 +5,7 @@ Each has a name, which is what it says of the answer, and an example, which a te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -74,3 +75,30 @@ SHOWN: Final = 80
 def shown(text: str, most: int = SHOWN) -> str:
     """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
     return repr(text if len(text) <= most else text[: most - 1] + "…")
+
+
+class Beside(NamedTuple):
+    """One reason for what is next to a place to change its meaning: a pattern that ends before it, or begins behind it."""
+
+    name: str
+    example: str
+    """A text with the place in «marks»."""
+    before: str = ""
+    behind: str = ""
+
+
+class Surroundings:
+    """Rules about what is next to a place of a text."""
+
+    def __init__(self, *rules: Beside, look: int = 60, gap: str = "", flags: int = 0) -> None:
+        self.rules = rules
+        self._look = look
+        before = [f"(?P<{each.name}>{each.before})" for each in rules if each.before]
+        behind = [f"(?P<{each.name}>{each.behind})" for each in rules if each.behind]
+        self._before = re.compile(f"(?:{'|'.join(before) or '(?!)'}){gap}\\Z", flags)
+        self._behind = re.compile("|".join(behind) or "(?!)", flags)
+
+    def of(self, text: str, start: int, end: int, since: int = 0) -> str:
+        """Return the name of the rule for what is next to a place, and behind ``since``; empty for none."""
+        found = self._before.search(text, max(since, start - self._look), start) or self._behind.match(text, end)
+        return (found.lastgroup or "") if found else ""

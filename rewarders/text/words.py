@@ -27,7 +27,8 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.numbers import REFUSAL, UNITS, only_number, ordinal
+from tfgrpo.rewarders.text.lexer import UNITS
+from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
 from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown
 from tfgrpo.stores.errors import RewardError
 

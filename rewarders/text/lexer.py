@@ -1,0 +1,322 @@
+r"""Turn a text into its numbers, once: each with its value, its unit, and what makes it a part of something else.
+
+Numbers are read exactly, in any notation: ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``5 million``. There is no arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
+from tfgrpo.rewarders.text.rules import Beside, Surroundings
+
+DecimalMark: TypeAlias = Literal[".", ","]
+
+_MAX_DIGITS: Final = 400
+"""Longer runs of digits, and powers with more digits, are not read."""
+
+_DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
+_MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
+_LATEX: Final = (
+    (re.compile(r"(?<=\d)(?=\\[dtc]?frac)"), " "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
+    (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?box(?:ed)?|operatorname)[ \t]*\{"), "{"),
+    (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
+    (re.compile(r"\\([$%#&])"), r"\1"),
+    (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
+    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), " "),
+    (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
+    (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
+    (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
+)
+CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
+_SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
+_DIGITS: Final = (
+    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
+    r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
+)
+MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
+_NUMBER: Final = re.compile(
+    rf"""
+    (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
+    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?P<money>[{CURRENCY}]\ ?)?(?P<inner>(?:(?<=[{CURRENCY}])[+-])?)
+    (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
+      | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
+    (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
+      | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
+      | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
+      | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
+    (?P<magnitude>(?(money)[kmb](?![\w^])|(?-i:[kKMB](?![\w^])))
+      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|tn|mio|mrd|mln)(?!\w)\.?)?
+    (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
+_SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
+_MINUS: Final = re.compile(
+    r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
+    r"(?:minus|negative)[ \t]+(?=[\d.])",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CENTS: Final = re.compile(
+    rf"(?<=[{CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{CURRENCY}]|EUR|Euro))"
+)
+"""Money with a decimal comma: ``89,90 €``."""
+_EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
+_LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
+_WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
+
+_METRIC: Final = {
+    spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
+    for base, (symbols, words) in VOCABULARY["metric"].items()
+    for names, size in {" ": "1", **VOCABULARY["prefixes"]}.items()
+    for prefix, word in [names.split(" ", 1)]
+    for spelled in (
+        *(prefix + each for each in symbols.split()),
+        *(f"{word}{each}{s}" for each in words.split() for s in ("", "s")),
+    )
+}
+"""Metric units by their spellings, which letter case tells apart: the base, the unit with its prefix, and the factor."""
+UNITS: Final[Mapping[str, str]] = {spelled: unit or base for spelled, (base, unit, _) in _METRIC.items()} | {
+    name: names.split()[0] for names in VOCABULARY["units"] + VOCABULARY["currencies"] for name in names.split()
+}
+"""Units by their spellings. ``in`` is a word besides, and none of them."""
+MONEY: Final = {names.split()[0] for names in VOCABULARY["currencies"]}
+TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
+    unit or base: (base, factor) for base, unit, factor in _METRIC.values()
+} | {
+    name: (base, Fraction(factor))
+    for base, factors in VOCABULARY["multiples"].items()
+    for name, factor in {base: "1", **factors}.items()
+}
+"""What a unit is a multiple of, and of how many."""
+_UNIT: Final = re.compile(
+    r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
+    rf"(?P<unit>[°‰{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
+    r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
+    r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
+)
+_MONEY_BEFORE: Final = re.compile(r"(?<![^\W\d_])([A-Za-z]{1,3}\$?)\.?[ \u00a0]?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as written in a text."""
+
+    value: Fraction
+    """As written: ``50 %`` has the value 50 here, ``5 million`` 5,000,000."""
+    percent: bool
+    text: str
+    """The characters of the number."""
+    scale: int = 1
+    """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
+    unit: str = ""
+    """The unit next to it if it is one of ``UNITS``; empty for any other and for none."""
+
+    @property
+    def abbreviated(self) -> bool:
+        """Whether a letter is the magnitude, which in a formula is a variable: ``5k``."""
+        bare = self.text.rstrip("% ")
+        return self.scale > 1 and len(bare) > 1 and bare[-2].isdigit() and not re.match(rf"[+-]?[{CURRENCY}]", bare)
+
+
+class Token(NamedTuple):
+    """A number of a text, in its plain spelling."""
+
+    number: Number
+    start: int
+    end: int
+    part: str
+    """The rule of ``PART`` by which it is a part of something else; empty for none."""
+
+    @property
+    def value(self) -> Number | None:
+        """The number, unless it is a part of something else."""
+        return None if self.part else self.number
+
+
+_WORD_OPERATOR: Final = r"(?<![A-Za-z])(?i:{})"
+PART: Final = Surroundings(
+    Beside("span", "12:«05»", r"\d[:/-](?![ \t$(])", r"[:/-]\d"),
+    Beside("function", r"\sqrt «2»", r"\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|overline|bar)(?:\[\d+\])?|[√∛∜]"),
+    Beside("spoken", "square root of «2»", _WORD_OPERATOR.format("sqrt|log|ln|minus|negative|root of")),
+    Beside("relation", "x ≤ «3»", r"\\(?:[lg]eq?|[lg]t|neq?)|[≠≤≥<]|[ \t$]>|(?<![\w</])[A-Za-z]>|^>(?![ \t$(])"),
+    Beside("either", "5 ± «2»", r"\\(?:pm|mp)|±", r"[ \t$]*(?:±|\\(?:pm|mp)(?![A-Za-z]))"),
+    Beside(
+        "bound",
+        "at least «3»",
+        _WORD_OPERATOR.format(r"(?:less|more|\w+er) than|at least|at most|over|under|above|below|up to"),
+        r"[ \t$]*or[ ](?:more|less|fewer|greater|above|over|below|under)\b",
+    ),
+    Beside("operand", "«2» * x", "", r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])"),
+    Beside("dividend", "«2»/x", "", r"[ \t$]*/[ \t]*(?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()"),
+    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|[\u00b2\u00b3\u00b9\u2070-\u2089]"),
+    Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
+    Beside("decade", "«1990»s", "", r"[ \t$]*(?<=\d\d0)s\b"),
+    Beside("constant", "«2»π", "", r"[ \t$]*(?:[π√]|\\(?:pi|sqrt|log|ln)(?![A-Za-z]))"),
+    Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ][a-z]{2})|\("),
+    Beside("endless", "«0.33»…", "", r"…|\.\."),
+    Beside("version", "«3.1».4", "", r"\.\d|_\d|\+(?![\w(.])|(?![ckm]?m[23]\b)[A-Za-z]+\d"),
+    look=20,
+    gap=r"[ \t$(]*",
+)
+"""What makes a number a part of something else."""
+ONE_OF: Final = Surroundings(
+    Beside(
+        "sum",
+        "3 + «4»",
+        r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}",
+        r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]",
+    ),
+    Beside(
+        "another",
+        "«12» or 13",
+        "",
+        r"[ \t$)]*(?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?"
+        r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
+        r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
+    ),
+    Beside("root", "«3» or x = 7", "", r"[ \t$),]*(?i:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d"),
+    Beside(
+        "likewise",
+        "«5» km, 9 km",
+        "",
+        r"[ ]?(?P<unit>[A-Za-z°µ²³%]{1,20})[ ]?(?:[,;/]|\b(?:or|and)\b)[ ]?(?:or[ ]|and[ ])?[-+]?\d[\d.,]{0,20}"
+        r"[ ]?(?P=unit)(?!\w)",
+    ),
+    look=9,
+)
+"""What makes a number one of several, of which none is stated."""
+DENIED: Final = Surroundings(
+    Beside(
+        "denied",
+        "not «42»",
+        r"(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?"
+        r"|exactly|only|equal|to)){0,4}[ \t]{1,9}|不是[ \t]*",
+        r"[*%]{0,3}(?:[ \t][a-z]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)",
+    ),
+    Beside("compared", "larger than «42»", r"\b(?:less|more|\w{2,12}er)[ ]than[ \t]+"),
+    Beside("multiplied", "twice «42»", r"\b(?:(?:half|thirds?|quarters?)[ ]of|twice|double|triple)[ ](?:the[ ])?"),
+    Beside("asked", "«42»?", "", r"[*%]{0,3}\?"),
+    gap=r"[$€£*]{0,3}",
+    flags=re.IGNORECASE,
+)
+"""What makes a number none that an output states."""
+_QUESTION: Final = re.compile(
+    r"(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class NumberLine(NamedTuple):
+    """A text in its plain spelling, with spaces for the numbers that it denies, and the others."""
+
+    text: str
+    tokens: list[Token]
+
+    @classmethod
+    def of(cls, text: str) -> NumberLine:
+        """Return a text with its numbers that can be read."""
+        asked = [found.span() for found in _QUESTION.finditer(text)] if "?" in text else []
+        found: list[Token] = []
+        denied, since = -2, 0
+        for match in _NUMBER.finditer(text):
+            start, end = match.span()
+            is_rest = start - 1 <= denied and text[denied:start].strip(",./:-") == ""  # 5 of 1,5 or 1-5
+            if is_rest or DENIED.of(text, start, end, since) or any(begin < end <= last for begin, last in asked):
+                text, denied = f"{text[:start]}{' ' * (end - start)}{text[end:]}", end
+            elif (number := _read(match)) is not None:
+                found.append(Token(number, start, end, PART.of(text, start, end, since)))
+            since = end - 1
+        return cls(text, found)
+
+    def relation(self, token: Token) -> str:
+        """Return the rule of ``ONE_OF`` by which a number is one of several; empty for none."""
+        return ONE_OF.of(self.text, token.start, token.end)
+
+
+def _read(match: re.Match[str]) -> Number | None:
+    value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
+    if value is None:
+        return None
+    scale = MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
+    signed = -value if "-" in (match["sign"], match["inner"]) else value
+    behind = _UNIT.match(match.string, match.end())
+    unit = _unit_of(behind["unit"]) if behind else ""
+    if unit and behind:
+        unit += _power(behind["degree"] or behind["own"])
+        if per := behind["per"] or behind["inverse"]:
+            unit = f"{unit}/{of}{_power(behind['power'] or behind['times'])}" if (of := _unit_of(per)) else ""
+    if not unit:
+        before = _MONEY_BEFORE.search(match.string[max(0, match.start() - 6) : match.start()])
+        named = UNITS.get(before[1].lower(), "") if before else ""
+        unit = named if named in MONEY else UNITS.get((match["money"] or "").strip(), "")
+    return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
+
+
+def _unit_of(name: str) -> str:
+    """Return the unit that a word is; empty for any other word."""
+    return UNITS.get(name) or UNITS.get(name.lower().replace(".", ""), "")
+
+
+def _power(text: str | None) -> str:
+    return "" if not text or text in "1¹" else "3" if re.search("[3³]|^ ?cub", text) else "2"
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    if match["whole"]:
+        below = int(match["under"])
+        return int(match["whole"]) + Fraction(int(match["over"]), below) if below else None
+    if match["bare"]:
+        return Fraction("0" + match["bare"])
+    digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
+    if digits.count(".") > 1:
+        digits = digits.replace(".", "")
+    # Parsing a text costs ``Fraction`` a regular expression.
+    return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
+
+
+def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
+    if value is None:
+        return None
+    if match["divisor"]:
+        divisor = Fraction(match["divisor"].replace(",", ""))
+        return value / divisor if divisor else None
+    if match["power"]:
+        exponent = int(match["power"])
+        size = len(str(max(value.numerator, value.denominator))) * abs(exponent)
+        return None if size > _MAX_DIGITS or (value == 0 and exponent < 0) else value**exponent
+    shift = int(match["exponent"] or match["ten"] or 0)
+    return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
+
+
+def plain_digits(text: str, decimal: DecimalMark) -> str:
+    """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
+    if not text.isascii():
+        text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
+        text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
+        text = _SPACELESS.sub(" ", text.translate(_MARKS).replace("\u2044", "/"))
+        text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
+    text = _MINUS.sub("-", text)
+    for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
+        text = pattern.sub(replacement, text)
+    text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
+    text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
+    return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)
+
+
+def _with_point(match: re.Match[str]) -> str:
+    """Return a number with a decimal comma as one with a point; what can only be the other notation stays."""
+    text = match[0]
+    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text):
+        return text.replace(".", "")
+    return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
