@@ -43,7 +43,8 @@ from tfgrpo.rewarders.text.references import (
     read_reference,
 )
 from tfgrpo.rewarders.text.rules import Compared, shown
-from tfgrpo.rewarders.text.words import Reference, TextReference, plain, same_text
+from tfgrpo.rewarders.text.spelling import plain, same_text
+from tfgrpo.rewarders.text.words import Reference, TextReference
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 

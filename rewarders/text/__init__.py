@@ -1,3 +1,15 @@
 """Read answers, numbers, references, columns of them, and fenced blocks."""
 
-__all__ = ["answers", "choices", "columns", "lexer", "moments", "numbers", "references", "rules", "words"]
+__all__ = [
+    "answers",
+    "choices",
+    "columns",
+    "doubts",
+    "lexer",
+    "moments",
+    "numbers",
+    "references",
+    "rules",
+    "spelling",
+    "words",
+]

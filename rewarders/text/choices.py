@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of
+from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
 from tfgrpo.rewarders.text.rules import Compared, shown
+from tfgrpo.rewarders.text.spelling import MARKUP, plain
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,
-    MARKUP,
     OPTION_MARK,
-    RELATED,
-    UNCLEAR,
     Reference,
     TextReference,
-    is_denied,
     parts_of,
-    plain,
 )
 from tfgrpo.stores.errors import RewardError
 
@@ -174,7 +171,7 @@ class ChoicesReference(Reference):
         text = MARKUP.sub("", stated.text[:LONGEST_PART]) if re.search(r"\w{2}", lines) else lines
         text = text.replace(",", ", ")
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-        if joined is None and UNCLEAR.search(text):
+        if joined is None and denies(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
         letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
@@ -251,7 +248,7 @@ class LabelReference(Reference):
         for place in pattern.finditer(statement):
             before, behind = statement[: place.start()], statement[place.end() :]
             idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
-            if not idea or RELATED.search(before):
+            if not idea or RELATED.of(statement, place.start(), place.start()):
                 continue  # no idea, or something beside a label
             no = re.search(r"(?:^|\s)no $", before) or is_denied(statement, *place.span())
             (denied if no else named).add(known[place[0]])

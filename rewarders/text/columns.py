@@ -15,7 +15,7 @@ from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.references import JsonReference, is_formula
-from tfgrpo.rewarders.text.words import plain
+from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.stores.text import pluralize
 
 ReferenceKind: TypeAlias = Literal[

@@ -10,11 +10,13 @@ from functools import cached_property, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
+from tfgrpo.rewarders.text.doubts import RELATED, denies
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, first_of, shown
-from tfgrpo.rewarders.text.words import RELATED, UNCLEAR, TextReference, parts_of, plain
+from tfgrpo.rewarders.text.spelling import plain
+from tfgrpo.rewarders.text.words import TextReference, parts_of
 
 DateOrder: TypeAlias = Literal["", "day", "month"]
 Readings: TypeAlias = set[tuple[Fraction | int, ...]]
@@ -154,7 +156,8 @@ class _Moment:
     def is_related(self) -> bool:
         before = re.split(r"\d", plain(self.part))[0]
         is_moment = self.only is not None and self.reference.read is not durations
-        return is_moment and bool(RELATED.search(re.sub(rf"{_MONTH} ", "", before)))
+        before = re.sub(rf"{_MONTH} ", "", before)
+        return is_moment and bool(RELATED.of(before, len(before), len(before)))
 
     @property
     def may_be(self) -> bool:
@@ -232,7 +235,7 @@ class MomentReference(TextReference):
         return None
 
     def _compare(self, stated: Stated) -> Compared:
-        for part in () if UNCLEAR.search(stated.text) else parts_of(stated, MomentReference._whole):
+        for part in () if denies(stated.text) else parts_of(stated, MomentReference._whole):
             if compared := first_of(self.moment_rules, _Moment(self, part)):
                 return compared
         return Compared(self.states(stated), shown(stated.text))

@@ -25,6 +25,7 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.choices import label_reference
+from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
 from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
@@ -40,20 +41,12 @@ from tfgrpo.rewarders.text.numbers import (
 from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
 from tfgrpo.rewarders.text.words import (
-    LATEX_SPACE,
-    ORDINAL,
-    QUOTES,
-    RELATED,
-    UNCLEAR,
     Reference,
     TextReference,
-    denies,
-    is_denied,
     nothing,
     parts_of,
-    plain,
-    same_text,
 )
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
@@ -119,8 +112,8 @@ class _Numeric:
         return len(spans) == 1 and spans[0] == {(self.wanted.value * factor,)}
 
     def is_related_to_year(self) -> bool:
-        before = self.text.casefold().partition(self.reference.text)[0]
-        return bool(_YEAR.fullmatch(self.reference.text) and RELATED.search(before))
+        at = len(self.text.casefold().partition(self.reference.text)[0])
+        return bool(_YEAR.fullmatch(self.reference.text) and RELATED.of(self.text.casefold(), at, at))
 
     def has_no_era(self) -> bool:
         number = self.number
@@ -140,7 +133,7 @@ class _Numeric:
 
     def is_same_ordinal(self) -> bool:
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(self.text))} - {None}
-        return ordinals == {ordinal(self.reference.text)} and not UNCLEAR.search(self.text)
+        return ordinals == {ordinal(self.reference.text)} and not denies(self.text)
 
     def is_same_text(self) -> bool:
         return self.number is None and any(same_text(each, self.reference.text) for each in self.stated.candidates)

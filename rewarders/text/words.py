@@ -6,19 +6,18 @@ Each kind reads like a careful person. What has two readings is no score: ``comp
 from __future__ import annotations
 
 import re
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
-from typing import Final
+from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import (
     REJECTED,
     TAKES_BACK,
     UNSPACED,
-    VOCABULARY,
     Stated,
     any_of,
     conclusion_of,
@@ -27,54 +26,36 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
+from tfgrpo.rewarders.text.doubts import ABOUT, ABOUT_IT, ALTERNATIVES, denies, is_aside, is_denied
 from tfgrpo.rewarders.text.lexer import UNITS
-from tfgrpo.rewarders.text.numbers import REFUSAL, only_number, ordinal
-from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown
+from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, first_of, shown, verdict_by
+from tfgrpo.rewarders.text.spelling import (
+    ALIKE,
+    MARKUP,
+    NAMES_OF_DAYS,
+    QUOTES,
+    SIGNED,
+    TRIMMED,
+    code,
+    comparable,
+    is_short_for,
+    one_spelling,
+    plain,
+    without_accents,
+)
 from tfgrpo.stores.errors import RewardError
 
-_TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
-"""Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
-_SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
-"""A factorial, or a prime: their signs are no punctuation."""
 LONGEST_PART: Final = 2_000
 """Characters of an answer, or of a line, that are searched for a text, a label or an option."""
-_LOOK_BACK: Final = 60
-"""Characters before an occurrence in which it may be denied."""
-_SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
-_LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
-LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-MARKUP: Final = re.compile(
-    r"\*\*|__(?!\w+__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
-)
-"""A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
-_SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
-"""Subscript of a chemical formula in LaTeX: ``H_2O``."""
-QUOTES: Final = str.maketrans(
-    "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
-    '\'\'\'""""""------#b',
-) | {0x2192: "->"}
-_NOT: Final = any_of("not")
-_OR: Final = any_of("or")
-_LEFT_OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*$"
-"""Before what an output is going to find out: ``I will check whether it is Paris``."""
-_NEGATION: Final = re.compile(
-    rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)"
-    rf"(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*$"
-    r"|,\s+no\s*$|(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*$"
-    r"|(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*$|\b(?:nobody|no one) [^.,;!?]*$"
-    r"|(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*$"
-    rf"|{_LEFT_OPEN}"
-    r"|\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*$"
-)
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
     rf"(?:(?:{any_of('article')})(?!\w))?\s*"
 )
 OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
 _ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
-
-
-_LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +84,7 @@ class Reference(ABC):
         if again and later.right and (again.is_marked or self._is_alone(again.text)):
             return later
         compared = self._compare(stated)
-        unclear = later.right != compared.right and again and (later.states or UNCLEAR.search(again.text))
+        unclear = later.right != compared.right and again and (later.states or denies(again.text))
         if unclear:
             raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
         return Compared(False, compared.answered) if compared.right and self._is_denied_in(stated) else compared
@@ -111,8 +92,8 @@ class Reference(ABC):
     def _is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
-        statement += "?" if stated.text.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
-        about = re.search(rf"{_ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
+        statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
+        about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
         opens = _OPENS.pattern + whole_words(wanted)
         refused = REFUSAL.search(statement.replace(wanted, "")) and not re.search(opens, statement)
         places = [*re.finditer(whole_words(wanted), statement)]
@@ -135,47 +116,14 @@ class Reference(ABC):
     def _compare(self, stated: Stated) -> Compared: ...
 
 
-def plain(text: str) -> str:
-    """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
-    text = _SUBSCRIPT.sub(r"\1", text) if "_" in text else text
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
-    if "\\" in text or "$" in text:
-        text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
-        for pattern, symbol in VOCABULARY["symbols"].items():
-            text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
-    # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
-    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(MARKUP.sub("", text).split()))
-    if _SIGNED.fullmatch(collapsed):
-        return collapsed
-    bare = _LEAD.sub("", collapsed).removesuffix(" |")
-    bare = bare.lstrip(_TRIMMED + "#").rstrip(_TRIMMED + "!")
-    return (bare[1:-1] if bare[:1] == "<" and bare.find(">") == len(bare) - 1 else bare) or collapsed
-
-
-def same_text(one: str, other: str) -> bool:
-    """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
-    folded = (" ".join(MARKUP.sub("", each).translate(QUOTES).casefold().split()).rstrip(".") for each in (one, other))
-    return len({*folded}) == 1
-
-
 def nothing(output: str) -> Compared:
     """Return the comparison of an output that states no answer."""
     unfinished = without_reasoning(output) is None
     return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
 
 
-_ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
 """The beginning of a clause with an answer: what is said of others does not take it back."""
-UNCLEAR: Final = re.compile(
-    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/", re.IGNORECASE
-)
-"""Words with which a list, a formula or letters are denied, or one of several answers."""
-
-
-def denies(text: str) -> bool:
-    """Return whether an answer denies something, or has alternatives."""
-    return UNCLEAR.search(text) is not None
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
@@ -216,6 +164,240 @@ def _is_bare(line: str) -> bool:
     return 0 < words <= _MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
 
 
+@dataclass(frozen=True)
+class _Spelled:
+    """A form of a part of an output beside the same form of a text."""
+
+    reference: TextReference
+    part: str
+    form: str
+    wanted: str
+
+    @property
+    def answered(self) -> str:
+        return shown(self.part)
+
+    def both(self, read: Callable[[str], str]) -> bool:
+        """Return whether both read the same."""
+        return read(self.form) == read(self.wanted)
+
+    def is_same(self) -> bool:
+        bare, bare_wanted = (_DETERMINER.sub("", each, count=1) for each in (self.form, self.wanted))
+        return bool({self.wanted, bare_wanted or self.wanted} & {self.form, bare})
+
+    def has_other_order(self) -> bool:
+        return ", " in self.form and self.both(lambda text: ", ".join(sorted(text.split(", "))))
+
+    def is_same_code(self) -> bool:
+        return self.both(code) and code(self.form) != ""
+
+    def may_lack_country(self) -> bool:
+        national, whole = sorted((code(self.form), code(self.wanted)), key=lambda each: each[:1] == "+")
+        return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
+
+    def lacks_unit(self) -> bool:
+        bare, _, unit = self.wanted.partition(" ")
+        return self.form == bare and unit in UNITS and "-" in bare[1:]
+
+    def may_be_another_person(self) -> bool:
+        untitled = {_untitled(self.form), _untitled(self.wanted)}
+        shorter = {_MIDDLE.sub("", each) for each in untitled}
+        return len(untitled) > 1 and len(shorter) == 1 and bool(untitled & shorter)
+
+    def is_same_unaccented(self) -> bool:
+        return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
+
+    def may_be_another_word(self) -> bool:
+        return len(self.wanted.split()) == 1 and not self.part.isupper() and self.is_same_unaccented()
+
+
+@dataclass(frozen=True)
+class _Mention:
+    """A part of an output beside a text that it may state within a sentence."""
+
+    reference: TextReference
+    part: str
+    wanted: str
+    statement: str
+    """The part in the same form as what is wanted."""
+    places: list[re.Match[str]]
+    """Where it has what is wanted and does not deny it."""
+
+    @classmethod
+    def of(cls, reference: TextReference, part: str) -> _Mention:
+        wanted, statement = comparable(reference.text), comparable(part)
+        wanted = without_accents(wanted) if statement.isascii() and " " in wanted else wanted
+        if SIGNED.fullmatch(wanted):
+            statement = " ".join(part.translate(QUOTES).casefold().split())
+        if not re.search(whole_words(wanted), statement):
+            wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
+            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
+        statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
+        found = re.finditer(whole_words(wanted) + (_END if _is_sentence(reference.text) else ""), statement)
+        return cls(
+            reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())]
+        )
+
+    @property
+    def answered(self) -> str:
+        return shown(self.part)
+
+    def is_spaceless(self) -> bool:
+        held = not self.places and self.wanted in self.statement
+        return held and re.search(f"[{UNSPACED}]", self.wanted) is not None
+
+    def is_stated_spaceless(self) -> bool:
+        wanted = re.escape(self.wanted)
+        return self.is_spaceless() and bool(
+            re.match(rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))", self.statement)
+            or re.search(
+                rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)", self.statement
+            )
+        )
+
+    def is_end_of_range(self) -> bool:
+        end = re.escape(plain(self.reference.text))
+        return not self.places and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.part)) is not None
+
+    def has_alternative(self) -> bool:
+        versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
+        found = (each for each in self.places if not versions.match(self.statement, each.start()))
+        return any(ALTERNATIVES.of(self.statement, *each.span()) for each in found)
+
+    def begins_otherwise(self) -> bool:
+        """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
+        masked = MARKUP.sub("", self.part).replace(self.reference.text, _MASK)
+        begins = _BEGINNING.search(masked)
+        head = comparable(masked if begins is None or begins[0][0] == "?" else masked[: begins.start()])
+        without = head not in ("", self.statement, comparable(masked)) and _MASK not in head
+        without = without and not re.search(whole_words(self.wanted), head)
+        return without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head)
+
+    def is_aside(self) -> bool:
+        rest = self.statement.replace(self.wanted, "")
+        return bool(
+            REFUSAL.search(rest)
+            or ABOUT.search(rest)
+            or any(is_aside(self.statement, *each.span()) for each in self.places)
+        )
+
+    def is_told_otherwise(self) -> bool:
+        """Return whether the last clause states what an earlier one, with the text, does not: ``X is old; it is Y``."""
+        wanted, part = self.wanted, self.part
+        *before, last = map(comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
+        clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
+        first, _, then = comparable(part).partition(". ")
+        supposed = first.startswith("if ") and wanted in first and then and wanted not in then
+        clause = first if supposed and not clause else clause
+        place = _ELSEWHERE.search(part)
+        if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *NAMES_OF_DAYS):
+            return True
+        return bool(clause) and not _states(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
+
+    def has_others_like(self) -> bool:
+        """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
+        wanted, statement = self.wanted, self.statement
+        is_call = re.fullmatch(r"\w\([^()]*", wanted)
+        numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
+        address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rsplit(maxsplit=1)[-1])), None)
+        shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
+        concluded = conclusion_of(statement)
+        said = concluded if wanted in concluded else statement
+        head, *more = _ELABORATION.split(said)[0].split(". ")
+        settled = address and (_states(wanted, head) if more else head.endswith(wanted))
+        found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
+        found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
+        return any(address is None or each.start() > said.rfind(wanted) for each in found)
+
+    def is_longer_list(self) -> bool:
+        return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.places)
+
+    def is_common(self) -> bool:
+        no = re.search(rf"\bno {re.escape(self.wanted)}", self.statement)
+        return bool(no or _COMMON.fullmatch(self.wanted))
+
+    def is_part_of_code(self) -> bool:
+        """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
+        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.places]
+        if not re.search(r"[\\/|$=;{}<>]|\s-+\w", self.wanted) and not re.match(r" --?[a-z]", around[0][1]):
+            return False
+        return all(
+            re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
+            for before, after in around
+        )
+
+    def is_literal(self) -> bool:
+        return bool(_ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.part
+
+    def is_of_it(self) -> bool:
+        return all(_is_of(self.statement, each) for each in self.places)
+
+    def is_longer_name(self) -> bool:
+        """Return whether every occurrence of a name is a part of a longer one, or the first of a list."""
+        name = _ARTICLE.sub("", self.reference.text)
+        if not _is_capital(name):
+            return False
+        places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.part, re.IGNORECASE)]
+        return bool(places) and all(
+            re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w", self.part[each.end() :])
+            or (name[:1].isupper() and _NAME_BEFORE.search(self.part[: each.start()]))
+            for each in places
+        )
+
+    def is_longer_term(self) -> bool:
+        """Return whether a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
+        term = _ARTICLE.sub("", self.reference.text)
+        if _is_capital(term) or not re.search(r"[^\W\d_]{2}", term):
+            return False  # a word next to a code is no part of it: version 3.10
+        masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", self.part)[-1], flags=re.IGNORECASE)
+        masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
+        head = _DETERMINER.sub("", whole := plain(masked), count=1)
+        if (len(term.split()) > 2 and whole.endswith(_MASK)) or re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
+            return False  # a sentence
+        rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
+        is_phrase = len(head.split()) <= 3 and not _VERB.search(head) and not _BETWEEN.search(" ".join(rest))
+        return bool(rest) and is_phrase and term.isascii()
+
+
+@dataclass(frozen=True)
+class _Said:
+    """An output beside a text."""
+
+    reference: TextReference
+    stated: Stated
+
+    @property
+    def answered(self) -> str:
+        return shown(self.stated.text)
+
+    @cached_property
+    def is_stated(self) -> bool:
+        return self.reference.states(self.stated)
+
+    def lacks_option(self) -> bool:
+        """Return whether an option of a command, of which letter case counts, is not there."""
+        options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
+        return self.is_stated and not all(each in self.stated.whole for each in options)
+
+    def is_one_of_several(self) -> bool:
+        return any(TextReference(each).equals(self.stated.text) for each in several_in(self.reference.text))
+
+    def is_part_of_name(self) -> bool:
+        said, words = plain(self.stated.text), self.reference.text.split()
+        is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
+        last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(
+            f" {without_accents(said)}"
+        )
+        first = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
+        return bool(is_name and (last or first))
+
+    def may_be_number(self) -> bool:
+        ours, theirs = only_number(self.stated.text), only_number(self.reference.text)
+        named = plain(self.stated.text)[:1].isdigit() and _NAMED_NUMBER.fullmatch(self.reference.text)
+        both = ours is not None and theirs is not None and ours.value == theirs.value
+        return both and bool(named or (theirs is not None and theirs.abbreviated))
+
+
 @dataclass(frozen=True, slots=True)
 class TextReference(Reference):
     """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative.
@@ -223,22 +405,80 @@ class TextReference(Reference):
     It has two readings where it may be a part of a longer name or of a list.
     """
 
+    rules: ClassVar[Rules[_Said]] = (
+        Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
+        Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
+        Rule("unclear", "may be one of several accepted answers", "red | blue", "red", _Said.is_one_of_several),
+        Rule("unclear", "is a part of the name", "Marie Curie", "Curie", _Said.is_part_of_name),
+        Rule("unclear", "may be the number of the reference", "5k", "5000", _Said.may_be_number),
+        Rule("wrong", "is another text", "Paris", "Rome", lambda _: True),
+    )
+    spellings: ClassVar[Rules[_Spelled]] = (
+        Rule("right", "is the text but for an article", "the Nile", "Nile", _Spelled.is_same),
+        Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
+        Rule("right", "is the same code", "+49 30 1234567", "+49-30-1234567", _Spelled.is_same_code),
+        Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
+        Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
+        Rule(
+            "right",
+            "is short for it",
+            "Mount Everest",
+            "Mt. Everest",
+            lambda said: is_short_for(said.form, said.wanted),
+        ),
+        Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
+        Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
+        Rule("right", "is the name with a title", "John Watson", "Dr. John Watson", lambda said: said.both(_untitled)),
+        Rule("right", "has the last name first", "John Watson", "Watson, John", lambda said: said.both(_turned)),
+        Rule(
+            "unclear",
+            "is it but for accents, and may be another word",
+            "résumé",
+            "resume",
+            _Spelled.may_be_another_word,
+        ),
+        Rule("right", "is it but for accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
+    )
+    mentions: ClassVar[Rules[_Mention]] = (
+        Rule("right", "states it in a script without spaces", "東京", "答えは東京です", _Mention.is_stated_spaceless),
+        Rule(
+            "unclear", "holds it, in a script without spaces between words", "東京", "東京都庁", _Mention.is_spaceless
+        ),
+        Rule(
+            "unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range
+        ),
+        Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
+        Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
+        Rule(
+            "unclear",
+            "begins with another answer",
+            "Paris",
+            "Rome, because Paris is larger.",
+            _Mention.begins_otherwise,
+        ),
+        Rule(
+            "unclear",
+            "mentions it, and may state another answer",
+            "Paris",
+            "It is larger than Paris.",
+            _Mention.is_aside,
+        ),
+        Rule(
+            "unclear", "concludes with something else", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise
+        ),
+        Rule("unclear", "has another code like it", "823 BGB", "It is 831 BGB and 823 BGB.", _Mention.has_others_like),
+        Rule("unclear", "may state a longer list", "red, blue", "They are red, blue, green.", _Mention.is_longer_list),
+        Rule("unclear", "may mean something else by a common word", "it", "It is there.", _Mention.is_common),
+        Rule("unclear", "may be a longer command", "ls -l /", "sudo ls -l / && rm x", _Mention.is_part_of_code),
+        Rule("right", "has the address or the quoted text", "a@b.org", "Write to a@b.org today.", _Mention.is_literal),
+        Rule("unclear", "may state something of it", "France", "the capital of France", _Mention.is_of_it),
+        Rule("unclear", "may state a longer name or a list", "Paris", "It is Paris Hilton.", _Mention.is_longer_name),
+        Rule("unclear", "may state a longer term", "cell", "cell wall", _Mention.is_longer_term),
+        Rule("right", "is a sentence with it", "Paris", "I would say that it is Paris.", lambda _: True),
+    )
+
     def _compare(self, stated: Stated) -> Compared:
-        right = self.states(stated)
-        statement, whole = only_number(stated.text), only_number(self.text)
-        if not right and any(TextReference(each).equals(stated.text) for each in several_in(self.text)):
-            raise RewardError(f"{shown(stated.text)} is a part of {self.shown}, which may be several accepted answers")
-        said, words = plain(stated.text), self.text.split()
-        is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
-        ends = words[-1][0].isupper() and _without_accents(plain(self.text)).endswith(f" {_without_accents(said)}")
-        begins = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
-        if not right and is_name and (ends or begins):
-            raise RewardError(f"{shown(stated.text)} is a part of the name {self.shown}")
-        bare = said[:1].isdigit() and _NAMED_NUMBER.fullmatch(self.text)
-        if not right and statement and whole and (whole.abbreviated or bare) and statement.value == whole.value:
-            raise RewardError(f"{shown(stated.text)} may be {self.shown}")
-        options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.text)  # of a command, where letter case counts
-        return Compared(right and all(each in stated.whole for each in options), shown(stated.text))
+        return verdict_by(self.rules, _Said(self, stated))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
@@ -262,7 +502,7 @@ class TextReference(Reference):
             places = [place for place, each in enumerate(entered) if self.equals(each)]
             return bool(places) and self._is_only_one(entered[places[-1] + 1 :], stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
-        if _comparable(self.text) in (_comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
+        if comparable(self.text) in (comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
         last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
         for part in (last, *first):
@@ -298,104 +538,36 @@ class TextReference(Reference):
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
-        wanted = _one_spelling(self.text)
+        wanted = one_spelling(self.text)
         entries = written_value(part)
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
-        for form in map(_one_spelling, (bare, _ELABORATION.split(bare)[0])):
-            if {wanted, _DETERMINER.sub("", wanted, count=1) or wanted} & {form, _DETERMINER.sub("", form, count=1)}:
-                return True
-            if ", " in form and form != wanted and sorted(form.split(", ")) == sorted(wanted.split(", ")):
-                raise RewardError(f"{shown(part)} has the parts of {self.shown} in another order")
-            if self._is_written_otherwise(form, wanted):
-                return True
-            bare_form, bare_wanted = _without_accents(form), _without_accents(wanted)
-            if bare_form == bare_wanted in (form, wanted):
-                if len(wanted.split()) == 1 and not part.isupper():
-                    raise RewardError(f"{shown(part)} is {self.shown} but for accents, and may be another word")
-                return True
-        return False
+        forms = dict.fromkeys(map(one_spelling, (bare, _ELABORATION.split(bare)[0])))
+        return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
+
+    def is_in(self, part: str) -> bool:
+        """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
+        return verdict_by(self.mentions, _Mention.of(self, part)).right
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
-        parts, wanted = _comparable(part).split(", "), _comparable(self.text)
+        parts, wanted = comparable(part).split(", "), comparable(self.text)
         if len(parts) > 1 and wanted in parts and all(len(each.split()) <= 3 for each in parts):
             others = [each for each in parts if each != wanted]
             if not any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
-    def _is_written_otherwise(self, form: str, wanted: str) -> bool:
-        """Return whether a text is the reference as a telephone number, or a name with a title or the last name first."""
-        pair = (form, wanted)
-        codes = [*map(_code, pair)]
-        if codes[0] == codes[1] != "":
-            return True
-        national, whole = sorted(codes, key=lambda each: each[:1] == "+")
-        if national and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0")):
-            raise RewardError(f"{shown(form)} may be {self.shown} with or without the code of a country")
-        if any(len({*map(alike, pair)}) == 1 for alike in _ALIKE) or _is_short_for(form, wanted):
-            return True
-        bare, _, unit = wanted.partition(" ")
-        if form == bare and unit in UNITS and "-" in bare[1:]:  # a range without its unit
-            return True
-        untitled = {_TITLE.sub("", each, count=1) for each in pair}
-        turned = (re.sub("^([^,]+), ([^,]+)$", r"\2 \1", each) for each in untitled)
-        shorter = {_MIDDLE.sub("", each) for each in untitled}
-        if len(untitled) > 1 and len(shorter) == 1 and untitled & shorter:
-            raise RewardError(f"{shown(form)} may be {self.shown} or another person")
-        return len(untitled) == 1 or len({*turned}) == 1
 
-    def is_in(self, part: str) -> bool:
-        """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
-        wanted, statement = _comparable(self.text), _comparable(part)
-        wanted = _without_accents(wanted) if statement.isascii() and " " in wanted else wanted
-        if _SIGNED.fullmatch(wanted):
-            statement = " ".join(part.translate(QUOTES).casefold().split())
-        if not re.search(whole_words(wanted), statement):
-            wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
-            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
-        statement += "?" if part.rstrip(_TRIMMED.replace("?", "!")).endswith("?") else ""
-        places = [*re.finditer(whole_words(wanted) + (_END if _is_sentence(self.text) else ""), statement)]
-        places = [each for each in places if not is_denied(statement, each.start(), each.end())]
-        if not places and wanted in statement and re.search(f"[{UNSPACED}]", wanted):
-            if re.match(
-                rf"{re.escape(wanted)}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))", statement
-            ) or re.search(
-                rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。,\s」\"]|$)",
-                statement,
-            ):
-                return True
-            raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
-        if not places and re.search(rf"\bfrom [^ ]+ to {re.escape(plain(self.text))}(?!\w)", plain(part)):
-            raise RewardError(f"{shown(part)} may state a range or a change, of which {shown(self.text)} is the end")
-        if not places or any(_has_alternative(statement, each) for each in places):
-            return False
-        self._refuse_mention(wanted, statement, part, places)
-        return True
+def _untitled(name: str) -> str:
+    return _TITLE.sub("", name, count=1)
 
-    def _refuse_mention(self, wanted: str, statement: str, part: str, places: Sequence[re.Match[str]]) -> None:
-        """Raise ``RewardError`` where a sentence may hold the text and state something else."""
-        masked = MARKUP.sub("", part).replace(self.text, _MASK)
-        begins = _BEGINNING.search(masked)
-        head = _comparable(masked if begins is None or begins[0][0] == "?" else masked[: begins.start()])
-        without = head not in ("", statement, _comparable(masked)) and _MASK not in head
-        without = without and not re.search(whole_words(wanted), head)
-        if without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head):
-            raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
-        rest = statement.replace(wanted, "")
-        if REFUSAL.search(rest) or _ABOUT.search(rest) or any(_is_aside(statement, each) for each in places):
-            raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and may state another answer")
-        if _is_told_otherwise(wanted, part) or _others_like(wanted, statement):
-            raise RewardError(f"{shown(part)} mentions {shown(self.text)}, and something else")
-        if ", " in wanted and all(re.match(r", \w", statement[each.end() :]) for each in places):
-            raise RewardError(f"{shown(part)} may state a longer list than {shown(self.text)}")
-        common = _COMMON.fullmatch(wanted) or re.search(rf"\bno {re.escape(wanted)}", statement)
-        if common or _is_part_of_code(wanted, statement, places):
-            raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
-        if not _ADDRESS.search(self.text) and f"`{self.text}`" not in part:
-            if all(_is_of(statement, each) for each in places):
-                raise RewardError(f"{shown(part)} may state something else, of {shown(self.text)}")
-            _refuse_longer_name(_ARTICLE.sub("", self.text), part)
+
+def _turned(name: str) -> str:
+    return re.sub("^([^,]+), ([^,]+)$", r"\2 \1", _untitled(name))
+
+
+def _is_capital(name: str) -> bool:
+    return any(map(str.isupper, name.split(" ", 1)[0]))
 
 
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
@@ -407,127 +579,22 @@ _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
-_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|\d+[.)](?:\s+|(?:\.\.)?(?=[A-Za-z])))")
-_JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
 _SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
 """An escaped space or hyphen between words."""
-_HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
-_SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
-_QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
-_SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
-_SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
-_SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
-"""That of an ion or a footnote; powers are formulas, which are not compared as texts."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
-_DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
-"""Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
-ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
 """A word for the kind of what follows: the city of Chicago is Chicago."""
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
-_SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
-_BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
-_DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?")
-"""What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
-_NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
-_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
-_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
-_NAMES_OF_DAYS: Final = {
-    name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
-}
 _ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
 _ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
-_DIGITS_OF_CODE: Final = 9
-"""Digits of a code without letters, such as a telephone number, at least."""
-_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
 _TITLES: Final = "dr|mrs?|ms|prof|professor|sir|dame|lord|rev|herr|frau|madame|mme|monsieur|señora?"
 _TITLE: Final = re.compile(rf"^(?:{_TITLES}) (?=[^ ]+ [^ ])")
 _MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _END: Final = r"(?=[.!?\"']|$)"
-_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
-"""What makes a clause with a text one about something else, possibly."""
-_OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
-_TURNED: Final = re.compile(
-    rf"[,;] (?:but )?now\b|(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b"
-    rf"| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b| \w{{3,}}s that (?!(?:s?he|it|they)\b)"
-)
-"""Behind a text, what makes its sentence one about something else: ``Paris did not``, ``Paris, now Rome``."""
-RELATED: Final = re.compile(rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?$|{_LEFT_OPEN}")
-"""What states something by its relation to a text, or none yet: ``near Paris``, ``London replaced Paris``."""
-_ABOUT: Final = re.compile(
-    r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
-    r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
-)
-
-
-def _comparable(text: str) -> str:
-    """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
-    listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
-    listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
-    bare = _DROPPED.sub("", plain(listed))
-    bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
-    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
-    bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
-    bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
-    return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
-
-
-def _one_spelling(text: str) -> str:
-    """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
-    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", _comparable(_QUOTED.sub(r"\2", text.translate(QUOTES)))))
-    spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
-    spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
-    return str(_NAMES_OF_DAYS.get(spelled, spelled))
-
-
-def _in_digits(found: re.Match[str]) -> str:
-    number = ordinal(found[0])
-    return found[0] if number is None else f"{number}th"
-
-
-_ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: " ".join(re.sub(r"[,()]|(?<!\d):|/(?!\d)|\b(?:of|the) ", " ", text).split()),
-    lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
-    lambda text: text.translate(_UMLAUTS),
-    lambda text: text.replace(" ", "") if "->" in text else text,
-    lambda text: re.sub(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×]|by)\s?(?=\d)", "x", text),
-)
-"""Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
-
-
-def _code(text: str) -> str:
-    """Return a telephone number, an account or a post code without what parts its signs; empty for another text."""
-    digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
-    parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
-    short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
-    return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
-
-
-def _is_short_for(one: str, other: str) -> bool:
-    """Return whether two texts differ only in abbreviations before the last word: ``Mt. Everest``, ``Art. 6``."""
-    pairs = [sorted(pair, key=len) for pair in zip(one.split(), other.split(), strict=False)]
-    same_length = len(pairs) > 1 and one.count(" ") == other.count(" ") and pairs[-1][0] == pairs[-1][1]
-    return same_length and all(short == full or _abbreviates(short, full) for short, full in pairs)
-
-
-def _abbreviates(short: str, full: str) -> bool:
-    bare = short.rstrip(".")
-    outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
-    return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
-
-
-def _is_aside(statement: str, place: re.Match[str]) -> bool:
-    """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
-    before, behind = re.split("[,;.] ", statement[: place.start()])[-1], statement[place.end() :]
-    around = (before, re.split("[,;](?: |$)", behind)[0])
-    moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
-    taken = moved or " but " in behind or _TURNED.match(behind)
-    taken = taken or re.search(r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?$", statement[: place.start()])
-    return bool(taken or any(map(_ASIDE.search, around)) or RELATED.search(before))
 
 
 def _is_of(statement: str, place: re.Match[str]) -> bool:
@@ -540,36 +607,8 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
     return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
-def _is_told_otherwise(wanted: str, part: str) -> bool:
-    """Return whether the last clause of a sentence states what an earlier one, with a text, does not: ``X is old; it is Y``."""
-    *before, last = map(_comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
-    clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
-    first, _, then = _comparable(part).partition(". ")
-    supposed = first.startswith("if ") and wanted in first and then and wanted not in then
-    clause = first if supposed and not clause else clause
-    place = _ELSEWHERE.search(part)
-    if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *_NAMES_OF_DAYS):
-        return True
-    return bool(clause) and not _states(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
-
-
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
 """A second place, said in the same way: ``The head office is in Lyon, the plant in Marseille``."""
-
-
-def _others_like(wanted: str, statement: str) -> bool:
-    """Return whether a statement has another code of the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
-    is_call = re.fullmatch(r"\w\([^()]*", wanted)
-    numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
-    address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rsplit(maxsplit=1)[-1])), None)
-    shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
-    concluded = conclusion_of(statement)
-    said = concluded if wanted in concluded else statement
-    head, *more = _ELABORATION.split(said)[0].split(". ")
-    settled = address and (_states(wanted, head) if more else head.endswith(wanted))
-    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
-    found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
-    return any(address is None or each.start() > said.rfind(wanted) for each in found)
 
 
 def _states(wanted: str, clause: str) -> bool:
@@ -582,29 +621,15 @@ def _is_sentence(text: str) -> bool:
     return ends and text.count(" ") > 2
 
 
-def _without_accents(text: str) -> str:
-    parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
-    return "".join(each for each in parts if not unicodedata.combining(each))
-
-
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{_NOT}|{any_of('within sentences')})\b|$", re.IGNORECASE)
+_NO_ENTRY: Final = re.compile(
+    rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE
+)
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences, whatever they state."""
-
-
-def _is_part_of_code(wanted: str, statement: str, places: Sequence[re.Match[str]]) -> bool:
-    """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
-    around = [(statement[: each.start()], statement[each.end() :]) for each in places]
-    if not re.search(r"[\\/|$=;{}<>]|\s-+\w", wanted) and not re.match(r" --?[a-z]", around[0][1]):
-        return False
-    return all(
-        re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
-        for before, after in around
-    )
 
 
 def whole_words(text: str) -> str:
@@ -614,72 +639,11 @@ def whole_words(text: str) -> str:
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=-]|[.,:/]\d|'s \w)"
 
 
-def is_denied(text: str, start: int, end: int) -> bool:
-    """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
-    before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
-    asked = (question := re.match(r"[^.!?\n]*\?", behind)) and (
-        re.match(r"\W*\w", behind[question.end() :])  # a question that is answered by what follows it
-        or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", before)
-    )
-    return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
-
-
-_NEGATED_BEHIND: Final = re.compile(
-    r"[^\w#]{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
-    r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux|falso"
-    r"|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
-    r"|\?+\s+no\b"
-    rf"|\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)"
-    r"|\s*(?:(?:でも\w{1,8})?(?:で|じゃ|と)[はも]?(?:な[いく]|ありません|言え)|[이가]\s?아[니닙닌])"
-)
-
-
-def _has_alternative(statement: str, place: re.Match[str]) -> bool:
-    """Return whether another answer is offered next to this one: ``Paris or London``, ``Paris/London``."""
-    before, behind = statement[max(0, place.start() - 20) : place.start()], statement[place.end() : place.end() + 20]
-    return bool(
-        re.match(rf"\W{{0,2}}\s*(?:{_OR}|o)(?!\w)\s*\S|\s*/", behind)
-        or re.search(rf"(?:\b(?:{_OR}|either)|(?<![.{'a-z' if place[0][0].isdigit() else ''}])/)\W{{0,3}}\s*$", before)
-    )
-
-
-def _refuse_longer_name(name: str, part: str) -> None:
-    """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
-    if not any(map(str.isupper, name.split(" ", 1)[0])):
-        if re.search(r"[^\W\d_]{2}", name):  # a word next to a code is no part of it: version 3.10
-            _refuse_longer_term(name, part)
-        return
-    words = r"\s+".join(map(re.escape, name.split()))
-    for each in re.finditer(words, part, re.IGNORECASE):
-        before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)", behind)
-        named = name[:1].isupper() and _NAME_BEFORE.search(before)
-        if not longer and not named and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
-            return
-    if re.search(words, part, re.IGNORECASE):
-        raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
-
-
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
     r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"
     rf"(?i:{_TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
-
-
-def _refuse_longer_term(term: str, part: str) -> None:
-    """Raise ``RewardError`` where a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
-    masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", part)[-1], flags=re.IGNORECASE)
-    masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
-    head = _DETERMINER.sub("", whole := plain(masked), count=1)
-    if len(term.split()) > 2 and whole.endswith(_MASK):
-        return
-    if re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
-        return  # a sentence
-    rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
-    is_phrase = len(head.split()) <= 3 and not _VERB.search(head) and not _BETWEEN.search(" ".join(rest))
-    if rest and is_phrase and term.isascii():
-        raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
 
 
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")

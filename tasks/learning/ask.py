@@ -24,7 +24,7 @@ from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, scree
 from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
 from tfgrpo.rewarders.text.columns import read_column
-from tfgrpo.rewarders.text.words import plain
+from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.store import MAX_CAUSE_WORDS, Polarity

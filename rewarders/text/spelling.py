@@ -1,0 +1,144 @@
+"""Forms in which texts are compared: without markup, letter case and punctuation around them, in one notation."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final
+
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
+from tfgrpo.rewarders.text.lexer import UNITS
+from tfgrpo.rewarders.text.numbers import ordinal
+from tfgrpo.rewarders.text.rules import SHOWN
+
+TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+"""Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
+SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
+"""A factorial, or a prime: their signs are no punctuation."""
+_SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
+_LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
+LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
+MARKUP: Final = re.compile(
+    r"\*\*|__(?!\w+__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
+)
+"""A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
+_SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
+"""Subscript of a chemical formula in LaTeX: ``H_2O``."""
+QUOTES: Final = str.maketrans(
+    "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
+    '\'\'\'""""""------#b',
+) | {0x2192: "->"}
+_LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
+
+
+def plain(text: str) -> str:
+    """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
+    text = _SUBSCRIPT.sub(r"\1", text) if "_" in text else text
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
+    if "\\" in text or "$" in text:
+        text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
+        for pattern, symbol in VOCABULARY["symbols"].items():
+            text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
+    # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
+    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(MARKUP.sub("", text).split()))
+    if SIGNED.fullmatch(collapsed):
+        return collapsed
+    bare = _LEAD.sub("", collapsed).removesuffix(" |")
+    bare = bare.lstrip(TRIMMED + "#").rstrip(TRIMMED + "!")
+    return (bare[1:-1] if bare[:1] == "<" and bare.find(">") == len(bare) - 1 else bare) or collapsed
+
+
+def same_text(one: str, other: str) -> bool:
+    """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
+    folded = (" ".join(MARKUP.sub("", each).translate(QUOTES).casefold().split()).rstrip(".") for each in (one, other))
+    return len({*folded}) == 1
+
+
+_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|\d+[.)](?:\s+|(?:\.\.)?(?=[A-Za-z])))")
+_JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
+_HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
+_SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
+_QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
+_SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
+_SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
+_SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
+"""That of an ion or a footnote; powers are formulas, which are not compared as texts."""
+_DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
+"""Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
+ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
+_SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
+_BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
+_DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?")
+"""What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
+_NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
+_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
+_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
+NAMES_OF_DAYS: Final = {
+    name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
+}
+_DIGITS_OF_CODE: Final = 9
+"""Digits of a code without letters, such as a telephone number, at least."""
+_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+
+
+def comparable(text: str) -> str:
+    """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
+    listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
+    listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
+    bare = _DROPPED.sub("", plain(listed))
+    bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
+    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
+    bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
+    bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
+    return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+
+
+def one_spelling(text: str) -> str:
+    """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
+    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", comparable(_QUOTED.sub(r"\2", text.translate(QUOTES)))))
+    spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
+    spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
+    return str(NAMES_OF_DAYS.get(spelled, spelled))
+
+
+def _in_digits(found: re.Match[str]) -> str:
+    number = ordinal(found[0])
+    return found[0] if number is None else f"{number}th"
+
+
+ALIKE: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: " ".join(re.sub(r"[,()]|(?<!\d):|/(?!\d)|\b(?:of|the) ", " ", text).split()),
+    lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
+    lambda text: text.translate(_UMLAUTS),
+    lambda text: text.replace(" ", "") if "->" in text else text,
+    lambda text: re.sub(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×]|by)\s?(?=\d)", "x", text),
+)
+"""Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
+
+
+def code(text: str) -> str:
+    """Return a telephone number, an account or a post code without what parts its signs; empty for another text."""
+    digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
+    parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
+    short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
+    return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
+
+
+def is_short_for(one: str, other: str) -> bool:
+    """Return whether two texts differ only in abbreviations before the last word: ``Mt. Everest``, ``Art. 6``."""
+    pairs = [sorted(pair, key=len) for pair in zip(one.split(), other.split(), strict=False)]
+    same_length = len(pairs) > 1 and one.count(" ") == other.count(" ") and pairs[-1][0] == pairs[-1][1]
+    return same_length and all(short == full or _abbreviates(short, full) for short, full in pairs)
+
+
+def _abbreviates(short: str, full: str) -> bool:
+    bare = short.rstrip(".")
+    outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
+    return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
+
+
+def without_accents(text: str) -> str:
+    """Return a plain text without accents and strokes."""
+    parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
+    return "".join(each for each in parts if not unicodedata.combining(each))
