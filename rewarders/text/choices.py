@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of
 from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
-from tfgrpo.rewarders.text.rules import Compared, shown
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, first_of, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, plain
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,
@@ -82,12 +86,141 @@ def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
     return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
 
 
+@dataclass(frozen=True)
+class _Named:
+    """A part of an output beside one of several options or labels, and those that it names."""
+
+    reference: OptionReference
+    stated: Stated
+    part: str
+
+    @property
+    def answered(self) -> str:
+        return shown(self.part)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return self.reference.named(self.part)
+
+    def is_wanted(self) -> bool:
+        return self.names == {self.reference.wanted}
+
+
 @dataclass(frozen=True, slots=True)
-class ChoiceReference(Reference):
+class OptionReference(Reference):
+    """One of several options or labels. Right when an output names it and no other."""
+
+    rules: ClassVar[Rules[_Named]] = (
+        Rule("right", "names it", "B", "The answer is B.", _Named.is_wanted),
+        Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
+        Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
+        Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
+    )
+
+    @property
+    @abstractmethod
+    def wanted(self) -> str:
+        """The name of the option or label."""
+
+    @abstractmethod
+    def named(self, part: str) -> frozenset[str]:
+        """Return the options that a part names."""
+
+    @abstractmethod
+    def whole(self, line: str) -> str | None:
+        """Return the option that a line is."""
+
+    def _parts(self, stated: Stated) -> list[str]:
+        return parts_of(stated, self.whole)
+
+    def _compare(self, stated: Stated) -> Compared:
+        parts = (first_of(self.rules, _Named(self, stated, part)) for part in self._parts(stated))
+        return next(filter(None, parts), Compared(False, f"{shown(stated.text)}, which names none", states=False))
+
+
+@dataclass(frozen=True)
+class _Letters:
+    """The letters of a part of an output."""
+
+    reference: ChoiceReference
+    part: str
+
+    @cached_property
+    def text(self) -> str:
+        borders = rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$"
+        return re.sub(borders, " ", MARKUP.sub("", self.part)).strip()
+
+    @cached_property
+    def places(self) -> list[re.Match[str]]:
+        return [found for found in _LETTER.finditer(self.text) if not _is_word(self.text, found)]
+
+    @cached_property
+    def letters(self) -> frozenset[str]:
+        """The letters that are not denied."""
+        return frozenset(_letter(each) for each in self.places if not self.is_denied(each))
+
+    def is_denied(self, letter: re.Match[str]) -> bool:
+        """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
+        option = re.escape(self.reference.options.get(_letter(letter), ""))
+        behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.text, letter.end())
+        return is_denied(self.text.lower(), letter.start(), (behind or letter).end())
+
+    def alone(self) -> frozenset[str]:
+        return frozenset(filter(None, [self.reference.whole(self.part)]))
+
+    def marked(self) -> frozenset[str]:
+        mark = OPTION_MARK.match(MARKUP.sub("", self.part).strip())
+        other = self.reference.whole(mark.string[mark.end() :]) if mark else None
+        return frozenset((mark[1].upper(), other)) if mark and other else frozenset()
+
+    def first(self) -> frozenset[str]:
+        signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.text.upper()))
+        is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
+        first = _letter(self.places[0]) if self.places and self.places[0].start() == 0 else ""
+        is_first = first in self.letters and _LETTER_FIRST.match(self.text) and not is_list
+        return frozenset({first}) | self.concluded() if is_first else frozenset()
+
+    def only(self) -> frozenset[str]:
+        return self.letters if len(self.letters) == 1 else frozenset()
+
+    def concluded(self) -> frozenset[str]:
+        conclusion = conclusion_of(self.text) if len(self.letters) > 1 else ""
+        return self.reference.named(conclusion) if conclusion else frozenset()
+
+    def held(self) -> frozenset[str]:
+        """Return the options in it; of those within each other the longest: ``both A and B``, ``rises and then falls``."""
+        held = {letter: plain(option) for letter, option in self.reference.options.items() if _holds(self.part, option)}
+        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
+        return frozenset(longest if len(longest) == 1 or not self.letters else self.letters)
+
+
+class OptionWay(NamedTuple):
+    """One way in which an output names an option."""
+
+    name: str
+    example: str
+    """An output that names B, of A) Rome, B) Paris, C) Berlin."""
+    of: Callable[[_Letters], frozenset[str]]
+
+
+def _letter(place: re.Match[str]) -> str:
+    return str(place["upper"] or place["lower"]).upper()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReference(OptionReference):
     """The letter of an option. Right when the output states this letter, or the text of the option."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     """Texts of the options by letter; empty when the prompt shows none."""
+    ways: ClassVar[tuple[OptionWay, ...]] = (
+        OptionWay("the option alone", "paris", _Letters.alone),
+        OptionWay("a letter with an option", "(B) Paris", _Letters.marked),
+        OptionWay("the letter that comes first", "B, as A and C are older.", _Letters.first),
+        OptionWay("the only letter", "The answer is (B).", _Letters.only),
+        OptionWay("what it concludes with", "Of A and B the larger, so B.", _Letters.concluded),
+        OptionWay("the option in it", "I think that it is Paris.", _Letters.held),
+    )
 
     @property
     def shown(self) -> str:
@@ -95,54 +228,24 @@ class ChoiceReference(Reference):
         option = self.options.get(self.text)
         return shown(self.text if option is None else f"{self.text}) {option}")
 
-    def _compare(self, stated: Stated) -> Compared:
-        for part in parts_of(stated, self._whole):
-            letters = self._letters(part)
-            if len(letters) == 1:
-                return Compared(letters == {self.text}, shown(part))
-            if letters and stated.is_marked:
-                return Compared(False, shown(part))
-            if letters:
-                raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
-        return Compared(False, f"{shown(stated.text)}, which names no option", states=False)
+    @property
+    def wanted(self) -> str:
+        """The letter."""
+        return self.text
 
-    def _whole(self, line: str) -> str | None:
+    def whole(self, line: str) -> str | None:
+        """Return the letter that a line is, or whose option it is."""
         bare = plain(line)
         if len(bare) == 1 and "a" <= bare <= "j":
             return bare.upper()
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
 
-    def _letters(self, part: str) -> set[str]:
-        if (reasoned := _REASONED.fullmatch(part)) and len(self._letters(reasoned[1])) == 1:
+    def named(self, part: str) -> frozenset[str]:
+        """Return the letters that a part names, by the first way that finds any."""
+        if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
-        whole = self._whole(part)
-        if whole is not None:
-            return {whole}
-        marked = OPTION_MARK.match(MARKUP.sub("", part).strip())
-        if marked and (other := self._whole(marked.string[marked.end() :])):
-            return {marked[1].upper(), other}
-        text = re.sub(rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", MARKUP.sub("", part)).strip()
-        named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
-        letters = {(each["upper"] or each["lower"]).upper() for each in named if not self._is_denied_at(text, each)}
-        concluded = self._letters(conclusion_of(text)) if len(letters) > 1 and conclusion_of(text) else set()
-        signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", text.upper()))
-        first = (named[0]["upper"] or named[0]["lower"]).upper() if named and named[0].start() == 0 else ""
-        if first in letters and _LETTER_FIRST.match(text) and not ({"A", "B"} <= letters and signs.startswith("AB")):
-            return {first} | concluded
-        if len(letters) == 1:
-            return letters
-        if concluded:
-            return concluded
-        held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
-        # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
-        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
-        return longest if len(longest) == 1 or not letters else letters
-
-    def _is_denied_at(self, text: str, letter: re.Match[str]) -> bool:
-        """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
-        option = re.escape(self.options.get((letter["upper"] or letter["lower"]).upper(), ""))
-        behind = re.compile(f" ?{option}", re.IGNORECASE).match(text, letter.end())
-        return is_denied(text.lower(), letter.start(), (behind or letter).end())
+        said = _Letters(self, part)
+        return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
@@ -174,7 +277,7 @@ class ChoicesReference(Reference):
         if joined is None and denies(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
-        letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
+        letters = {*joined[1]} if joined else {_letter(each) for each in found}
         return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
 
 
@@ -192,7 +295,7 @@ SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\
 
 
 @dataclass(frozen=True, slots=True)
-class LabelReference(Reference):
+class LabelReference(OptionReference):
     """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
 
     labels: tuple[str, ...]
@@ -203,21 +306,18 @@ class LabelReference(Reference):
     def _denies(self) -> bool:
         return any(re.match(r"not?\b.", label) for label in self._known)
 
-    def _compare(self, stated: Stated) -> Compared:
-        parts = parts_of(stated, self._whole)
-        if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
-            parts.append(stated.whole[-LONGEST_PART:])
-        for part in parts:
-            found = self._label_of(part)
-            if isinstance(found, str):
-                return Compared(found == self._key(self.text), shown(part))
-            if found and stated.is_marked:
-                return Compared(False, shown(part))  # an answer that hedges
-            if found:
-                raise RewardError(f"{shown(part)} names {' and '.join(sorted(found))}")
-        return Compared(False, f"{shown(stated.text)}, which names no label", states=False)
+    @property
+    def wanted(self) -> str:
+        """The key of the label."""
+        return self._key(self.text)
 
-    def _label_of(self, part: str) -> str | frozenset[str]:
+    def _parts(self, stated: Stated) -> list[str]:
+        parts = parts_of(stated, self.whole)
+        is_whole = stated.is_marked or self.whole(parts[0]) is not None
+        return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
+
+    def named(self, part: str) -> frozenset[str]:
+        """Return the labels that a part names."""
         known = self._known
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])"
         statement = plain(re.sub(borders, " ", part))
@@ -225,7 +325,7 @@ class LabelReference(Reference):
         if hyphenated:
             statement = re.sub(rf"(?<!\w)(?:{hyphenated})(?!\w)", lambda found: found[0].replace("-", " "), statement)
         if whole := known.get(statement):
-            return whole
+            return frozenset({whole})
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
         first = pattern.match(statement)
@@ -238,11 +338,11 @@ class LabelReference(Reference):
             and _CLAUSE_ENDS.match(statement, first.end())
             and not re.search(rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$", statement)
         ):
-            return known[first[0]]
+            return frozenset({known[first[0]]})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
         bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
         if len(bold) == 1:
-            return bold.pop()
+            return frozenset(bold)
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(statement):
@@ -255,11 +355,11 @@ class LabelReference(Reference):
         states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
         last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
         if len(named) > 1 and (concluded := conclusion_of(statement) or last):
-            return self._label_of(concluded)
+            return self.named(concluded)
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
-            return others.pop()  # of two labels, not the one is the other
-        return named.pop() if len(named) == 1 else frozenset(named or denied)
+            return frozenset(others)  # of two labels, not the one is the other
+        return frozenset(named or (denied and {*denied, ""}))  # any but the denied
 
     @property
     def _known(self) -> dict[str, str]:
@@ -267,7 +367,8 @@ class LabelReference(Reference):
         spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
         return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
-    def _whole(self, line: str) -> str | None:
+    def whole(self, line: str) -> str | None:
+        """Return the label that a line is."""
         return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
 
     def _key(self, label: str) -> str:

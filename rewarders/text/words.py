@@ -444,9 +444,7 @@ class TextReference(Reference):
         Rule(
             "unclear", "holds it, in a script without spaces between words", "東京", "東京都庁", _Mention.is_spaceless
         ),
-        Rule(
-            "unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range
-        ),
+        Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
         Rule(

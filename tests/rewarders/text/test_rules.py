@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
@@ -54,12 +55,9 @@ def test_a_rule_decides_its_example(kind, table, rule, monkeypatch):
         monkeypatch.setattr(module, "first_of", watched, raising=False)
     for equal in (None, lambda *_: True, lambda *_: False) if kind == "FormulaReference" else (None,):
         is_text = kind == "TextReference"
-        reference = (
-            words.TextReference(rule.reference)
-            if is_text
-            else read_reference(rule.reference, ".", Fraction(0), OPTIONS, equal)
-        )
-        assert type(reference).__name__ == kind
+        read = partial(read_reference, decimal=".", tolerance=Fraction(0), options=OPTIONS, equal=equal)
+        reference = words.TextReference(rule.reference) if is_text else read(rule.reference)
+        assert kind in {each.__name__ for each in type(reference).__mro__}
         with suppress(RewardError):
             READ.get(table, lambda reference, output: reference.compare(output))(reference, rule.output)
     assert rule in decided
@@ -94,3 +92,11 @@ def test_a_way_to_conclude_states_the_number_of_its_example(way):
     surer = numbers.WAYS[: numbers.WAYS.index(way)]
     assert all(len({token.value for token in each.of(line)}) != 1 for each in surer)
     assert numbers.answered_number(way.example).value == 42
+
+
+@pytest.mark.parametrize("way", choices.ChoiceReference.ways, ids=[way.name for way in choices.ChoiceReference.ways])
+def test_a_way_to_name_an_option_names_that_of_its_example(way):
+    reference = choices.ChoiceReference("B", OPTIONS)
+    said, ways = choices._Letters(reference, way.example), choices.ChoiceReference.ways
+    assert [bool(each.of(said)) for each in ways[: ways.index(way) + 1]] == [False] * ways.index(way) + [True]
+    assert way.of(said) == {"B"}
