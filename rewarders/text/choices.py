@@ -13,7 +13,7 @@ from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusi
 from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, first_of, shown
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, plain
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,
@@ -87,20 +87,14 @@ def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Named(ReadAnswer["OptionReference"]):
     """A part of an output beside one of several options or labels, and those that it names."""
 
-    reference: OptionReference
     stated: Stated
-    part: str
-
-    @property
-    def answered(self) -> str:
-        return shown(self.part)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return self.reference.named(self.part)
+        return self.reference.named(self.text)
 
     def is_wanted(self) -> bool:
         return self.names == {self.reference.wanted}
@@ -134,25 +128,22 @@ class OptionReference(Reference):
         return parts_of(stated, self.whole)
 
     def _compare(self, stated: Stated) -> Compared:
-        parts = (first_of(self.rules, _Named(self, stated, part)) for part in self._parts(stated))
+        parts = (first_of(self.rules, _Named(self, part, stated)) for part in self._parts(stated))
         return next(filter(None, parts), Compared(False, f"{shown(stated.text)}, which names none", states=False))
 
 
 @dataclass(frozen=True)
-class _Letters:
+class _Letters(ReadAnswer["ChoiceReference"]):
     """The letters of a part of an output."""
 
-    reference: ChoiceReference
-    part: str
-
     @cached_property
-    def text(self) -> str:
+    def bare(self) -> str:
         borders = rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$"
-        return re.sub(borders, " ", MARKUP.sub("", self.part)).strip()
+        return re.sub(borders, " ", MARKUP.sub("", self.text)).strip()
 
     @cached_property
     def places(self) -> list[re.Match[str]]:
-        return [found for found in _LETTER.finditer(self.text) if not _is_word(self.text, found)]
+        return [found for found in _LETTER.finditer(self.bare) if not _is_word(self.bare, found)]
 
     @cached_property
     def letters(self) -> frozenset[str]:
@@ -162,34 +153,34 @@ class _Letters:
     def is_denied(self, letter: re.Match[str]) -> bool:
         """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
         option = re.escape(self.reference.options.get(_letter(letter), ""))
-        behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.text, letter.end())
-        return is_denied(self.text.lower(), letter.start(), (behind or letter).end())
+        behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.bare, letter.end())
+        return is_denied(self.bare.lower(), letter.start(), (behind or letter).end())
 
     def alone(self) -> frozenset[str]:
-        return frozenset(filter(None, [self.reference.whole(self.part)]))
+        return frozenset(filter(None, [self.reference.whole(self.text)]))
 
     def marked(self) -> frozenset[str]:
-        mark = OPTION_MARK.match(MARKUP.sub("", self.part).strip())
+        mark = OPTION_MARK.match(MARKUP.sub("", self.text).strip())
         other = self.reference.whole(mark.string[mark.end() :]) if mark else None
         return frozenset((mark[1].upper(), other)) if mark and other else frozenset()
 
     def first(self) -> frozenset[str]:
-        signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.text.upper()))
+        signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
         is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
         first = _letter(self.places[0]) if self.places and self.places[0].start() == 0 else ""
-        is_first = first in self.letters and _LETTER_FIRST.match(self.text) and not is_list
+        is_first = first in self.letters and _LETTER_FIRST.match(self.bare) and not is_list
         return frozenset({first}) | self.concluded() if is_first else frozenset()
 
     def only(self) -> frozenset[str]:
         return self.letters if len(self.letters) == 1 else frozenset()
 
     def concluded(self) -> frozenset[str]:
-        conclusion = conclusion_of(self.text) if len(self.letters) > 1 else ""
+        conclusion = conclusion_of(self.bare) if len(self.letters) > 1 else ""
         return self.reference.named(conclusion) if conclusion else frozenset()
 
     def held(self) -> frozenset[str]:
         """Return the options in it; of those within each other the longest: ``both A and B``, ``rises and then falls``."""
-        held = {letter: plain(option) for letter, option in self.reference.options.items() if _holds(self.part, option)}
+        held = {letter: plain(option) for letter, option in self.reference.options.items() if _holds(self.text, option)}
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
         return frozenset(longest if len(longest) == 1 or not self.letters else self.letters)
 

@@ -185,7 +185,6 @@ ONE_OF: Final = Surroundings(
         r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
         r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
     ),
-    Beside("root", "«3» or x = 7", "", r"[ \t$),]*(?i:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d"),
     Beside(
         "likewise",
         "«5» km, 9 km",

@@ -14,7 +14,7 @@ from tfgrpo.rewarders.text.doubts import RELATED, denies
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, first_of, shown
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown
 from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.rewarders.text.words import TextReference, parts_of
 
@@ -131,19 +131,12 @@ def _distinct(found: list[Readings]) -> list[Readings]:
 
 
 @dataclass(frozen=True)
-class _Moment:
+class _Moment(ReadAnswer["MomentReference"]):
     """A part of an output beside a moment."""
-
-    reference: MomentReference
-    part: str
-
-    @property
-    def answered(self) -> str:
-        return shown(self.part)
 
     @cached_property
     def readings(self) -> list[Readings]:
-        return self.reference.read(plain(self.part))
+        return self.reference.read(plain(self.text))
 
     @property
     def only(self) -> Readings | None:
@@ -154,7 +147,7 @@ class _Moment:
 
     @property
     def is_related(self) -> bool:
-        before = re.split(r"\d", plain(self.part))[0]
+        before = re.split(r"\d", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
         before = re.sub(rf"{_MONTH} ", "", before)
         return is_moment and bool(RELATED.of(before, len(before), len(before)))
@@ -169,7 +162,7 @@ class _Moment:
         folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.reference.moments))
         halves = {
             match["half"] is None and int(match["h"]) <= 12
-            for text in (self.part, self.reference.text)
+            for text in (self.text, self.reference.text)
             for match in _CLOCK.finditer(plain(text))
         }
         return self.reference.read is _times and len(halves) > 1 and next(folded) == next(folded)
@@ -177,7 +170,7 @@ class _Moment:
     @cached_property
     def spans(self) -> tuple[list[Readings], list[Readings]]:
         """Of an answer without such a moment: it and the reference as durations."""
-        return ([], []) if self.readings else (_spans(self.part), _spans(self.reference.text))
+        return ([], []) if self.readings else (_spans(self.text), _spans(self.reference.text))
 
     @property
     def may_last(self) -> bool:
@@ -215,7 +208,7 @@ class MomentReference(TextReference):
             "has several moments, one of which is the reference",
             "2024-01-03",
             "from 2024-01-03 to 2024-01-05",
-            lambda said: said.reference.moments in said.readings and not said.reference.equals(said.part),
+            lambda said: said.reference.moments in said.readings and not said.reference.equals(said.text),
         ),
     )
 

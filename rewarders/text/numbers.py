@@ -61,8 +61,6 @@ REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 _ALONE: Final = Surroundings(
     Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"),
-    Beside("argument", "f(«3»)", r"[A-Za-z]\("),
-    Beside("spoken", "minus «3»", r"(?i:minus|negative|root of)"),
     look=9,
     gap=r"[ \t$]*",
 )
@@ -297,8 +295,6 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """
     for each in _LOOSE_SIGN.sub(r"\1\2", plain_digits(text, decimal)).splitlines():
         line = NumberLine.of(each)
-        if "root" in map(line.relation, line.tokens):
-            return None
         edges = [-1, *(found.start() for found in _EQUALS.finditer(line.text)), len(line.text)]
         for begin, end in reversed([*pairwise(edges)]):
             first = next((token for token in line.tokens if begin < token.start < end), None)

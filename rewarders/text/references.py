@@ -38,7 +38,7 @@ from tfgrpo.rewarders.text.numbers import (
     ordinal,
     reference_number,
 )
-from tfgrpo.rewarders.text.rules import SHOWN, Compared, shown, verdict_by
+from tfgrpo.rewarders.text.rules import SHOWN, Compared, ReadAnswer, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
@@ -67,15 +67,10 @@ class ExactReference(Reference):
 
 
 @dataclass(frozen=True)
-class _Numeric:
+class _Numeric(ReadAnswer["NumberReference"]):
     """An output beside a number."""
 
-    reference: NumberReference
     stated: Stated
-
-    @property
-    def text(self) -> str:
-        return self.stated.text
 
     @property
     def wanted(self) -> Number:
@@ -197,7 +192,7 @@ class NumberReference(Reference):
         return shown_number(self.number)
 
     def _compare(self, stated: Stated) -> Compared:
-        return verdict_by(self.rules, _Numeric(self, stated))
+        return verdict_by(self.rules, _Numeric(self, stated.text, stated))
 
     def _is_alone(self, _text: str, /) -> bool:
         return True  # a number next to others is none
@@ -220,15 +215,10 @@ def shown_number(number: Number) -> str:
 
 
 @dataclass(frozen=True)
-class _Series:
+class _Series(ReadAnswer["ListReference"]):
     """An output beside a list of numbers."""
 
-    reference: ListReference
     stated: Stated
-
-    @property
-    def answered(self) -> str:
-        return shown(self.stated.text)
 
     @cached_property
     def read(self) -> ListReference | None:
@@ -307,7 +297,7 @@ class ListReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         roots = _ROOTS.search(stated.text)
         stated = replace(stated, text=f"{roots[1]}, {roots[2]}") if roots else stated
-        return verdict_by(self.rules, _Series(self, stated))
+        return verdict_by(self.rules, _Series(self, stated.text, stated))
 
     def read(self, text: str) -> ListReference | None:
         """Return the only list of a text. Raise ``RewardError`` for several, and for a multiple of one."""
@@ -343,36 +333,33 @@ def _list_parts(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Json:
+class _Json(ReadAnswer["JsonReference"]):
     """An output, without its reasoning, beside a JSON value."""
-
-    reference: JsonReference
-    rest: str
 
     @cached_property
     def value(self) -> Any:
         """The value; the error where there is none, or none that can be read."""
         try:
-            return self.reference.value_in(self.rest)
+            return self.reference.value_in(self.text)
         except ValueError as error:
             return error
 
     @property
     def answered(self) -> str:
         if isinstance(self.value, ValueError):
-            return f"{shown(self.rest.strip())} ({self.value})"
+            return f"{shown(self.text.strip())} ({self.value})"
         return shown(json.dumps(self.value, ensure_ascii=False))
 
     def states(self, *texts: object) -> bool:
         """Return whether an output without JSON states one of these texts, where the reference is a list."""
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
-        stated = stated_answer(self.rest) if is_text else None
+        stated = stated_answer(self.text) if is_text else None
         return stated is not None and any(TextReference(str(each)).states(stated) for each in texts)
 
     @property
     def span(self) -> tuple[int, int]:
-        begins = [at for sign in "{[" if (at := self.rest.find(sign)) >= 0]
-        return min(begins, default=0), max(self.rest.rfind("}"), self.rest.rfind("]")) + 1
+        begins = [at for sign in "{[" if (at := self.text.find(sign)) >= 0]
+        return min(begins, default=0), max(self.text.rfind("}"), self.text.rfind("]")) + 1
 
     def is_equal(self) -> bool:
         wanted = self.reference.value
@@ -413,14 +400,14 @@ class JsonReference(Reference):
             "is denied",
             '{"a": 1}',
             'It is not {"a": 1}.',
-            lambda said: is_denied(said.rest.lower(), *said.span),
+            lambda said: is_denied(said.text.lower(), *said.span),
         ),
         Rule(
             "unclear",
             "is a multiple of a value",
             '[1, "a"]',
             '2 * [1, "a"]',
-            lambda said: _FACTOR.search(said.rest[: said.span[0]]),
+            lambda said: _FACTOR.search(said.text[: said.span[0]]),
         ),
         Rule("right", "is the same value", '{"a": 1}', '{"a": 1.0}', lambda said: said.is_equal()),
         Rule("unclear", "has the values in another order", '["a", "b"]', '["b", "a"]', lambda said: said.has_same()),
@@ -468,33 +455,27 @@ def _truths(value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class _Formula:
+class _Formula(ReadAnswer["FormulaReference"]):
     """An output beside a formula, and its answer in LaTeX."""
 
-    reference: FormulaReference
     stated: Stated
-    latex: str
-
-    @property
-    def answered(self) -> str:
-        return shown(self.latex)
 
     def is_denied(self) -> bool:
         return denies(self.stated.text) and not denies(self.reference.text)
 
     def is_relation(self) -> bool:
-        return is_relation(self.latex, self.reference.text)
+        return is_relation(self.text, self.reference.text)
 
     def is_same(self) -> bool:
         wanted = self.reference.text
-        same = plain(self.latex) == plain(wanted) and not re.search(r"[)\]]\W*$", wanted)
-        return same or _formula(wanted) in (_formula(self.latex), _formula(self.stated.text))
+        same = plain(self.text) == plain(wanted) and not re.search(r"[)\]]\W*$", wanted)
+        return same or _formula(wanted) in (_formula(self.text), _formula(self.stated.text))
 
     def is_none(self) -> bool:
-        return not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", self.latex)
+        return not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", self.text)
 
     def is_equal(self) -> bool:
-        return self.reference.equal is not None and self.reference.equal(self.latex, self.reference.text)
+        return self.reference.equal is not None and self.reference.equal(self.text, self.reference.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +502,7 @@ class FormulaReference(Reference):
         for written, latex in _IN_LATEX if "\\" not in answer else ():
             answer = re.sub(written, latex, answer)
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
-        return verdict_by(self.rules, _Formula(self, stated, answer))
+        return verdict_by(self.rules, _Formula(self, answer, stated))
 
 
 _IN_LATEX: Final = (

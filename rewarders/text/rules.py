@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfgrpo.stores.errors import RewardError
 
@@ -26,16 +27,23 @@ class Compared(NamedTuple):
     """The name of the rule that decided."""
 
 
-class _Answer(Protocol):
-    """What rules look at: an answer beside a reference."""
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class ReadAnswer(Generic[_R]):
+    """An output, or a part of it, beside a reference: what rules look at."""
+
+    reference: _R
+    text: str
 
     @property
     def answered(self) -> str:
         """The answer as it is read, in one line."""
-        ...
+        return shown(self.text)
 
 
-_A_contra = TypeVar("_A_contra", bound=_Answer, contravariant=True)
+_A_contra = TypeVar("_A_contra", bound=ReadAnswer[Any], contravariant=True)
 
 
 class AnswerRule(NamedTuple, Generic[_A_contra]):

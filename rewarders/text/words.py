@@ -31,7 +31,7 @@ from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, first_of, shown, verdict_by
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import (
     ALIKE,
     MARKUP,
@@ -165,17 +165,11 @@ def _is_bare(line: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Spelled:
+class _Spelled(ReadAnswer["TextReference"]):
     """A form of a part of an output beside the same form of a text."""
 
-    reference: TextReference
-    part: str
     form: str
     wanted: str
-
-    @property
-    def answered(self) -> str:
-        return shown(self.part)
 
     def both(self, read: Callable[[str], str]) -> bool:
         """Return whether both read the same."""
@@ -208,15 +202,13 @@ class _Spelled:
         return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
 
     def may_be_another_word(self) -> bool:
-        return len(self.wanted.split()) == 1 and not self.part.isupper() and self.is_same_unaccented()
+        return len(self.wanted.split()) == 1 and not self.text.isupper() and self.is_same_unaccented()
 
 
 @dataclass(frozen=True)
-class _Mention:
+class _Mention(ReadAnswer["TextReference"]):
     """A part of an output beside a text that it may state within a sentence."""
 
-    reference: TextReference
-    part: str
     wanted: str
     statement: str
     """The part in the same form as what is wanted."""
@@ -238,10 +230,6 @@ class _Mention:
             reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())]
         )
 
-    @property
-    def answered(self) -> str:
-        return shown(self.part)
-
     def is_spaceless(self) -> bool:
         held = not self.places and self.wanted in self.statement
         return held and re.search(f"[{UNSPACED}]", self.wanted) is not None
@@ -257,7 +245,7 @@ class _Mention:
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
-        return not self.places and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.part)) is not None
+        return not self.places and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.text)) is not None
 
     def has_alternative(self) -> bool:
         versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
@@ -266,7 +254,7 @@ class _Mention:
 
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
-        masked = MARKUP.sub("", self.part).replace(self.reference.text, _MASK)
+        masked = MARKUP.sub("", self.text).replace(self.reference.text, _MASK)
         begins = _BEGINNING.search(masked)
         head = comparable(masked if begins is None or begins[0][0] == "?" else masked[: begins.start()])
         without = head not in ("", self.statement, comparable(masked)) and _MASK not in head
@@ -283,7 +271,7 @@ class _Mention:
 
     def is_told_otherwise(self) -> bool:
         """Return whether the last clause states what an earlier one, with the text, does not: ``X is old; it is Y``."""
-        wanted, part = self.wanted, self.part
+        wanted, part = self.wanted, self.text
         *before, last = map(comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
         clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
         first, _, then = comparable(part).partition(". ")
@@ -327,7 +315,7 @@ class _Mention:
         )
 
     def is_literal(self) -> bool:
-        return bool(_ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.part
+        return bool(_ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
 
     def is_of_it(self) -> bool:
         return all(_is_of(self.statement, each) for each in self.places)
@@ -337,10 +325,10 @@ class _Mention:
         name = _ARTICLE.sub("", self.reference.text)
         if not _is_capital(name):
             return False
-        places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.part, re.IGNORECASE)]
+        places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
         return bool(places) and all(
-            re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w", self.part[each.end() :])
-            or (name[:1].isupper() and _NAME_BEFORE.search(self.part[: each.start()]))
+            re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w", self.text[each.end() :])
+            or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
             for each in places
         )
 
@@ -349,7 +337,7 @@ class _Mention:
         term = _ARTICLE.sub("", self.reference.text)
         if _is_capital(term) or not re.search(r"[^\W\d_]{2}", term):
             return False  # a word next to a code is no part of it: version 3.10
-        masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", self.part)[-1], flags=re.IGNORECASE)
+        masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", self.text)[-1], flags=re.IGNORECASE)
         masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
         head = _DETERMINER.sub("", whole := plain(masked), count=1)
         if (len(term.split()) > 2 and whole.endswith(_MASK)) or re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
@@ -360,15 +348,10 @@ class _Mention:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Said(ReadAnswer["TextReference"]):
     """An output beside a text."""
 
-    reference: TextReference
     stated: Stated
-
-    @property
-    def answered(self) -> str:
-        return shown(self.stated.text)
 
     @cached_property
     def is_stated(self) -> bool:
@@ -428,8 +411,7 @@ class TextReference(Reference):
         ),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
-        Rule("right", "is the name with a title", "John Watson", "Dr. John Watson", lambda said: said.both(_untitled)),
-        Rule("right", "has the last name first", "John Watson", "Watson, John", lambda said: said.both(_turned)),
+        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(_turned)),
         Rule(
             "unclear",
             "is it but for accents, and may be another word",
@@ -476,7 +458,7 @@ class TextReference(Reference):
     )
 
     def _compare(self, stated: Stated) -> Compared:
-        return verdict_by(self.rules, _Said(self, stated))
+        return verdict_by(self.rules, _Said(self, stated.text, stated))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
