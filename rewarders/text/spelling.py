@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
@@ -32,6 +33,7 @@ QUOTES: Final = str.maketrans(
 _LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
 
 
+@lru_cache(maxsize=64)  # of one answer several rules read the same forms
 def plain(text: str) -> str:
     """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
     text = _SUBSCRIPT.sub(r"\1", text) if "_" in text else text
@@ -82,6 +84,7 @@ _DIGITS_OF_CODE: Final = 9
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
 
 
+@lru_cache(maxsize=64)
 def comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
