@@ -157,7 +157,12 @@ PART: Final = Surroundings(
         _WORD_OPERATOR.format(r"(?:less|more|\w+er) than|at least|at most|over|under|above|below|up to"),
         r"[ \t$]*or[ ](?:more|less|fewer|greater|above|over|below|under)\b",
     ),
-    Beside("operand", "«2» * x", "", r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])"),
+    Beside(
+        "operand",
+        "«2» * x",
+        r"[\d)][ \t]*[-+*×/·][ \t]*(?=\()",
+        r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])",
+    ),
     Beside("dividend", "«2»/x", "", r"[ \t$]*/[ \t]*(?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()"),
     Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|[\u00b2\u00b3\u00b9\u2070-\u2089]"),
     Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
@@ -185,6 +190,7 @@ ONE_OF: Final = Surroundings(
         r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
         r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
     ),
+    Beside("root", "«3» or x = 7", "", r"[ \t$),]*(?i:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d"),
     Beside(
         "likewise",
         "«5» km, 9 km",

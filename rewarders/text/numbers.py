@@ -295,6 +295,8 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """
     for each in _LOOSE_SIGN.sub(r"\1\2", plain_digits(text, decimal)).splitlines():
         line = NumberLine.of(each)
+        if "root" in map(line.relation, line.tokens):
+            return None
         edges = [-1, *(found.start() for found in _EQUALS.finditer(line.text)), len(line.text)]
         for begin, end in reversed([*pairwise(edges)]):
             first = next((token for token in line.tokens if begin < token.start < end), None)
