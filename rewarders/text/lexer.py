@@ -207,6 +207,11 @@ DENIED: Final = Surroundings(
         "not «42»",
         r"(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?"
         r"|exactly|only|equal|to)){0,4}[ \t]{1,9}|不是[ \t]*",
+    ),
+    Beside(
+        "wrong",
+        "«42» is wrong",
+        "",
         r"[*%]{0,3}(?:[ \t][a-z]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)",
     ),
     Beside("compared", "larger than «42»", r"\b(?:less|more|\w{2,12}er)[ ]than[ \t]+"),
@@ -222,6 +227,10 @@ _QUESTION: Final = re.compile(
 )
 
 
+_ATTACHED: Final = 3
+"""Characters from the end of a number to the next, of which both are parts of one thing."""
+
+
 class NumberLine(NamedTuple):
     """A text in its plain spelling, with spaces for the numbers that it denies, and the others."""
 
@@ -233,12 +242,17 @@ class NumberLine(NamedTuple):
         """Return a text with its numbers that can be read."""
         asked = [found.span() for found in _QUESTION.finditer(text)] if "?" in text else []
         found: list[Token] = []
-        denied, since = -2, 0
+        denied, since, until = -2, 0, 0
         for match in _NUMBER.finditer(text):
             start, end = match.span()
-            is_rest = start - 1 <= denied and text[denied:start].strip(",./:-") == ""  # 5 of 1,5 or 1-5
-            if is_rest or DENIED.of(text, start, end, since) or any(begin < end <= last for begin, last in asked):
-                text, denied = f"{text[:start]}{' ' * (end - start)}{text[end:]}", end
+            attached = start - since < _ATTACHED and not text[since + 1 : start].strip(",./:-")  # 5 of 1,5 or 1-5
+            doubt = (
+                "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
+            )
+            if doubt or any(begin < end <= last for begin, last in asked):
+                begin = found.pop().start if attached and found and found[-1].end == since + 1 else start
+                text, denied = f"{text[:begin]}{' ' * (end - begin)}{text[end:]}", end
+                until = max(until, _clause_end(text, end) if doubt == "wrong" else 0)
             elif (number := _read(match)) is not None:
                 found.append(Token(number, start, end, PART.of(text, start, end, since)))
             since = end - 1
@@ -247,6 +261,10 @@ class NumberLine(NamedTuple):
     def relation(self, token: Token) -> str:
         """Return the rule of ``ONE_OF`` by which a number is one of several; empty for none."""
         return ONE_OF.of(self.text, token.start, token.end)
+
+
+def _clause_end(text: str, start: int) -> int:
+    return min((at for sign in ".,;\n" if (at := text.find(sign, start)) >= 0), default=len(text))
 
 
 def _read(match: re.Match[str]) -> Number | None:
