@@ -240,7 +240,7 @@ class NumberLine(NamedTuple):
     @classmethod
     def of(cls, text: str) -> NumberLine:
         """Return a text with its numbers that can be read."""
-        asked = [found.span() for found in _QUESTION.finditer(text)] if "?" in text else []
+        text = _QUESTION.sub(lambda asked: " " * len(asked[0]), text) if "?" in text else text
         found: list[Token] = []
         denied, since, until = -2, 0, 0
         for match in _NUMBER.finditer(text):
@@ -249,7 +249,7 @@ class NumberLine(NamedTuple):
             doubt = (
                 "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
             )
-            if doubt or any(begin < end <= last for begin, last in asked):
+            if doubt:
                 begin = found.pop().start if attached and found and found[-1].end == since + 1 else start
                 text, denied = f"{text[:begin]}{' ' * (end - begin)}{text[end:]}", end
                 until = max(until, _clause_end(text, end) if doubt == "wrong" else 0)

@@ -197,16 +197,21 @@ class _Values(NamedTuple):
 
     def is_present(self, token: Token) -> bool:
         """Return whether something is this number, at the end of a clause."""
-        return bool(_IS.search(self.text[: token.start]) and _IS_ALL.match(self.text, token.end))
+        before = self.text[max(0, token.start - _LOOK) : token.start]
+        return bool(_IS.search(before) and _IS_ALL.match(self.text, token.end))
 
     def is_total(self, token: Token) -> bool:
         """Return whether a number is what another is out of: ``3 of the 12``."""
-        return _OUT_OF.search(self.text[: token.start]) is not None
+        return _OUT_OF.search(self.text[max(0, token.start - _LOOK) : token.start]) is not None
 
     def is_bracketed(self, token: Token) -> bool:
         """Return whether a number is in brackets."""
-        before, behind = self.text[: token.start].rpartition("(")[2], self.text[token.end :].partition(")")
-        return before != self.text[: token.start] and ")" not in before and behind[1] != "" and "(" not in behind[0]
+        opened, closed = self.text.rfind("(", 0, token.start), self.text.find(")", token.end)
+        return opened >= 0 <= closed and not re.search("[()]", self.text[opened + 1 : closed])
+
+
+_LOOK: Final = 60
+"""Characters before a number that say what it is."""
 
 
 class Way(NamedTuple):
