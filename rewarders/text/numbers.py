@@ -44,7 +44,7 @@ _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
 _IS_ALL: Final = re.compile(
-    r"[^\d/*+^]{0,20}$|[ ][a-z]+[ ](?:in|on|at|for|from|by|within|after|before)[ ]", re.IGNORECASE
+    r"[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]", re.IGNORECASE
 )
 """What may be behind a number that something is at present."""
 _CONDITION: Final = re.compile(rf"\b(?:{any_of('conditions')})\b", re.IGNORECASE)
