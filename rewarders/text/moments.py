@@ -145,14 +145,12 @@ class _Moment(ReadAnswer["MomentReference"]):
     def is_this(self) -> bool:
         return self.only is not None and self.only == self.reference.moments
 
-    @property
     def is_related(self) -> bool:
         before = re.split(r"\d", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
         before = re.sub(rf"{_MONTH} ", "", before)
         return is_moment and bool(RELATED.of(before, len(before), len(before)))
 
-    @property
     def may_be(self) -> bool:
         """Whether some reading of the only moment is the reference, or half a day from it where one has no half."""
         if self.only is None or self.only == self.reference.moments:
@@ -172,7 +170,12 @@ class _Moment(ReadAnswer["MomentReference"]):
         """Of an answer without such a moment: it and the reference as durations."""
         return ([], []) if self.readings else (_spans(self.text), _spans(self.reference.text))
 
-    @property
+    def lasts_as_long(self) -> bool:
+        return self.spans[0] == self.spans[1] != [] and len({*self.spans[0][0]}) == 1
+
+    def is_among(self) -> bool:
+        return self.reference.moments in self.readings and not self.reference.equals(self.text)
+
     def may_last(self) -> bool:
         ours, theirs = self.spans
         return any(one & other for one in ours for other in theirs) or bool(
@@ -191,25 +194,13 @@ class MomentReference(TextReference):
     read: Callable[[str], list[Readings]]
     """What finds the moments of this kind in a text: sets of readings."""
     moment_rules: ClassVar[Rules[_Moment]] = (
-        Rule("unclear", "is related to a moment", "12:05", "before 12:05", lambda said: said.is_related),
-        Rule("unclear", "may be the reference or another moment", "2024-04-03", "3/4/24", lambda said: said.may_be),
-        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", lambda said: said.is_this()),
+        Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
+        Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
+        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
         Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
-        Rule(
-            "right",
-            "is as long",
-            "2:03:59",
-            "2 h 3 min 59 s",
-            lambda said: said.spans[0] == said.spans[1] != [] and len({*said.spans[0][0]}) == 1,
-        ),
-        Rule("unclear", "may be as long", "1:45", "105 min", lambda said: said.may_last),
-        Rule(
-            "unclear",
-            "has several moments, one of which is the reference",
-            "2024-01-03",
-            "from 2024-01-03 to 2024-01-05",
-            lambda said: said.reference.moments in said.readings and not said.reference.equals(said.text),
-        ),
+        Rule("right", "is as long", "2:03:59", "2 h 3 min 59 s", _Moment.lasts_as_long),
+        Rule("unclear", "may be as long", "1:45", "105 min", _Moment.may_last),
+        Rule("unclear", "has several moments", "2024-01-03", "from 2024-01-03 to 2024-01-05", _Moment.is_among),
     )
 
     @classmethod

@@ -256,24 +256,12 @@ class ListReference(Reference):
     decimal: DecimalMark = "."
     rules: ClassVar[Rules[_Series]] = (
         Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda said: denies(said.stated.text)),
-        Rule(
-            "unclear",
-            "is an inequality, and may be an interval",
-            "(3, 4]",
-            "3 < x ≤ 4",
-            lambda said: said.is_relation(),
-        ),
+        Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
         Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
         Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),
         Rule("right", "has these numbers", "1, 2, 3", "1, 2 and 3", lambda said: said.is_equal()),
-        Rule(
-            "unclear",
-            "has another order",
-            "1, 2",
-            "2, 1",
-            lambda said: said.has_same() and not said.reference.is_ordered,
-        ),
+        Rule("unclear", "has another order", "1, 2", "2, 1", lambda it: it.has_same() and not it.reference.is_ordered),
         Rule("wrong", "has other numbers", "1, 2", "1, 3", lambda _: True),
     )
 
@@ -380,35 +368,11 @@ class JsonReference(Reference):
 
     value: Any
     rules: ClassVar[Rules[_Json]] = (
-        Rule(
-            "right",
-            "lists its entries",
-            '["red", "blue"]',
-            "red, blue",
-            lambda said: said.states(said.reference.entries),
-        ),
-        Rule(
-            "unclear",
-            "is one of several, of which all may be asked for",
-            '["red", "blue"]',
-            "red",
-            lambda said: said.states(*said.reference.value),
-        ),
+        Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(it.reference.entries)),
+        Rule("unclear", "is one of several", '["a1", "b2"]', "a1", lambda it: it.states(*it.reference.value)),
         Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda said: isinstance(said.value, ValueError)),
-        Rule(
-            "wrong",
-            "is denied",
-            '{"a": 1}',
-            'It is not {"a": 1}.',
-            lambda said: is_denied(said.text.lower(), *said.span),
-        ),
-        Rule(
-            "unclear",
-            "is a multiple of a value",
-            '[1, "a"]',
-            '2 * [1, "a"]',
-            lambda said: _FACTOR.search(said.text[: said.span[0]]),
-        ),
+        Rule("wrong", "is denied", '{"a": 1}', 'It is not {"a": 1}.', lambda it: is_denied(it.text.lower(), *it.span)),
+        Rule("unclear", "is a multiple", '["a"]', '2 * ["a"]', lambda it: _FACTOR.search(it.text[: it.span[0]])),
         Rule("right", "is the same value", '{"a": 1}', '{"a": 1.0}', lambda said: said.is_equal()),
         Rule("unclear", "has the values in another order", '["a", "b"]', '["b", "a"]', lambda said: said.has_same()),
         Rule("wrong", "is another value", '{"a": 1}', '{"a": 2}', lambda _: True),
@@ -489,9 +453,7 @@ class FormulaReference(Reference):
         Rule("unclear", "is an inequality, and may be an interval", r"[3, \infty)", r"x \ge 3", _Formula.is_relation),
         Rule("right", "is the same formula", r"\frac{1}{2}x", r"$\dfrac12x$", _Formula.is_same),
         Rule("wrong", "has no formula", "x^2", "a square", _Formula.is_none),
-        Rule(
-            "unclear", f"is written otherwise; {NEEDS_MATH}", "x^2", "x*x*1", lambda said: said.reference.equal is None
-        ),
+        Rule("unclear", f"is written otherwise; {NEEDS_MATH}", "x^2", "x*x*1", lambda it: it.reference.equal is None),
         Rule("right", "is equal", "x^2", "x*x*1", _Formula.is_equal),
         Rule("wrong", "is another formula", "x^2", "x*x*1", lambda _: True),
     )

@@ -402,50 +402,22 @@ class TextReference(Reference):
         Rule("right", "is the same code", "+49 30 1234567", "+49-30-1234567", _Spelled.is_same_code),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
-        Rule(
-            "right",
-            "is short for it",
-            "Mount Everest",
-            "Mt. Everest",
-            lambda said: is_short_for(said.form, said.wanted),
-        ),
+        Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
         Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(_turned)),
-        Rule(
-            "unclear",
-            "is it but for accents, and may be another word",
-            "résumé",
-            "resume",
-            _Spelled.may_be_another_word,
-        ),
-        Rule("right", "is it but for accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
+        Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
+        Rule("right", "lacks or has accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
     )
     mentions: ClassVar[Rules[_Mention]] = (
         Rule("right", "states it in a script without spaces", "東京", "答えは東京です", _Mention.is_stated_spaceless),
-        Rule(
-            "unclear", "holds it, in a script without spaces between words", "東京", "東京都庁", _Mention.is_spaceless
-        ),
+        Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
-        Rule(
-            "unclear",
-            "begins with another answer",
-            "Paris",
-            "Rome, because Paris is larger.",
-            _Mention.begins_otherwise,
-        ),
-        Rule(
-            "unclear",
-            "mentions it, and may state another answer",
-            "Paris",
-            "It is larger than Paris.",
-            _Mention.is_aside,
-        ),
-        Rule(
-            "unclear", "concludes with something else", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise
-        ),
+        Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
+        Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
+        Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
         Rule("unclear", "has another code like it", "823 BGB", "It is 831 BGB and 823 BGB.", _Mention.has_others_like),
         Rule("unclear", "may state a longer list", "red, blue", "They are red, blue, green.", _Mention.is_longer_list),
         Rule("unclear", "may mean something else by a common word", "it", "It is there.", _Mention.is_common),
