@@ -342,7 +342,9 @@ class _Json(ReadAnswer["JsonReference"]):
         """Return whether an output without JSON states one of these texts, where the reference is a list."""
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
         stated = stated_answer(self.text) if is_text else None
-        return stated is not None and any(TextReference(str(each)).states(stated) for each in texts)
+        return stated is not None and any(
+            TextReference(str(each)).states(stated) for each in texts if str(each).strip()
+        )
 
     @property
     def span(self) -> tuple[int, int]:
