@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.canonical import stream
+from tfgrpo.stores.json_values import stream
 from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import (
     DIFFICULTY_SPREAD,
@@ -26,8 +26,7 @@ from tfgrpo.tasks.models.simulated.engine import (
     Engine,
 )
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
-from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
-from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+from tfgrpo.tasks.models.simulated.puzzle import (
     Pitfall,
     Puzzle,
     Solver,
@@ -36,6 +35,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     answer_of,
     open_world,
 )
+from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
 
 _NORMAL: Final = NormalDist()
 

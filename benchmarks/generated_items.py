@@ -12,9 +12,9 @@ from decimal import Decimal
 from itertools import chain, combinations
 from typing import Any, Final
 
-from tfgrpo.stores.canonical import stream
+from tfgrpo.stores.json_values import stream
 from tfgrpo.stores.packaged import packaged_yaml
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Solver, World, answer_of, open_world
+from tfgrpo.tasks.models.simulated.puzzle import Solver, World, answer_of, open_world
 
 LEDGER: Final = "benchmarks.ledger.world:WORLD"
 POWL: Final = "benchmarks.powl.world:WORLD"

@@ -40,11 +40,10 @@ from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.selection import Selected
 from tfgrpo.flows.selection import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan, pack_for
-from tfgrpo.pipelines.problems import python_names
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import CorruptFile, Problem, RunAborted, SettingsError
+from tfgrpo.stores.errors import CorruptFile, Problem, RunAborted, SettingsError, python_names
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs import ManifestFile
 

@@ -22,11 +22,18 @@ from pydantic import ValidationError
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, SelectRequest
 from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.rewarders.importing import is_handed_over
-from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import (
+    CappedProblems,
+    ConfigError,
+    DatasetError,
+    Problem,
+    ProblemCollector,
+    SettingsError,
+    shown_value,
+)
 from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.text import did_you_mean
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -14,9 +14,8 @@ from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.index import find_run, known_runs, refuse_pruned, task_named
 from tfgrpo.flows.run.lessons import decided_library
-from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
-from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, python_names
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

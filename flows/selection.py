@@ -34,7 +34,6 @@ from tfgrpo.flows.run.prepare import check_endpoint_of, lasting_settings, run_co
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, RecordCounts, item_texts
 from tfgrpo.pipelines.plan.plan import BasePlan, build_scorers, mix_of, pack_for
-from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, key_warnings
@@ -46,11 +45,10 @@ from tfgrpo.rewarders.powl import label_fingerprint, reference_in, structural_ke
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import DatasetError, PowlError, Problem, SettingsError, StoreError
+from tfgrpo.stores.errors import DatasetError, PowlError, Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.json_values import canonical_json, sha256_hex, to_builtins
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.registry import check_actor

@@ -1,3 +1,3 @@
 """The declaration of a run: settings, datasets, data mixes, the plan with its forecast, and the data server."""
 
-__all__ = ["datasets", "mix", "plan", "problems", "server", "settings"]
+__all__ = ["datasets", "mix", "plan", "server", "settings"]

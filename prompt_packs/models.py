@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
 from tfgrpo.stores.experiences.store import Identifier, Polarity, Strict
+from tfgrpo.stores.json_values import canonical_text
 from tfgrpo.stores.text import MAX_WORDS, check_identifier
 
 MANIFEST = "manifest.json"

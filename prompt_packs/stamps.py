@@ -31,11 +31,11 @@ from tfgrpo.prompt_packs.models import (
     template_problems,
 )
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import PackError, Problem, StoreError
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import replacing
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
 _STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)

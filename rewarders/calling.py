@@ -25,9 +25,8 @@ from traceback import walk_tb
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
-from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.json_values import FrozenDict, canonical_json, frozen
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 

@@ -23,7 +23,7 @@ from tfgrpo.rewarders.scorer import (
     is_range,
 )
 from tfgrpo.stores.errors import PipelineError, Problem
-from tfgrpo.stores.frozen_json import frozen
+from tfgrpo.stores.json_values import frozen
 from tfgrpo.stores.numeric import is_number, plain_sum
 from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 

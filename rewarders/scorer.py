@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import OptionError, RewardError
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import json_of
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import RewardScore
 

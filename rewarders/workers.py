@@ -48,7 +48,7 @@ from tfgrpo.rewarders.calling import (
 )
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import RewarderThreads, all_of, is_cancellation
-from tfgrpo.stores.frozen_json import frozen
+from tfgrpo.stores.json_values import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
 PROGRAM: Final = (

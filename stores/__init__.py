@@ -2,12 +2,11 @@
 
 __all__ = [
     "batch",
-    "canonical",
     "clock",
     "errors",
     "experiences",
     "files",
-    "frozen_json",
+    "json_values",
     "ledger",
     "metrics",
     "numeric",

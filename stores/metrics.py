@@ -25,7 +25,7 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, read_objects
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.json_values import to_builtins
 from tfgrpo.stores.outcomes import Arm, Phase, Signal
 
 METRICS_SCHEMA: Final = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
-from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.json_values import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 Phase: TypeAlias = Literal["train", "eval", "measure"]

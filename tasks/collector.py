@@ -34,7 +34,7 @@ from tfgrpo.stores.batch.shapes import (
     with_content_id,
 )
 from tfgrpo.stores.errors import ConfigError, RecordRejected, RewardError, SettingsError, ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import EMPTY, Json
+from tfgrpo.stores.json_values import EMPTY, Json
 from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.outcomes import RolloutStatus, status_of
 from tfgrpo.stores.text import pluralize

@@ -21,8 +21,8 @@ from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, RewardContext, Verdict, Weighted
-from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
+from tfgrpo.stores.json_values import derive_seed
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.lines import disk, lines_of
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import canonical_json, json_of, sha256_hex
 from tfgrpo.stores.runs import GATEWAY, UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.models.base import ChatReply

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from examples.agents import bookkeeping
 from tfgrpo.tasks.models.simulated.protocol import ChatMessage
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solution, Solver, Turn, World, to_cents
+from tfgrpo.tasks.models.simulated.puzzle import Puzzle, Solution, Solver, Turn, World, to_cents
 
 _T = TypeVar("_T")
 _JSON: Final = json.JSONDecoder()

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import httpx
 
-from tfgrpo.stores.frozen_json import json_of
-from tfgrpo.tasks.models.simulated.worlds.puzzle import World, open_world
+from tfgrpo.stores.json_values import json_of
+from tfgrpo.tasks.models.simulated.puzzle import World, open_world
 
 LEADS: Final = {"do": "- Do: ", "avoid": "- Avoid: "}
 """As lessons stand in the prompts of this project."""

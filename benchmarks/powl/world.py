@@ -15,7 +15,7 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, model_in, parse_text, structural_key, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind, fold, walk
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solution, Solver, World
+from tfgrpo.tasks.models.simulated.puzzle import Puzzle, Solution, Solver, World
 
 _Rewrite: TypeAlias = Callable[[Operator], Model]
 

@@ -21,10 +21,10 @@ from benchmarks.generated_items import generate_items
 from benchmarks.worlds.figures import Figure, figure
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
-from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.store import Polarity
+from tfgrpo.stores.json_values import derive_seed
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
-from tfgrpo.tasks.models.simulated.worlds.puzzle import advice_in
+from tfgrpo.tasks.models.simulated.puzzle import advice_in
 
 SEEDS: Final = 5
 NIGHTS: Final = 6

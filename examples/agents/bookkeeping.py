@@ -11,7 +11,7 @@ import re
 from datetime import date, timedelta
 from typing import Literal, TypedDict
 
-from tfgrpo.stores.canonical import stream
+from tfgrpo.stores.json_values import stream
 
 _PURPOSE = "bookkeeping"
 _ACCOUNT = re.compile(r"[A-Z]{2}-\d{4}-\d")

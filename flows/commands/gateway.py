@@ -19,13 +19,12 @@ from tfgrpo.flows.console.environment import check_output_file, installed_versio
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force, production_gains, production_rows
 from tfgrpo.flows.run.prepare import read_api_key
-from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, PriceList, is_local
 from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
-from tfgrpo.stores.errors import Problem, SettingsError, StoreError
+from tfgrpo.stores.errors import Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger import Budget, Ledger

@@ -14,7 +14,6 @@ from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
-from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.app import ServerLimits, data_app
 from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf
@@ -23,7 +22,7 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.errors import PipelineError, ProblemCollector
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.tasks.models.simulated import simulated_app
 

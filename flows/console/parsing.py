@@ -17,8 +17,7 @@ from typing import Any, Final, get_args
 import click
 
 from tfgrpo.flows.console.environment import prefect_settings
-from tfgrpo.pipelines.problems import ProblemCollector, shown_value
-from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, Problem, ProblemCollector, SettingsError, shown_value
 from tfgrpo.stores.text import did_you_mean, suggested
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}

@@ -15,7 +15,7 @@ from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.frozen_json import mapping_of, to_builtins
+from tfgrpo.stores.json_values import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs import ManifestFile, attempt_name, expected_shape
 from tfgrpo.stores.text import pluralize, shorten_middle

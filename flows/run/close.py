@@ -26,13 +26,12 @@ from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.notify import notify
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval, mean_and_error, mean_at_k, pass_at_k, pass_hat_k
-from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.json_values import derive_seed, to_builtins
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.telemetry.setup import Facts

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from tfgrpo.flows.run.lessons import missing
-from tfgrpo.stores.canonical import key_digest, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
 from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import (
@@ -33,7 +32,7 @@ from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, P
 from tfgrpo.stores.files.atomic import is_signed_file, read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import extent_of, lines_of, read_bodies, read_keys, read_objects, whole_extent
-from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.json_values import key_digest, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName

@@ -20,7 +20,6 @@ from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import approved_stamps, lessons_block, load_prompt_pack, merge_each
 from tfgrpo.rewarders.statistics.credit import RULES, Effect
 from tfgrpo.rewarders.statistics.summary import mean_and_error
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, StoreError, TfgrpoError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
@@ -41,6 +40,7 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, signed
 from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of

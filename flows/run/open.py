@@ -27,12 +27,12 @@ from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan, spent_by_runs
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.credit import count_credit, read_credit
 from tfgrpo.stores.experiences.decisions import Library, kept_out, read_decisions
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs import Journal, ManifestFile
 from tfgrpo.stores.telemetry.setup import configure

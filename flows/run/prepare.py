@@ -53,7 +53,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.experiences.decisions import WAY_OUT, sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.json_values import mapping_of
 from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE

@@ -18,9 +18,8 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import BudgetSettings, ModelRole, SimulatedSettings
 from tfgrpo.prompt_packs.stamps import holds_lessons, with_sample_lesson
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ModelTimeout, Problem, SettingsError
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize

@@ -30,9 +30,8 @@ from tfgrpo.pipelines.datasets.text_forms import (
     json_rows,
     unreadable,
 )
-from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.tree import METADATA, FieldMap, first_part
-from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem
 from tfgrpo.stores.text import pluralize, quoted_names
 
 _SHIPPED: Final = Path(__file__).parent.parent / "data"

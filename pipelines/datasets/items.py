@@ -26,8 +26,8 @@ from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.rewarders.text.answers import written_value
 from tfgrpo.rewarders.text.choices import options_of
 from tfgrpo.rewarders.text.columns import read_column
-from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
+from tfgrpo.stores.json_values import canonical_json, key_digest
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import quoted_names
 

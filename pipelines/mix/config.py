@@ -36,7 +36,6 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from tfgrpo.pipelines.datasets.items import RecordCounts
-from tfgrpo.pipelines.problems import CappedProblems, shown_value
 from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
@@ -44,7 +43,7 @@ from tfgrpo.rewarders.options import Flag, Whole, accepts, refusal
 from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
 from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
-from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
+from tfgrpo.stores.errors import CappedProblems, DatasetError, PipelineError, Problem, shown_value
 from tfgrpo.stores.text import did_you_mean, suggested
 
 _RARE: Final = ("NaN", "Infinity", "\\ud", "\\uD")

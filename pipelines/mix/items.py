@@ -19,8 +19,8 @@ from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, FieldMap, LearningSettings
 from tfgrpo.rewarders.composite import ByDataset, Composite
 from tfgrpo.rewarders.scorer import RewardContext
-from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import DatasetError, Problem, RewardError
+from tfgrpo.stores.json_values import stream
 
 _SHOWN: Final = 5
 

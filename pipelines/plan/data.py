@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, same_questions, text_digest
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.tree import MAX_GROUPS, LearningSettings, Settings
 from tfgrpo.rewarders.registry import COMPARING
-from tfgrpo.stores.canonical import stream
-from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem, ProblemCollector, SettingsError
+from tfgrpo.stores.json_values import stream
 from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:

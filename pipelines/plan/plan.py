@@ -18,7 +18,6 @@ from tfgrpo.pipelines.datasets.items import Item, RecordCounts
 from tfgrpo.pipelines.plan.data import Cohort, RunData, draw_evaluation, read_data, sealed_cohort
 from tfgrpo.pipelines.plan.forecast import Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.plan.proposal import proposed_rewards
-from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
@@ -31,7 +30,7 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import GraderInput, Range, Scorer, Weighted
 from tfgrpo.rewarders.statistics.credit import attempt_variance
-from tfgrpo.stores.errors import PipelineError, Problem, SettingsError, StoreError
+from tfgrpo.stores.errors import PipelineError, Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT, read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

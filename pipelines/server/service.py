@@ -21,7 +21,7 @@ from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
-from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.json_values import mapping_of
 from tfgrpo.stores.outcomes import RewardScore
 
 JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.problems import shown_value, unknown
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.guardrails import log_refusals
 from tfgrpo.pipelines.settings.pipeline_file import SHIPPED, label_of, load_pipeline
 from tfgrpo.pipelines.settings.tree import MODEL_ROLES, Settings, env_text
-from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
+from tfgrpo.stores.errors import PipelineError, Problem, SettingsError, shown_value, unknown
 from tfgrpo.stores.text import did_you_mean
 
 SettingSchema: TypeAlias = Mapping[str, Any]

@@ -38,7 +38,7 @@ from tfgrpo.pipelines.settings.addresses import (
     looks_like_a_key,
     refuse_secrets,
 )
-from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.json_values import derive_seed
 from tfgrpo.stores.text import MAX_WORDS
 
 Fraction = Annotated[float, Interval(ge=0.0, le=1.0)]

@@ -46,9 +46,8 @@ from tfgrpo.rewarders.scorer import (
     reference_text,
 )
 from tfgrpo.rewarders.threads import all_of
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import ModelCallError, PipelineError, Problem, RepairExhausted, RewardError
-from tfgrpo.stores.frozen_json import frozen, mapping_of
+from tfgrpo.stores.json_values import canonical_json, frozen, mapping_of
 from tfgrpo.stores.outcomes import RewardScore
 
 _T = TypeVar("_T")

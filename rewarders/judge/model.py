@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.dataclasses import dataclass as options_dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PipelineError, Problem, RepairExhausted
+from tfgrpo.stores.json_values import canonical_json
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import pluralize
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.json_values import canonical_json
 
 VOCABULARY: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("vocabulary.json").read_text("utf-8"))
 """Words of several languages: numbers, units, months, answers, labels, denials; symbols of LaTeX."""

@@ -48,8 +48,8 @@ from tfgrpo.rewarders.text.words import (
     nothing,
     parts_of,
 )
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.json_values import canonical_json
 
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 

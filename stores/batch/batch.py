@@ -26,7 +26,7 @@ from tfgrpo.stores.batch.shapes import (
     with_content_id,
 )
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
+from tfgrpo.stores.json_values import Json, frozen, to_builtins
 from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.text import pluralize
 

@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, without_latency
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import (
     CorruptFile,
     DatasetError,
@@ -33,7 +32,7 @@ from tfgrpo.stores.errors import (
     ShapeProblem,
 )
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text, replacing
-from tfgrpo.stores.frozen_json import json_of, to_builtins
+from tfgrpo.stores.json_values import canonical_json, json_of, sha256_hex, to_builtins
 from tfgrpo.stores.numeric import is_count
 
 BATCH_SCHEMA: Final = 1

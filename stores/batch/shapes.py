@@ -18,9 +18,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen
+from tfgrpo.stores.json_values import EMPTY, FrozenDict, Json, frozen, sha256_hex
 from tfgrpo.stores.numeric import is_count, is_finite, is_number
 from tfgrpo.stores.outcomes import RolloutStatus
 

@@ -19,9 +19,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import AwareDatetime, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.store import STRICT, read_lines_as
 from tfgrpo.stores.files.lines import LineFile, read_bodies
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 
 RowSource: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]
 Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "helped", "misled", "brought in"]

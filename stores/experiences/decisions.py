@@ -18,13 +18,13 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.store import ExperienceRecord, Strict, read_lines_as
 from tfgrpo.stores.files.atomic import is_signed_file, read_json, replace_signed
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 
 _ID_DIGITS = 16
 LIBRARY_SCHEMA = 1

@@ -20,11 +20,11 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias, 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge"]

@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.lines import LineFile, disk, open_regular
+from tfgrpo.stores.json_values import sha256_hex
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:

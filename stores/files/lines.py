@@ -27,8 +27,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.json_values import key_digest
 from tfgrpo.stores.text import pluralize
 
 LineRow: TypeAlias = dict[str, Any]

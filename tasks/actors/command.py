@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
 from tfgrpo.pipelines.settings.tree import ActorSettings
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, Problem
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.runs import attempt_name
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment

@@ -14,7 +14,7 @@ import httpx
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import json_of
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY, idempotency_key
 from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.gateway.session import RolloutSession

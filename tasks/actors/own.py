@@ -26,9 +26,8 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.calling import described, is_async
 from tfgrpo.rewarders.threads import contained
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, ModelCallError, Problem, TfgrpoError
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import json_of, sha256_hex
 from tfgrpo.stores.ledger import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.base import ChatInput, Message, Role

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.rewarders.threads import gathered
-from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.stores.errors import ActorError, Problem, ProblemCollector, SettingsError
 from tfgrpo.stores.text import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
-from tfgrpo.stores.frozen_json import Json, to_builtins
+from tfgrpo.stores.json_values import Json, to_builtins
 from tfgrpo.stores.outcomes import Signal, classify
 
 ExportTarget: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]

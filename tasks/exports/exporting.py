@@ -15,11 +15,10 @@ from typing import Any, Final, TypeAlias
 
 from tfgrpo.stores.batch.lines import lines_of_group, write_rows
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.stores.files.lines import disk
-from tfgrpo.stores.frozen_json import json_of, to_builtins
+from tfgrpo.stores.json_values import canonical_json, json_of, to_builtins
 from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, ExportTarget, chosen_group
 
 TrainerRow: TypeAlias = dict[str, Any]

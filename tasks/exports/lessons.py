@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity, Reward, lesson_words, same_lesson, stamp_record
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 
 LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md"]
 LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)

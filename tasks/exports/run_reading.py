@@ -22,7 +22,7 @@ from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutU
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.frozen_json import FrozenDict, Json
+from tfgrpo.stores.json_values import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs import ManifestFile, attempt_name
 from tfgrpo.stores.text import shorten_middle

@@ -22,7 +22,7 @@ from tfgrpo.stores.errors import (
     ReplayMiss,
     TfgrpoError,
 )
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import Attributes, SpanHandle

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall

@@ -25,12 +25,11 @@ from aiohttp import web
 from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.prompt_packs.stamps import holds_lessons
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import ModelReplyMalformed, StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.lines import LineFile, disk
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY

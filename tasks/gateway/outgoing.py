@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from tfgrpo.prompt_packs.stamps import holds_lessons
-from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.dialects import Dialect, ToolResultText, texts_within, tool_names
 from tfgrpo.tasks.gateway.splice import Document

@@ -25,9 +25,9 @@ from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
 from tfgrpo.rewarders.text.columns import read_column
 from tfgrpo.rewarders.text.spelling import plain
-from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.store import MAX_CAUSE_WORDS, Polarity
+from tfgrpo.stores.json_values import canonical_json, derive_seed
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs import CallKey

@@ -19,7 +19,6 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS
 from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.credit import Said, Word
 from tfgrpo.stores.experiences.store import (
     ExperienceRecord,
@@ -32,6 +31,7 @@ from tfgrpo.stores.experiences.store import (
     same_lesson,
     stamp_record,
 )
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey

@@ -17,10 +17,9 @@ from typing import TypeAlias
 
 import httpx
 
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import json_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Ledger, Price, Reservation
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage

@@ -18,7 +18,7 @@ import httpx
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.errors import EndpointError
-from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.json_values import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
 
 Scrub: TypeAlias = Callable[[str], str]

@@ -18,7 +18,7 @@ import httpx
 
 from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyMalformed, ModelUnreachable
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.text import pluralize, quoted_names
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url

@@ -26,7 +26,7 @@ from tfgrpo.stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.packaged import packaged_yaml
 
 UNAVAILABLE: Final = frozenset({429, 502, 503, 504, 529})

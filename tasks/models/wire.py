@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from tfgrpo.pipelines.settings.tree import ModelSettings
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import canonical_json, json_of, mapping_of, sha256_hex
 from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, as_list, count_or_none, is_number
 from tfgrpo.tasks.models.base import (
     CUT_OFF,

@@ -21,7 +21,6 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads, in_thread
-from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import (
     ActorError,
@@ -33,6 +32,7 @@ from tfgrpo.stores.errors import (
     TfgrpoError,
 )
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.json_values import canonical_json, derive_seed, sha256_hex
 from tfgrpo.stores.ledger import UNKNOWN_USAGE, Ledger, Usage
 from tfgrpo.stores.runs import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions

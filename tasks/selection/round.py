@@ -23,8 +23,8 @@ from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.powl import Activity, Operator, Silent, model_in, validate
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.scorer import Abstained, Attempt, Verdict
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, PowlError, RepairExhausted, SelectionFailed, error_kind
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of

@@ -13,7 +13,7 @@ from tests.support.models.simulated_calls import request
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.puzzle import answer_of, open_world
+from tfgrpo.tasks.models.simulated.puzzle import answer_of, open_world
 
 PITFALLS = open_world("arithmetic").pitfalls
 OPTIONS = SimulatedSettings(seed=3)

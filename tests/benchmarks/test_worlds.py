@@ -24,7 +24,7 @@ from benchmarks.worlds.table import CREDIT, POLICIES, SHIPPED, SHIPPED_AREAS
 from benchmarks.worlds.world import NOTHING, VARIANTS, WORLDS, Items, Truth
 from tests.support.models.players import with_lessons
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 PLAIN = WORLDS["plain"]
 KEEP = "keep everything (the paper)"

@@ -10,7 +10,7 @@ from tests.support.vectors import rows_of
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, gives_away, screen_lesson, words_of_item
 from tfgrpo.prompt_packs.stamps import load_prompt_pack
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 
 @pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "a_given_away_answer_is_noticed"))

@@ -21,8 +21,8 @@ from tfgrpo.prompt_packs.stamps import (
     parse_source,
     source_digest,
 )
-from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError
+from tfgrpo.stores.json_values import canonical_text
 
 TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md", "lessons": "l.md"}
 MANIFEST = PromptPackManifest.model_validate_json(

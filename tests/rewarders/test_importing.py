@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from tfgrpo.rewarders.importing import handed_over, is_handed_over, is_name, load_callable
-from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.json_values import sha256_hex
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def test_a_module_of_the_users_goes_before_one_of_ours(tmp_path):
 
 def test_what_can_be_imported_keeps_its_name_when_handed_over():
     with handed_over() as name_of:
-        assert name_of(sha256_hex) == "tfgrpo.stores.canonical:sha256_hex"
+        assert name_of(sha256_hex) == "tfgrpo.stores.json_values:sha256_hex"
         assert not is_handed_over(name_of(sha256_hex))
 
 

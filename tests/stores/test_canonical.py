@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.canonical import canonical_json, canonical_text, derive_seed, sha256_hex
+from tfgrpo.stores.json_values import canonical_json, canonical_text, derive_seed, sha256_hex
 
 
 def test_keys_are_sorted_and_characters_unescaped():

@@ -1,4 +1,4 @@
-"""Promises of ``tfgrpo.stores.frozen_json``."""
+"""Promises of ``tfgrpo.stores.json_values``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.frozen_json import FrozenDict, frozen, to_builtins
+from tfgrpo.stores.json_values import FrozenDict, frozen, to_builtins
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, lessons, reply, runtime, spec, weighted
 from tests.support.records.records import make_record
-from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.shapes import PackText
 

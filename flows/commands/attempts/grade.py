@@ -29,7 +29,6 @@ from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
 from tfgrpo.pipelines.plan.plan import BasePlan, ReferenceReading, build_scorers, mix_of, pack_for, try_scorers
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown_value
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
@@ -38,7 +37,16 @@ from tfgrpo.pipelines.settings.tree import ActorSettings, FieldMap
 from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.stores.errors import DatasetError, PipelineError, Problem, RunAborted, SettingsError
+from tfgrpo.stores.errors import (
+    CappedProblems,
+    DatasetError,
+    PipelineError,
+    Problem,
+    ProblemCollector,
+    RunAborted,
+    SettingsError,
+    shown_value,
+)
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.ledger import Totals

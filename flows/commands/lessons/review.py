@@ -36,7 +36,6 @@ from tfgrpo.flows.run.lessons import (
 )
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps, known_packs, load_prompt_pack
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Word
@@ -53,6 +52,7 @@ from tfgrpo.stores.experiences.decisions import (
 )
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.decision import ALARM, chance, suspects_of
 from tfgrpo.tasks.exports.lessons import Screened, imported_record, read_lessons, screen_lessons

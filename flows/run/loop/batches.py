@@ -19,11 +19,10 @@ from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES
-from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
 from tfgrpo.stores.experiences.credit import Row, RowSource, outside_range, share_of_range
 from tfgrpo.stores.experiences.store import ExperienceRecord
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.json_values import stream, to_builtins
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,

@@ -25,7 +25,7 @@ from tfgrpo.stores.experiences.decisions import Decision, Library
 from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, lines_of
-from tfgrpo.stores.frozen_json import mapping_of, to_builtins
+from tfgrpo.stores.json_values import mapping_of, to_builtins
 from tfgrpo.stores.ledger import Usage, add_costs
 from tfgrpo.stores.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards

@@ -15,11 +15,11 @@ from tfgrpo.flows.run.loop.learn import credit, swept_sides
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
-from tfgrpo.stores.canonical import sha256_hex, stream
 from tfgrpo.stores.experiences.credit import Row
 from tfgrpo.stores.experiences.decisions import SealedTest, record_test
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
+from tfgrpo.stores.json_values import sha256_hex, stream
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, final_answer, metadata
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.json_values import json_of
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")

@@ -13,9 +13,8 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, references
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import canonical_json, json_of, mapping_of
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
 

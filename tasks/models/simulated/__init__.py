@@ -2,4 +2,4 @@
 
 from tfgrpo.tasks.models.simulated.app import simulated_app
 
-__all__ = ["simulated_app", "worlds"]
+__all__ = ["puzzle", "simulated_app"]

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.canonical import key_digest
+from tfgrpo.stores.json_values import key_digest
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import DIALECTS, MODEL_NAME, ChatBody, SimulatedChat, compact_json, framed
 

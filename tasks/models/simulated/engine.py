@@ -14,11 +14,10 @@ from statistics import NormalDist
 from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
-from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.json_values import canonical_json, derive_seed, mapping_of, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import CHARS_PER_TOKEN, MODEL_NAME, ChatBody, Object
+from tfgrpo.tasks.models.simulated.puzzle import Pitfall, Solver, Turn, open_world
 from tfgrpo.tasks.models.simulated.roles import learned_answer
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Pitfall, Solver, Turn, open_world
 from tfgrpo.tasks.models.wire import called
 
 LABEL: Final = "SIMULATED"

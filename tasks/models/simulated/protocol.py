@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.json_values import mapping_of
 
 MODEL_NAME: Final = "simulated"
 CHARS_PER_TOKEN: Final = 4

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tfgrpo.stores.experiences.store import Polarity
-from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, Advice, Pitfall, Stance, World, advice_of
+from tfgrpo.tasks.models.simulated.puzzle import WORDS, Advice, Pitfall, Stance, World, advice_of
 
 RIGHT_SHARE: Final = 0.85
 """Lessons that draw the conclusion that the transcripts suggest."""

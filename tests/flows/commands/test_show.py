@@ -14,8 +14,8 @@ from tests.support.runs import running as kit
 from tests.support.runs.report_pages import edit, edit_rows
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.figures import shown_arm
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelTimeout
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor

@@ -13,8 +13,8 @@ import pytest
 from tests.support.records.line_files import seal
 from tfgrpo.flows.run.damage import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, stamp_record
+from tfgrpo.stores.json_values import canonical_json
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 

@@ -19,7 +19,7 @@ from tfgrpo.stores.experiences.credit import Row, read_credit
 from tfgrpo.stores.experiences.decisions import VERDICTS, Decision, chain_problems, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import ENTER
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, open_world
+from tfgrpo.tasks.models.simulated.puzzle import Advice, open_world
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.shapes import GroupSpec
 

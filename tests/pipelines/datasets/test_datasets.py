@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import item_of
-from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem, SettingsError
 
 Write = Callable[..., Path]
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}

@@ -20,8 +20,8 @@ from tfgrpo.rewarders.registry import as_scorer, build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.experiences.store import Polarity
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.ledger import Budget, Ledger, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs import CallKey, Journal

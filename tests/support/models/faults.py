@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.json_values import derive_seed
 from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import digest_of
 

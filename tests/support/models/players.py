@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.json_values import derive_seed
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Advice, World, answer_of
+from tfgrpo.tasks.models.simulated.puzzle import Advice, World, answer_of
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:

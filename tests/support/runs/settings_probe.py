@@ -31,9 +31,9 @@ from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import MODEL_ROLES, ModelRole, Settings
 from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch

@@ -13,8 +13,8 @@ import pytest
 from tests.support.agents.exports import read, recorded_run, stream
 from tests.support.agents.steps import item, reply, spec
 from tests.support.records.line_files import seal
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
+from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run

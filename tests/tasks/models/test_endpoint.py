@@ -19,7 +19,7 @@ from tests.tasks.models.conftest import Act
 from tfgrpo.rewarders.runner import GroupScores
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import EndpointError
-from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.json_values import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, scrubbed, scrubber
 from tfgrpo.tasks.models.preflight import check_endpoint

@@ -15,7 +15,7 @@ from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, OVERRULED, sentence_of
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.models.simulated.puzzle import open_world
 from tfgrpo.tasks.rollout import Canaries
 
 NIGHT = {"sample_size": 8, "batch_size": 4, "epochs": 2}

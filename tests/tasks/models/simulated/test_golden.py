@@ -16,10 +16,10 @@ from benchmarks.powl.world import ITEMS
 from tests.support.models.players import with_lessons
 from tests.support.models.simulated_calls import TOOLS, in_process, request
 from tfgrpo.pipelines.datasets.datasets import load_dataset
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.puzzle import open_world
 from tfgrpo.tasks.models.simulated.roles import learned_answer
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 TURNS = {
     "arithmetic": "841a9fd1e861ad1e",

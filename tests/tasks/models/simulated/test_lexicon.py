@@ -8,7 +8,7 @@ from benchmarks.generated_items import LEDGER, POWL
 from tests.support.models.paraphrases import HARMFUL, HELPFUL, NEUTRAL
 from tests.support.models.players import with_lessons
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, Advice, advice_in, open_world
+from tfgrpo.tasks.models.simulated.puzzle import WORDS, Advice, advice_in, open_world
 
 WORLDS = {name: open_world(name) for name in ("arithmetic", "unlearnable", LEDGER, POWL)}
 ARITHMETIC = WORLDS["arithmetic"].lexicon

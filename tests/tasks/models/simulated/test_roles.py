@@ -13,11 +13,11 @@ import pytest
 from benchmarks.generated_items import LEDGER, generate_items
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tests.support.models.strict_schemas import strict_fault
-from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.json_values import canonical_json
 from tfgrpo.tasks.learning.ask import CURATION, DIGEST, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.puzzle import WORDS, advice_of, open_world
 from tfgrpo.tasks.models.simulated.roles import learned_answer
-from tfgrpo.tasks.models.simulated.worlds.puzzle import WORDS, advice_of, open_world
 
 WORLD = open_world("arithmetic")
 REFUND, DAYS = WORLD.pitfalls["refund_sign"], WORLD.pitfalls["inclusive_days"]

@@ -13,7 +13,7 @@ from benchmarks.ledger.world import TOOLS as BOOKS
 from benchmarks.ledger.world import own_name
 from tests.support.models.agent_service import agent_app
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
 LESSONS = "\n".join(

@@ -15,7 +15,7 @@ from benchmarks.powl.world import ITEMS, MISTAKES
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text
 from tfgrpo.stores.errors import PipelineError
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Solver, answer_of, open_world
+from tfgrpo.tasks.models.simulated.puzzle import Solver, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -5,8 +5,8 @@ Attempts show habits that look like causes, so that lessons get written, which n
 
 from __future__ import annotations
 
-from tfgrpo.stores.canonical import derive_seed, stream
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solver, World
+from tfgrpo.stores.json_values import derive_seed, stream
+from tfgrpo.tasks.models.simulated.puzzle import Puzzle, Solver, World
 
 _CARDS = 3
 _LUCK = (0.25, 0.65)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Puzzle, Solution, Solver, World, to_cents
+from tfgrpo.tasks.models.simulated.puzzle import Puzzle, Solution, Solver, World, to_cents
 
 _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]] = {
     "inclusive_days": (lambda first, last: last - first + 1, lambda first, last: last - first),

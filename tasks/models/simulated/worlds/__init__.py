@@ -1,3 +1,0 @@
-"""Worlds of the simulated model: items, right answers and typical mistakes, mostly read from ``<world>.yaml``."""
-
-__all__ = ["puzzle"]
