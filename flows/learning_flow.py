@@ -51,7 +51,7 @@ from tfgrpo.flows.orchestration.deployed import (
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar
 from tfgrpo.flows.run.execution import as_submitted, execute
-from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.flows.run.loop.books import RunGroups
 from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now

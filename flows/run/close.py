@@ -21,8 +21,8 @@ from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.damage import check_spec
 from tfgrpo.flows.run.index import SATURATED, unchanged_nights
 from tfgrpo.flows.run.lessons import lesson_json, store_of, write_view
+from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.flows.run.loop.learn import SIDES
-from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.notify import notify
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval, mean_and_error, mean_at_k, pass_at_k, pass_hat_k

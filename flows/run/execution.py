@@ -26,9 +26,9 @@ from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.close import close_books, unclosed_books
 from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.index import close_killed, killed_nights
+from tfgrpo.flows.run.loop.books import RunGroups, Session
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand, open_sealed
-from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.notify import list_unbegun, notify, report_unbegun
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, prepare

@@ -20,8 +20,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.damage import refuse_damage
 from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
-from tfgrpo.flows.run.loop.books import Books, LearningState, recorded_failures
-from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
+from tfgrpo.flows.run.loop.books import Books, LearningState, RunGroups, Session, recorded_failures, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, counted_again, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan, spent_by_runs

@@ -15,7 +15,7 @@ from typing import Final
 
 from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums, FirstBatch, FirstBatchFinding, Losses
 from tfgrpo.flows.run.lessons import rendered, short_enough
-from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES

@@ -30,7 +30,7 @@ from tfgrpo.flows.run.loop.batches import (
     run_batch,
     unlearned_batches,
 )
-from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.credit import Row, outside_range, share_of_range

@@ -11,8 +11,8 @@ from itertools import cycle, islice
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.lessons import library_of, store_of
 from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, open_epoch, prompts, row_of, two_sided
+from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.flows.run.loop.learn import credit, swept_sides
-from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
 from tfgrpo.stores.experiences.credit import Row

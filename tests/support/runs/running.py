@@ -36,7 +36,7 @@ from tests.support.tracing import untraced
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.flows.run.loop.books import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.clock import utc_now

@@ -23,7 +23,7 @@ from tests.support.runs.running import SHORT, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.flows.run.loop.books import RunGroups
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
