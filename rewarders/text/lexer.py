@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, any_of
 from tfgrpo.rewarders.text.rules import Beside, Surroundings
 
 DecimalMark: TypeAlias = Literal[".", ","]
@@ -31,7 +31,7 @@ _LATEX: Final = (
     (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
     (re.compile(r"\\([$%#&])"), r"\1"),
     (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
-    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), " "),
+    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), "° "),
     (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
     (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
     (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
@@ -101,7 +101,7 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
-    rf"(?P<unit>[°‰{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
+    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
@@ -154,8 +154,8 @@ PART: Final = Surroundings(
     Beside(
         "bound",
         "at least «3»",
-        _WORD_OPERATOR.format(r"(?:less|more|\w+er) than|at least|at most|over|under|above|below|up to"),
-        r"[ \t$]*or[ ](?:more|less|fewer|greater|above|over|below|under)\b",
+        _WORD_OPERATOR.format(any_of("bounds")) + "|[少多大小高低]于|超[过過]|不到|至[少多]|最[少多]",
+        r"[ \t$]*or[ ](?:more|less|fewer|greater|above|over|below|under)\b|[ \t]*\w?[之以][前后後上下]",
     ),
     Beside(
         "operand",
@@ -164,8 +164,9 @@ PART: Final = Surroundings(
         r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])",
     ),
     Beside("dividend", "«2»/x", "", r"[ \t$]*/[ \t]*(?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()"),
-    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|[\u00b2\u00b3\u00b9\u2070-\u2089]"),
+    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|\^|[\u00b2\u00b3\u00b9\u2070-\u2089]"),
     Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
+    Beside("multiple", "«10»-fold", "", r"[ -]?fold\b"),
     Beside("decade", "«1990»s", "", r"[ \t$]*(?<=\d\d0)s\b"),
     Beside("constant", "«2»π", "", r"[ \t$]*(?:[π√]|\\(?:pi|sqrt|log|ln)(?![A-Za-z]))"),
     Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ][a-z]{2})|\("),
@@ -288,7 +289,7 @@ def _read(match: re.Match[str]) -> Number | None:
 
 def _unit_of(name: str) -> str:
     """Return the unit that a word is; empty for any other word."""
-    return UNITS.get(name) or UNITS.get(name.lower().replace(".", ""), "")
+    return UNITS.get(name) or UNITS.get(name.lower().replace(".", "").replace(" ", ""), "")
 
 
 def _power(text: str | None) -> str:

@@ -78,9 +78,7 @@ _NAMED_BY_NUMBER: Final = re.compile(
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
-_BOUND: Final = re.compile(
-    r"\b(?:over|under|above|below|(?:less|more|fewer|greater) than|at (?:least|most)|up to)\b|^[<>]", re.IGNORECASE
-)
+_BOUND: Final = re.compile(rf"\b(?:{any_of('bounds')})\b|^[<>]", re.IGNORECASE)
 _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
@@ -97,8 +95,10 @@ _READINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "¥": ("¥", "cny"),
     "$": ("$", "aud", "cad", "hkd", "nzd", "sgd"),
     "farad": ("farad", "°f"),
+    "°": ("°", "°c", "°f"),
+    "cent": ("cent", "eurocent"),
 }
-"""Units of which a word is one or another."""
+"""Units of which a word is one or another; a reference in dollars names those of the USA."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -354,7 +354,8 @@ def number_in_words(text: str) -> Number | None:
     inside = [word for word in words[start:] if word != "and"][: len(spelled)]
     before = words[start - 1] if start else ""
     pronoun = spelled == ["one"] and (len(words) > start + 2 or before in _NO_NUMBER)
-    if not spelled or inside != spelled or pronoun or before in ("not", "never") or spelled[0] in MAGNITUDES:
+    bound = spelled and re.search(rf"\b(?:{any_of('bounds')}) {spelled[0]}\b", text.casefold())
+    if not spelled or inside != spelled or pronoun or bound or before in ("not", "never") or spelled[0] in MAGNITUDES:
         return None
     value = _spelled_value(spelled)
     if value is None:
@@ -427,7 +428,11 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     stated = left.unit if "/" in right.unit or (of not in MONEY and per in ("hour", "minute", "second")) else of
     units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
-        bases = [[_in_base_units(each) for each in _READINGS.get(unit, (unit,))] for unit in units]
+        meant = (
+            _READINGS.get(units[0], units[:1]),
+            units[1:] if units[1] == "$" else _READINGS.get(units[1], units[1:]),
+        )
+        bases = [[*map(_in_base_units, each)] for each in meant]
         return any(
             base == other and abs(left.value * factor - right.value * over) <= tolerance * over
             for (base, factor), (other, over) in product(*bases)
