@@ -81,12 +81,14 @@ class Comparing(ItemScorer):
 
     def wanted(self, item: GraderInput) -> list[Reference]:
         """Return the usable references of a record. Raise ``RewardError`` without any."""
-        options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
+        prompt = str(field_of(item, "prompt") or "")
+        options = options_of(prompt, field_of(item, "metadata"))
         found: list[Reference] = []
         reasons: list[str] = []
         for text in self.accepted(item):
             try:
-                found.append(self.reference(text, options))
+                read = self.reference(text, options)
+                found.append(replace(read, prompt=prompt) if isinstance(read, NumberReference) else read)
             except RewardError as error:
                 reasons.append(str(error))
         if not found:

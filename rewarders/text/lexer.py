@@ -275,11 +275,11 @@ def _read(match: re.Match[str]) -> Number | None:
     scale = MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
-    unit = _unit_of(behind["unit"]) if behind else ""
+    unit = unit_of(behind["unit"]) if behind else ""
     if unit and behind:
         unit += _power(behind["degree"] or behind["own"])
         if per := behind["per"] or behind["inverse"]:
-            unit = f"{unit}/{of}{_power(behind['power'] or behind['times'])}" if (of := _unit_of(per)) else ""
+            unit = f"{unit}/{of}{_power(behind['power'] or behind['times'])}" if (of := unit_of(per)) else ""
     if not unit:
         before = _MONEY_BEFORE.search(match.string[max(0, match.start() - 6) : match.start()])
         named = UNITS.get(before[1].lower(), "") if before else ""
@@ -287,7 +287,7 @@ def _read(match: re.Match[str]) -> Number | None:
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
 
 
-def _unit_of(name: str) -> str:
+def unit_of(name: str) -> str:
     """Return the unit that a word is; empty for any other word."""
     return UNITS.get(name) or UNITS.get(name.lower().replace(".", "").replace(" ", ""), "")
 

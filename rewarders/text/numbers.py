@@ -34,7 +34,7 @@ _LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _OUT_OF: Final = re.compile(
-    r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
+    r"\b(?:out[ \t]+|(?<!total[ \t]))of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
 )
 _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
@@ -193,7 +193,7 @@ class _Values(NamedTuple):
     def present(self) -> list[Token]:
         """What something is at present, in the last clause; nothing where the line has a condition."""
         clause = [] if _CONDITION.search(self.text) else self.behind(_CLAUSE)
-        return [each for each in clause if self.is_present(each)]
+        return [each for each in clause if self.is_present(each) and not self.is_bracketed(each)]
 
     def is_present(self, token: Token) -> bool:
         """Return whether something is this number, at the end of a clause."""
@@ -428,10 +428,7 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     stated = left.unit if "/" in right.unit or (of not in MONEY and per in ("hour", "minute", "second")) else of
     units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
-        meant = (
-            _READINGS.get(units[0], units[:1]),
-            units[1:] if units[1] == "$" else _READINGS.get(units[1], units[1:]),
-        )
+        meant = (meanings(units[0]), units[1:] if units[1] == "$" else meanings(units[1]))
         bases = [[*map(_in_base_units, each)] for each in meant]
         return any(
             base == other and abs(left.value * factor - right.value * over) <= tolerance * over
@@ -441,6 +438,11 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     agree = max(readings) - min(readings) <= tolerance
     is_share = left.percent and abs(right.value) <= 1
     return agree or (not is_share and abs(left.value - right.value) <= tolerance)
+
+
+def meanings(unit: str) -> tuple[str, ...]:
+    """Return the units that a unit may be: a pound is one of weight or of money."""
+    return _READINGS.get(unit, (unit,))
 
 
 def _in_base_units(unit: str) -> tuple[tuple[str, ...], Fraction]:

@@ -26,12 +26,13 @@ from tfgrpo.rewarders.text.answers import (
 )
 from tfgrpo.rewarders.text.choices import label_reference
 from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
-from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number
+from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
     REMARK,
     answered_number,
     format_value,
+    meanings,
     number_of,
     numbers_agree,
     only_number,
@@ -80,8 +81,17 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls beside a reference with a sign."""
         number = number_of(self.stated, self.reference.decimal)
-        falls = number is not None and re.match(r"[-+\u2212]", self.reference.text) and _FALL.search(self.text)
-        return replace(number, value=-abs(number.value)) if number is not None and falls else number
+        return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
+
+    def _falls(self, number: Number) -> bool:
+        """Return whether something falls by a number, beside a reference with a sign or a question for a change."""
+        at, _, behind = self.text.partition(number.text)
+        if re.search(r"(?:\b(?:not|to)\b|n['’]t\b)[^,.;:]*$", at):
+            return False
+        if re.match(r"[-+\u2212]", self.reference.text):
+            return _FALL.search(self.text) is not None
+        close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
+        return bool(_FALL.search(close) and _CHANGE.search(prompt) and not _FALL.search(prompt))
 
     @property
     def answered(self) -> str:
@@ -122,12 +132,49 @@ class _Numeric(ReadAnswer["NumberReference"]):
         counted = _COUNTED.fullmatch(self.reference.text if ours else self.text)
         return bool(ours is not theirs and counted and self.agrees())
 
+    def has_unit_not_asked(self) -> bool:
+        """Return whether the prompt asks how many of something else there are, or for another unit."""
+        number, prompt = self.number, self.reference.prompt
+        counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
+        if number is None or self.wanted.unit or self.wanted.percent or not counted or _DOLLARS.search(self.text):
+            return False
+        asked = {unit_of(word) for words in counted for word in words} - {""}
+        named = {unit_of(word) for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt.replace("percent", "%"))}
+        unit = "%" if number.percent else re.split("[/23]", number.unit)[0]
+        known = {each for name in asked or named for each in meanings(name)}
+        return bool(unit and known.isdisjoint(meanings(unit)) and self.agrees())
+
+    def may_number(self) -> bool:
+        number = re.escape(self.number.text) if self.number is not None else "(?!)"
+        word = re.search(rf"{_NUMBERED}[\"']?:? (?:no\.? )?{number}(?!\w)|{_FAILED}", self.text, re.IGNORECASE)
+        return bool(word and (word[1] or "\n").casefold() not in self.reference.prompt.casefold() and self.agrees())
+
+    def is_of_another_variable(self) -> bool:
+        ours, theirs = (_VARIABLE.search(each) for each in (self.text, self.reference.text))
+        return bool(ours and theirs and ours.groups() != theirs.groups())
+
+    def is_in_another_unit(self) -> bool:
+        ours, remark = self.number, re.search(r"\(([^() ]+ ?[^() ]+)\)", self.text)
+        number = only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
+        return number is not None and "" != number.unit == self.wanted.unit and self.equals(number)
+
+    def is_compared(self) -> bool:
+        before, compares = _COMPARISON.subn("", self.text)
+        with suppress(RewardError):
+            number = answered_number(before, self.reference.decimal) if compares else None
+            return number is not None and self.equals(number)
+        return False
+
+    def may_be_compared(self) -> bool:
+        before, compares = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
+        return compares > 0 and any(self.equals(each.number) for each in NumberLine.of(before).tokens)
+
     def is_share_of_another(self) -> bool:
         of = {found[1] for each in (self.text, self.reference.text) if (found := _SHARE_OF.fullmatch(plain(each)))}
         return len(of) > 1 and self.agrees()
 
     def is_same_ordinal(self) -> bool:
-        ordinals = {ordinal(each) for each in ORDINAL.findall(plain(self.text))} - {None}
+        ordinals = {ordinal(each) for each in ORDINAL.findall(_FROM_LAST.sub("", plain(self.text)))} - {None}
         return ordinals == {ordinal(self.reference.text)} and not denies(self.text)
 
     def is_same_text(self) -> bool:
@@ -167,14 +214,34 @@ class NumberReference(Reference):
     number: Number
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
+    prompt: str = ""
     rules: ClassVar[Rules[_Numeric]] = (
+        Rule("right", "is compared", "42", "It is 42, which is 7 more than before.", _Numeric.is_compared),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
         Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
         Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
         Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),
+        Rule("wrong", "is of another variable", "x = 5", "2x = 5", _Numeric.is_of_another_variable),
+        Rule(
+            "unclear",
+            "has a unit that is not asked for",
+            "5",
+            "5 km",
+            _Numeric.has_unit_not_asked,
+            "How many meters is it?",
+        ),
+        Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
+        Rule("right", "is given in another unit, too", "68 °F", "20 °C (68 °F)", _Numeric.is_in_another_unit),
+        Rule(
+            "unclear",
+            "may be a comparison",
+            "5",
+            "5 cups for 3 men, which is 1 more than before",
+            _Numeric.may_be_compared,
+        ),
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
@@ -201,8 +268,21 @@ class NumberReference(Reference):
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
 _SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
-_FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*)\b", re.IGNORECASE)
-"""What makes a number negative beside a reference with a sign."""
+_FALL: Final = re.compile(
+    r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[aiu]nk\w*)\b", re.IGNORECASE
+)
+"""What makes a number negative beside a reference with a sign, or close to it where a change is asked for."""
+_CLOSE: Final = 12
+_CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
+_ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
+_DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
+_NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt)"
+_FAILED: Final = r"^\W*(?:error|exception): (?=[a-z])|\b(?:request|query|call)s? failed\b|: \W?error\b"
+_VARIABLE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
+_COMPARISON: Final = re.compile(
+    r",\s(?:which (?:is|was) )?[^,.;\d]{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$"
+)
+_FROM_LAST: Final = re.compile(r"\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
 _DIGITS_OF_FLOAT: Final = 16
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""

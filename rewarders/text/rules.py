@@ -56,6 +56,8 @@ class AnswerRule(NamedTuple, Generic[_A_contra]):
     """With the next: an example that this rule decides."""
     output: str
     holds: Callable[[_A_contra], object]
+    prompt: str = ""
+    """Of the example, where the rule looks at it."""
 
 
 AnswerRules: TypeAlias = tuple[AnswerRule[_A_contra], ...]

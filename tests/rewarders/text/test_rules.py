@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -58,6 +59,7 @@ def test_a_rule_decides_its_example(kind, table, rule, monkeypatch):
         read = partial(read_reference, decimal=".", tolerance=Fraction(0), options=OPTIONS, equal=equal)
         reference = words.TextReference(rule.reference) if is_text else read(rule.reference)
         assert kind in {each.__name__ for each in type(reference).__mro__}
+        reference = replace(reference, prompt=rule.prompt) if rule.prompt else reference
         with suppress(RewardError):
             READ.get(table, lambda reference, output: reference.compare(output))(reference, rule.output)
     assert rule in decided
