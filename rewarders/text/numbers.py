@@ -40,6 +40,16 @@ _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
+_TOTAL: Final = re.compile(
+    r"(?:\btotal(?: \w+){0,2}(?: of|:| =|,)?|\baltogether,?|\bin (?:total|all)[:,]|\b(?:makes|we get|comes? to))\s\W{0,3}$",
+    re.IGNORECASE,
+)
+_IN_TOTAL: Final = re.compile(r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b")
+_EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
+_BREAKDOWN: Final = re.compile(
+    r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
+)
+"""A list below an answer that says how it is made up."""
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
@@ -116,7 +126,8 @@ def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
     several numbers are stated and no line concludes with one.
     """
     if not stated.is_marked:
-        return _concluded_number(stated, decimal)
+        above = _BREAKDOWN.sub("", stated.whole)
+        return _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
@@ -204,6 +215,23 @@ class _Values(NamedTuple):
         """Return whether a number is what another is out of: ``3 of the 12``."""
         return _OUT_OF.search(self.text[max(0, token.start - _LOOK) : token.start]) is not None
 
+    @property
+    def left(self) -> list[Token]:
+        """Return the numbers before the only ``=`` that an expression follows."""
+        left, _, right = self.text.partition("=")
+        return [each for each in self.tokens if each.end <= len(left)] if _EXPRESSION.fullmatch(right) else []
+
+    @property
+    def total(self) -> list[Token]:
+        """Return the last number, or the first with its parts behind a colon, where it is called the total."""
+        first = [each for each in self.tokens[:1] if re.match(r"\D*[:(]", self.text[each.end :])]
+        called = [
+            each
+            for each in (*first, *self.tokens[-1:])
+            if _TOTAL.search(self.text[: each.start]) or _IN_TOTAL.match(self.text, each.end)
+        ]
+        return [*filterfalse(self.is_total, called)]
+
     def is_bracketed(self, token: Token) -> bool:
         """Return whether a number is in brackets."""
         opened, closed = self.text.rfind("(", 0, token.start), self.text.find(")", token.end)
@@ -226,9 +254,11 @@ class Way(NamedTuple):
 WAYS: Final = (
     Way("the only one", "It costs 42 dollars.", lambda line: line.tokens),
     Way("what something is", "The bill for 3 people is 42 dollars.", lambda line: line.present),
+    Way("before =", "42 = 6 × 7", lambda line: line.left),
     Way("behind =", "6 × 7 = 42", lambda line: line.behind(_EQUALS) if "=" in line.text else ()),
     Way("behind so", "7 times 6 is asked, so 42.", lambda line: filterfalse(line.is_total, line.behind(_CONCLUSION))),
     Way("outside brackets", "It has 42 (6 rows, 7 each).", lambda line: filterfalse(line.is_bracketed, line.tokens)),
+    Way("the total", "12 on Monday and 30 on Tuesday, 42 in total", lambda line: line.total),
 )
 """How a line with several numbers concludes with one, the surest first."""
 
@@ -237,14 +267,18 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
     listed = _without_items(_EMPHASIS.sub(r"\1", plain_digits(stated.whole, decimal)))
     lines = [_Values.of(each) for each in listed.split("\n")]
-    numbers = [token.value for line in lines for token in line.tokens]
-    if len({number.value for number in numbers if number is not None}) > 1:
+    tokens = [token for line in lines for token in line.tokens]
+    numbers = [token.value for token in tokens]
+    counted = [*numbers, *(token.number for token in tokens[-1:] if token.part == "bound")]
+    if len({number.value for number in counted if number is not None}) > 1:
         first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
         if first is not None and (last is None or last.value != first.value):
-            if last is not None:
+            total = last is not None and re.match(r"\W*total\b", stated.text, re.IGNORECASE)
+            if last is not None and not total:
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
-            return first
-        behind = stated.whole[stated.whole.rindex(stated.text) :].count("\n")
+            return last if total else first
+        ends = enumerate(reversed(stated.whole.split("\n")))
+        behind = next((at for at, each in ends if each.strip() == stated.text), 0)
         *above, line = lines[: len(lines) - behind]
         if not line.tokens and not _TAKEN_BACK.search(line.text):  # a farewell
             line = next((each for each in reversed(above) if each.tokens), line)
@@ -272,7 +306,7 @@ def _without_items(text: str) -> str:
 
 def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     """Return the number that a line is, but for a unit and a word with a colon before it; no line of a list."""
-    said = re.sub(r"^[A-Za-z]+:\s*", "", line.strip(" *_`"))
+    said = re.sub(r"^(?:[Tt]otal[\w ]*|[A-Za-z]+):\s*", "", line.strip(" *_`"))
     listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
     is_one = len(said.split()) <= _BARE_WORDS and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
@@ -285,9 +319,9 @@ _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pa
 def _last_line_number(line: _Values, bold: Sequence[Token]) -> Number | None:
     """Return the number that a line concludes with, else that in bold. Raise ``RewardError`` for several."""
     for stated in (*(way.of(line) for way in WAYS), bold):
-        numbers = [token.value for token in stated]
-        if len({number and number.value for number in numbers}) == 1:
-            return numbers[-1]
+        numbers = [(token.value, token.part) for token in stated]
+        if len({number and number.value for number, _ in numbers}) == 1 and numbers[-1][1] != "bound":
+            return numbers[-1][0]
     several = " and ".join(dict.fromkeys(token.number.text for token in line.tokens)) or "none"
     raise RewardError(f"no answer is marked, and of several numbers the last line has {several}"[:200])
 
