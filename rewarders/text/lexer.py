@@ -21,21 +21,7 @@ _MAX_DIGITS: Final = 400
 """Longer runs of digits, and powers with more digits, are not read."""
 
 _DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
-_MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
-_LATEX: Final = (
-    (re.compile(r"(?<=\d)(?=\\[dtc]?frac)"), " "),
-    (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
-    (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
-    (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?box(?:ed)?|operatorname)[ \t]*\{"), "{"),
-    (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
-    (re.compile(r"\\([$%#&])"), r"\1"),
-    (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
-    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), "° "),
-    (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
-    (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
-    (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
-)
+_MARKS: Final = _DASHES | dict(zip(map(ord, "\uff05\u066a\uff0e\uff0c\u2044\u2215"), "%%.,//", strict=True))
 CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
@@ -62,11 +48,10 @@ _NUMBER: Final = re.compile(
 _POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
-_MINUS: Final = re.compile(
-    r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
-    r"(?:minus|negative)[ \t]+(?=[\d.])",
-    re.IGNORECASE | re.MULTILINE,
-)
+_SPOKEN: Final = {
+    name: [(re.compile(said), written) for said, written in table.items()]
+    for name, table in VOCABULARY["spoken"].items()
+}
 _CENTS: Final = re.compile(
     rf"(?<=[{CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{CURRENCY}]|EUR|Euro))"
 )
@@ -164,9 +149,8 @@ PART: Final = Surroundings(
         r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])",
     ),
     Beside("dividend", "«2»/x", "", r"[ \t$]*/[ \t]*(?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()"),
-    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|\^|[\u00b2\u00b3\u00b9\u2070-\u2089]"),
+    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|\^|-?fold\b|[²³¹\u2070-\u2089]"),
     Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
-    Beside("multiple", "«10»-fold", "", r"[ -]?fold\b"),
     Beside("decade", "«1990»s", "", r"[ \t$]*(?<=\d\d0)s\b"),
     Beside("constant", "«2»π", "", r"[ \t$]*(?:[π√]|\\(?:pi|sqrt|log|ln)(?![A-Za-z]))"),
     Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ][a-z]{2})|\("),
@@ -323,16 +307,23 @@ def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
     return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
 
 
+def written(text: str, kind: str) -> str:
+    """Return a text with numbers, times, spans of time or formulas as they are written: ``-12`` for ``12 below zero``."""
+    for said, replacement in _SPOKEN[kind]:
+        text = said.sub(replacement, text)
+    return text
+
+
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
+    text = written(text, "numbers")
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
         text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
-        text = _SPACELESS.sub(" ", text.translate(_MARKS).replace("\u2044", "/"))
+        text = _SPACELESS.sub(" ", text.translate(_MARKS))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
-    text = _MINUS.sub("-", text)
-    for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
-        text = pattern.sub(replacement, text)
+    if "\\" in text or "{" in text or "**" in text:
+        text = written(text, "latex")
     text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
     text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
 from tfgrpo.rewarders.text.doubts import RELATED, denies
-from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS
+from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown
@@ -30,6 +30,7 @@ _OF: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?[\s-]+"
 _DATES: Final = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
+        r"(?<!\d)(?P<y>(?:19|20)\d\d)(?P<m>0\d|1[0-2])(?P<d>[0-3]\d)(?!\d)",  # 20240103
         rf"(?<![\d-]){_Y}[-/.年]\s?(?P<m>\d{{1,2}})[-/.月]\s?{_D}(?:日|(?![\d-]))",  # 2024-01-03
         rf"{_MONTH}\s+{_D}{_TH},?\s+{_Y}",  # January 3rd, 2024
         rf"{_D}{_OF}{_MONTH}(?:,?|\s+del?)[\s-]+{_Y}",  # 3 de enero de 2024
@@ -51,10 +52,11 @@ _CLOCK: Final = re.compile(
     r"(?<![\d:.])(?P<h>\d{1,2})(?:[:.h](?P<m>\d\d)(?::(?P<s>\d\d))?(?![\dm]|:\d)|(?=\s*[ap]\.?m\b))\s*(?P<half>[ap]\.?m\b)?",
     re.IGNORECASE,
 )
-_NOON: Final = re.compile(r"\b(?:12 )?noon\b")
 _ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
 _ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
-_TIME_UNITS: Final = "|".join(name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] == "second")
+_TIME_UNITS: Final = "|".join(
+    name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] in ("second", "inch")
+)
 _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
 _NO_BOUND: Final = (
     r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
@@ -83,7 +85,7 @@ def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder
 
 def _times(text: str) -> list[Readings]:
     found: list[Readings] = []
-    for each in _CLOCK.finditer(_NOON.sub("12:00", text)):
+    for each in _CLOCK.finditer(written(text, "times")):
         hour, minute, second = _hands(each)
         if each["half"]:
             hour = hour % 12 + 12 * (each["half"][0] in "pP")
@@ -104,8 +106,8 @@ def _zoned_times(text: str) -> list[Readings]:
 
 
 def durations(text: str) -> list[Readings]:
-    """Return the durations of a plain text in seconds."""
-    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
+    """Return the durations of a plain text in seconds, and its lengths of feet in inches."""
+    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(written(text, "spans")))
     return [
         {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
         for each in spans
@@ -145,8 +147,12 @@ class _Moment(ReadAnswer["MomentReference"]):
     def is_this(self) -> bool:
         return self.only is not None and self.only == self.reference.moments
 
+    def lacks_day(self) -> bool:
+        months = {(*each[:2], 0) for each in self.reference.moments if len(each) == 3 and each[0] > 31}
+        return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
+
     def is_related(self) -> bool:
-        before = re.split(r"\d", plain(self.text))[0]
+        before = re.split(rf"\d(?!\d* (?:{_TIME_UNITS})\b)", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
         before = re.sub(rf"{_MONTH} ", "", before)
         return is_moment and bool(RELATED.of(before, len(before), len(before)))
@@ -198,6 +204,7 @@ class MomentReference(TextReference):
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
         Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
         Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
+        Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),
         Rule("right", "is as long", "2:03:59", "2 h 3 min 59 s", _Moment.lasts_as_long),
         Rule("unclear", "may be as long", "1:45", "105 min", _Moment.may_last),
         Rule("unclear", "has several moments", "2024-01-03", "from 2024-01-03 to 2024-01-05", _Moment.is_among),
@@ -206,7 +213,7 @@ class MomentReference(TextReference):
     @classmethod
     def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
         """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
-        bare = _NOON.sub("12:00", plain(text))
+        bare = written(written(plain(text), "times"), "spans")
         for read, patterns in (
             (partial(dates, order=order), _DATES),
             (partial(dates, forms=_PARTS), _PARTS[:3]),

@@ -40,11 +40,6 @@ _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
-_TOTAL: Final = re.compile(
-    r"(?:\btotal(?: \w+){0,2}(?: of|:| =|,)?|\baltogether,?|\bin (?:total|all)[:,]|\b(?:makes|we get|comes? to))\s\W{0,3}$",
-    re.IGNORECASE,
-)
-_IN_TOTAL: Final = re.compile(r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b")
 _EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
 _BREAKDOWN: Final = re.compile(
     r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
@@ -69,6 +64,15 @@ REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 """What says that there is no answer."""
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
+TOTAL: Final = Surroundings(
+    Beside(
+        "sum", "a total of «42»", r"\b(?:total(?: \w+){0,2}(?: of|:| =|,)?|altogether,?|in (?:total|all)[:,])\s\W{0,3}"
+    ),
+    Beside("result", "which comes to «42»", r"\b(?:makes|we get|comes? to)\s\W{0,3}"),
+    Beside("parts", "«42» eggs in total", "", r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b"),
+    flags=re.IGNORECASE,
+)
+"""What says that a number is the total of others."""
 _ALONE: Final = Surroundings(
     Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"),
     look=9,
@@ -100,14 +104,7 @@ _ORDINALS: Final[Mapping[str, int]] = {
 _PARTS: Final = {f"{name}s": value for name, value in _ORDINALS.items()} | {
     name: size for names, size in VOCABULARY["parts"].items() for name in names.split()
 }
-_READINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "pound": ("lb", "£"),
-    "¥": ("¥", "cny"),
-    "$": ("$", "aud", "cad", "hkd", "nzd", "sgd"),
-    "farad": ("farad", "°f"),
-    "°": ("°", "°c", "°f"),
-    "cent": ("cent", "eurocent"),
-}
+MEANINGS: Final[Mapping[str, list[str]]] = VOCABULARY["meanings"]
 """Units of which a word is one or another; a reference in dollars names those of the USA."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
@@ -217,7 +214,7 @@ class _Values(NamedTuple):
 
     @property
     def left(self) -> list[Token]:
-        """Return the numbers before the only ``=`` that an expression follows."""
+        """Return the numbers before the only ``=``, where an expression follows."""
         left, _, right = self.text.partition("=")
         return [each for each in self.tokens if each.end <= len(left)] if _EXPRESSION.fullmatch(right) else []
 
@@ -225,12 +222,8 @@ class _Values(NamedTuple):
     def total(self) -> list[Token]:
         """Return the last number, or the first with its parts behind a colon, where it is called the total."""
         first = [each for each in self.tokens[:1] if re.match(r"\D*[:(]", self.text[each.end :])]
-        called = [
-            each
-            for each in (*first, *self.tokens[-1:])
-            if _TOTAL.search(self.text[: each.start]) or _IN_TOTAL.match(self.text, each.end)
-        ]
-        return [*filterfalse(self.is_total, called)]
+        ends = (*first, *self.tokens[-1:])
+        return [each for each in ends if TOTAL.of(self.text, each.start, each.end) and not self.is_total(each)]
 
     def is_bracketed(self, token: Token) -> bool:
         """Return whether a number is in brackets."""
@@ -273,10 +266,9 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     if len({number.value for number in counted if number is not None}) > 1:
         first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
         if first is not None and (last is None or last.value != first.value):
-            total = last is not None and re.match(r"\W*total\b", stated.text, re.IGNORECASE)
-            if last is not None and not total:
+            if last is not None and not re.match(r"\W*[Tt]otal\b", stated.text):
                 raise RewardError(f"the first line has {first.text}, and the last {last.text}")
-            return last if total else first
+            return last or first
         ends = enumerate(reversed(stated.whole.split("\n")))
         behind = next((at for at, each in ends if each.strip() == stated.text), 0)
         *above, line = lines[: len(lines) - behind]
@@ -376,8 +368,10 @@ def ordinal(text: str) -> int | None:
 def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
     whole, and_a, part = text.casefold().partition(" and a ")
-    if and_a and (size := _PARTS.get((part.split() or [""])[0].strip(".*"))) and (ones := number_in_words(whole)):
-        return replace(ones, value=ones.value + Fraction(1, size), text=f"{ones.text}{and_a}{part}")
+    size, scale = (*(word.strip(".*") for word in part.split()), "", "")[:2]
+    if and_a and size in _PARTS and (ones := number_in_words(whole)):
+        value = (ones.value + Fraction(1, _PARTS[size])) * (MAGNITUDES.get(scale, 1) if len(scale) > 1 else 1)
+        return replace(ones, value=value, text=f"{ones.text}{and_a}{part}")
     if (found := _CHINESE.search(text)) and not _CHINESE.search(text, found.end()):
         return Number(Fraction(_chinese_value(found[1])), percent=False, text=found[1])
     words = [word.casefold() for word in _WORD.findall(text)]
@@ -462,7 +456,7 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     stated = left.unit if "/" in right.unit or (of not in MONEY and per in ("hour", "minute", "second")) else of
     units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
-        meant = (meanings(units[0]), units[1:] if units[1] == "$" else meanings(units[1]))
+        meant = MEANINGS.get(units[0], units[:1]), units[1:] if units[1] == "$" else MEANINGS.get(units[1], units[1:])
         bases = [[*map(_in_base_units, each)] for each in meant]
         return any(
             base == other and abs(left.value * factor - right.value * over) <= tolerance * over
@@ -472,11 +466,6 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     agree = max(readings) - min(readings) <= tolerance
     is_share = left.percent and abs(right.value) <= 1
     return agree or (not is_share and abs(left.value - right.value) <= tolerance)
-
-
-def meanings(unit: str) -> tuple[str, ...]:
-    """Return the units that a unit may be: a pound is one of weight or of money."""
-    return _READINGS.get(unit, (unit,))
 
 
 def _in_base_units(unit: str) -> tuple[tuple[str, ...], Fraction]:

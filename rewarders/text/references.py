@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 from tfgrpo.rewarders.text.answers import (
     Stated,
     bare_reference,
+    conclusion_of,
     json_in,
     load_json,
     stated_answer,
@@ -26,13 +27,13 @@ from tfgrpo.rewarders.text.answers import (
 )
 from tfgrpo.rewarders.text.choices import label_reference
 from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
-from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
+from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of, written
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
+    MEANINGS,
     REMARK,
     answered_number,
     format_value,
-    meanings,
     number_of,
     numbers_agree,
     only_number,
@@ -43,12 +44,7 @@ from tfgrpo.rewarders.text.rules import SHOWN, Compared, ReadAnswer, shown, verd
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
-from tfgrpo.rewarders.text.words import (
-    Reference,
-    TextReference,
-    nothing,
-    parts_of,
-)
+from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json
 
@@ -86,12 +82,10 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def _falls(self, number: Number) -> bool:
         """Return whether something falls by a number, beside a reference with a sign or a question for a change."""
         at, _, behind = self.text.partition(number.text)
-        if re.search(r"(?:\b(?:not|to)\b|n['’]t\b)[^,.;:]*$", at):
-            return False
-        if re.match(r"[-+\u2212]", self.reference.text):
-            return _FALL.search(self.text) is not None
         close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
-        return bool(_FALL.search(close) and _CHANGE.search(prompt) and not _FALL.search(prompt))
+        asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
+        falls = _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else asked
+        return bool(falls and not re.search(r"(?:\b(?:not|to)\b|n['’]t\b)[^,.;:]*$", at))
 
     @property
     def answered(self) -> str:
@@ -141,8 +135,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
         asked = {unit_of(word) for words in counted for word in words} - {""}
         named = {unit_of(word) for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt.replace("percent", "%"))}
         unit = "%" if number.percent else re.split("[/23]", number.unit)[0]
-        known = {each for name in asked or named for each in meanings(name)}
-        return bool(unit and known.isdisjoint(meanings(unit)) and self.agrees())
+        known = {each for name in asked or named for each in MEANINGS.get(name, (name,))}
+        return bool(unit and known.isdisjoint(MEANINGS.get(unit, (unit,))) and self.agrees())
 
     def may_number(self) -> bool:
         number = re.escape(self.number.text) if self.number is not None else "(?!)"
@@ -157,13 +151,6 @@ class _Numeric(ReadAnswer["NumberReference"]):
         ours, remark = self.number, re.search(r"\(([^() ]+ ?[^() ]+)\)", self.text)
         number = only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
         return number is not None and "" != number.unit == self.wanted.unit and self.equals(number)
-
-    def is_compared(self) -> bool:
-        before, compares = _COMPARISON.subn("", self.text)
-        with suppress(RewardError):
-            number = answered_number(before, self.reference.decimal) if compares else None
-            return number is not None and self.equals(number)
-        return False
 
     def may_be_compared(self) -> bool:
         before, compares = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
@@ -216,7 +203,6 @@ class NumberReference(Reference):
     tolerance: Fraction = Fraction(0)
     prompt: str = ""
     rules: ClassVar[Rules[_Numeric]] = (
-        Rule("right", "is compared", "42", "It is 42, which is 7 more than before.", _Numeric.is_compared),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
@@ -224,14 +210,7 @@ class NumberReference(Reference):
         Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
         Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),
         Rule("wrong", "is of another variable", "x = 5", "2x = 5", _Numeric.is_of_another_variable),
-        Rule(
-            "unclear",
-            "has a unit that is not asked for",
-            "5",
-            "5 km",
-            _Numeric.has_unit_not_asked,
-            "How many meters is it?",
-        ),
+        Rule("unclear", "has a unit not asked for", "5", "5 km", _Numeric.has_unit_not_asked, "How many meters is it?"),
         Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
         Rule("right", "is given in another unit, too", "68 °F", "20 °C (68 °F)", _Numeric.is_in_another_unit),
@@ -239,7 +218,7 @@ class NumberReference(Reference):
             "unclear",
             "may be a comparison",
             "5",
-            "5 cups for 3 men, which is 1 more than before",
+            "He pays $5 for it, which is $1 less than I.",
             _Numeric.may_be_compared,
         ),
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
@@ -268,9 +247,7 @@ class NumberReference(Reference):
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
 _SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
-_FALL: Final = re.compile(
-    r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[aiu]nk\w*)\b", re.IGNORECASE
-)
+_FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b", re.IGNORECASE)
 """What makes a number negative beside a reference with a sign, or close to it where a change is asked for."""
 _CLOSE: Final = 12
 _CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
@@ -279,9 +256,7 @@ _DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
 _NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt)"
 _FAILED: Final = r"^\W*(?:error|exception): (?=[a-z])|\b(?:request|query|call)s? failed\b|: \W?error\b"
 _VARIABLE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
-_COMPARISON: Final = re.compile(
-    r",\s(?:which (?:is|was) )?[^,.;\d]{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$"
-)
+_COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _FROM_LAST: Final = re.compile(r"\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
 _DIGITS_OF_FLOAT: Final = 16
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
@@ -321,9 +296,19 @@ class _Series(ReadAnswer["ListReference"]):
         """Return whether the numbers are the same in any order."""
         return self.read is not None and sorted(self.pair[0]) == sorted(self.pair[1])
 
+    @property
+    def edges(self) -> list[str]:
+        """The brackets of the answer and of the reference."""
+        return [re.sub(r"[^()\[\]]", "", each.text) for each in (self.read, self.reference) if each is not None]
+
+    def may_be_open(self) -> bool:
+        """Return whether round brackets are an interval without its ends, or another notation of a pair."""
+        ours = self.pair[0]
+        return self.is_equal() and len(ours) == 2 and ours[0] < ours[1] and self.edges == ["()", "[]"]
+
     def has_other_edges(self) -> bool:
         """Return whether an interval is open where the reference is closed, or the other way round."""
-        edges = [re.sub(r"[^()\[\]]", "", each.text) for each in (self.read, self.reference) if each is not None]
+        edges = self.edges
         closed = "[" in edges[0] and len(self.pair[1]) == 2
         return ({*edges[-1]} in ({"[", ")"}, {"(", "]"}) or closed) and edges[0] != edges[-1] != ""
 
@@ -339,6 +324,7 @@ class ListReference(Reference):
         Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
         Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
+        Rule("unclear", "may be an open interval", "[1, 2]", "(1, 2)", lambda said: said.may_be_open()),
         Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),
         Rule("right", "has these numbers", "1, 2, 3", "1, 2 and 3", lambda said: said.is_equal()),
         Rule("unclear", "has another order", "1, 2", "2, 1", lambda it: it.has_same() and not it.reference.is_ordered),
@@ -369,7 +355,7 @@ class ListReference(Reference):
 
     def read(self, text: str) -> ListReference | None:
         """Return the only list of a text. Raise ``RewardError`` for several, and for a multiple of one."""
-        text = REMARK.sub("", text)
+        text = conclusion_of(REMARK.sub("", text)) or REMARK.sub("", text)
         inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
         if len(lists) > 1 or (lists and _FACTOR.search(lists[0].string[: lists[0].start()])):
@@ -394,7 +380,9 @@ def is_relation(answer: str, reference: str) -> bool:
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", text.translate(QUOTES)).strip(" .\n*`")
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
-    inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*", "", inside.rstrip("!"))
+    inside = re.sub(
+        r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!")
+    )
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
@@ -542,20 +530,13 @@ class FormulaReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
+        answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
-        for written, latex in _IN_LATEX if "\\" not in answer else ():
-            answer = re.sub(written, latex, answer)
+        answer = answer if "\\" in answer else written(answer, "formulas")
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
+        unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{[23]\})?$", answer)
+        answer = answer[: unit.start()] if unit and unit_of(unit[1]) and unit[1] not in self.text else answer
         return verdict_by(self.rules, _Formula(self, answer, stated))
-
-
-_IN_LATEX: Final = (
-    (r"\u221a(\d+|\w)|(?:\u221a|\bsqrt ?)\(([^()]*)\)", r"\\sqrt{\1\2}"),
-    (r"\bpi\b|\u03c0", r"\\pi "),
-    (r"\^\(([^()]*)\)", r"^{\1}"),
-    (r"\b(ln|log|sin|cos|tan)\b", r"\\\1"),
-)
-"""Formulas as they are typed, in LaTeX."""
 
 
 def _in_latex(raised: re.Match[str]) -> str:
@@ -568,7 +549,7 @@ def _formula_in(stated: Stated) -> str:
         written = _WRITTEN.findall(part)
         if written:
             return "".join(written[-1]).strip(_AROUND_FORMULA)
-        between_words = [each for each in _PROSE.split(part) if re.search(r"\d|\\[a-z]", each)]
+        between_words = [each for each in _PROSE.split(part) if re.search(r"\d|\\[a-z]|[²³π√∞]", each)]
         if between_words:
             return str(between_words[-1]).strip(_AROUND_FORMULA + "!")
     return stated.text
