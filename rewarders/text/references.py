@@ -85,7 +85,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
         asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
         falls = _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else asked
-        return bool(falls and not re.search(r"(?:\b(?:not|to)\b|n['’]t\b)[^,.;:]*$", at))
+        return bool(falls and not re.search(r"\bto\W*$|(?:\bnot|n['’]t)\b[^,.;:]*$", at))
 
     @property
     def answered(self) -> str:
@@ -128,20 +128,21 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def has_unit_not_asked(self) -> bool:
         """Return whether the prompt asks how many of something else there are, or for another unit."""
-        number, prompt = self.number, self.reference.prompt
-        counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
-        if number is None or self.wanted.unit or self.wanted.percent or not counted or _DOLLARS.search(self.text):
+        number, prompt = self.number, self.reference.prompt.replace("percent", "%")
+        unit = number and ("%" if number.percent else re.split("[/23]", number.unit)[0])
+        if not unit or self.wanted.unit or self.wanted.percent or _DOLLARS.search(self.text):
             return False
+        counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
         asked = {unit_of(word) for words in counted for word in words} - {""}
-        named = {unit_of(word) for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt.replace("percent", "%"))}
-        unit = "%" if number.percent else re.split("[/23]", number.unit)[0]
+        named = {unit_of(word) or word for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt)}
         known = {each for name in asked or named for each in MEANINGS.get(name, (name,))}
-        return bool(unit and known.isdisjoint(MEANINGS.get(unit, (unit,))) and self.agrees())
+        return bool(counted and known.isdisjoint(MEANINGS.get(unit, (unit,))) and self.agrees())
 
     def may_number(self) -> bool:
         number = re.escape(self.number.text) if self.number is not None else "(?!)"
         word = re.search(rf"{_NUMBERED}[\"']?:? (?:no\.? )?{number}(?!\w)|{_FAILED}", self.text, re.IGNORECASE)
-        return bool(word and (word[1] or "\n").casefold() not in self.reference.prompt.casefold() and self.agrees())
+        place = word and word[1] and re.search(rf"{word[1]}|where|which", self.reference.prompt, re.IGNORECASE)
+        return bool(word and not place and self.agrees())
 
     def is_of_another_variable(self) -> bool:
         ours, theirs = (_VARIABLE.search(each) for each in (self.text, self.reference.text))
@@ -531,6 +532,7 @@ class FormulaReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
+        answer = answer if "=" in self.text else re.sub(r"^[^A-Za-z\\=]+=\s*", "", answer)
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
         answer = answer if "\\" in answer else written(answer, "formulas")
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
