@@ -6,6 +6,7 @@ A part of something else is none: ``2\pi``, ``12:05``, ``2-5``; neither is one o
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -399,23 +400,20 @@ _NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "wh
 """Words before ``one`` where it is a pronoun."""
 
 
-_CHINESE_DIGITS: Final = {sign: at % 10 for at, sign in enumerate("〇一二三四五六七八九零")} | {"两": 2, "兩": 2}
-_CHINESE_SIZES: Final = {"十": 10, "百": 100, "千": 1_000, "万": 10_000, "萬": 10_000, "亿": 10**8, "億": 10**8}
 _CHINESE: Final = re.compile(
-    rf"(?<![\u3400-\u9fff])([{''.join([*_CHINESE_DIGITS, *_CHINESE_SIZES])}]+)"
-    "[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
+    "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
 )
 
 
 def _chinese_value(signs: str) -> int:
     """Return the value of Chinese numerals: ``二十三``; of digits alone, as in ``二〇二四``, what they read."""
-    if not {*signs} & {*_CHINESE_SIZES}:
-        return int("".join(str(_CHINESE_DIGITS[sign]) for sign in signs))
+    sizes = [int(unicodedata.numeric(sign)) for sign in re.sub("[两兩]", "二", signs)]
+    if max(sizes) < 10:
+        return int("".join(map(str, sizes)))
     total, group, ones = 0, 0, 0
-    for sign in signs:
-        size = _CHINESE_SIZES.get(sign, 0)
-        if not size:
-            ones = _CHINESE_DIGITS[sign]
+    for size in sizes:
+        if size < 10:
+            ones = size
         elif size < 10_000:
             group, ones = group + (ones or 1) * size, 0
         else:

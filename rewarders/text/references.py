@@ -254,8 +254,10 @@ _CLOSE: Final = 12
 _CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
 _ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
 _DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
-_NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt)"
-_FAILED: Final = r"^\W*(?:error|exception): (?=[a-z])|\b(?:request|query|call)s? failed\b|: \W?error\b"
+_NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
+_FAILED: Final = (
+    r"^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed|: \W?error\b"
+)
 _VARIABLE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
 _COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _FROM_LAST: Final = re.compile(r"\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
