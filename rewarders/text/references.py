@@ -260,7 +260,7 @@ _FAILED: Final = (
 )
 _VARIABLE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
 _COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
-_FROM_LAST: Final = re.compile(r"\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
+_FROM_LAST: Final = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
 _DIGITS_OF_FLOAT: Final = 16
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
