@@ -197,7 +197,7 @@ def known_runs(task: TaskPaths) -> str:
 
 
 def new_run_id(clock: Clock) -> str:
-    """Return the name of a run that nobody has named."""
+    """Return the name of a run without one."""
     return f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 

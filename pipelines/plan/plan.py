@@ -202,7 +202,7 @@ class Plan(BasePlan):
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
     measured_groups: int
-    """Groups of a run that measures lessons and does nothing else; 0 of any other."""
+    """Groups of a run that only measures lessons; 0 of any other."""
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
     references: tuple[str, ...] = ()
@@ -383,7 +383,7 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecas
 
 
 def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
-    """Return the variance of one attempt in a run and in the night before it; None if nothing says it."""
+    """Return the variance of one attempt in a run and in the night before it; None if it is unknown."""
     rows = [line for line in lines if isinstance(line, Row)]
     last = next((row for row in reversed(rows) if row.run_id == run_id), None)
     if last is None:
@@ -414,7 +414,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
 
 
 def _left_of_task(base: BasePlan, task: TaskPaths) -> float | None:
-    """Return the dollars that the task's cap leaves; None without one, or where what was spent cannot be read."""
+    """Return the dollars that the task's cap leaves; None without one, or where its ledgers cannot be read."""
     cap, simulated = base.settings.budget.task_max_usd, base.models.simulated
     if cap is None:
         return None
@@ -426,7 +426,7 @@ def _left_of_task(base: BasePlan, task: TaskPaths) -> float | None:
 
 
 def spent_by_runs(task: TaskPaths, *, simulated: bool) -> Totals:
-    """Return what the runs of a task have spent by their own ledgers. Raises ``CorruptFile``, ``StoreError``."""
+    """Return the totals of the runs of a task by their own ledgers. Raises ``CorruptFile``, ``StoreError``."""
     total = Totals()
     for path in task.root.glob("runs/*/manifest.json"):
         run = RunPaths(path.parent)

@@ -66,7 +66,7 @@ _LETTERED: Final = re.compile(
 )
 _SIGNS: Final = ("abcdefghij", "0123456789", "123456789")
 _TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answers")
-"""Keys of an object that holds the accepted answers."""
+"""Keys of an object of accepted answers."""
 _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
 _ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
 """Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
@@ -181,7 +181,7 @@ class _Seen:
         return next(asking, None if self.rows and len(candidates) != 1 else next(iter(candidates), None))
 
     def pair(self, taken: set[str | None]) -> list[str]:
-        """Return the columns of a file with two besides ids, the likelier prompt first; nothing for another file."""
+        """Return the columns of a file with two besides ids, the likelier prompt first; empty for another file."""
         left = [column for column in self.columns if column not in taken and not _ID.search(_name(column))]
         texts = [self.values(column) for column in left]
         readable = all(isinstance(value, str | int | float) for values in texts for value in values)

@@ -57,7 +57,7 @@ class Row:
     """Attempts of this side without a reward."""
     lost_other: int = Field(default=0, ge=0)
     conditions: str
-    """Digest of model, actor, pack and rewarders: rows under others say nothing about these."""
+    """Digest of model, actor, pack and rewarders: rows under others are not about these."""
     simulated: bool
     created_at: AwareDatetime
 
@@ -90,7 +90,7 @@ class Word:
     amount: float
     """Contrasts in favour of the lesson; below zero against it."""
     opposite: str | None = None
-    """Id of a lesson that says the opposite."""
+    """Id of a lesson that is its opposite."""
     epoch: int = Field(default=0, ge=0)
     batch: int = Field(default=0, ge=0)
     group_id: str = ""

@@ -227,7 +227,7 @@ def lost_decision(path: Path) -> str | None:
 
 
 def decided_damage(path: Path) -> str | None:
-    """Return what is damaged of the decisions, or of the credit that the newest one is based on; None for nothing."""
+    """Return what is damaged of the decisions, or of the credit that the newest one is based on; None for none."""
     try:
         return lost_decision(path) or lost_credit(path)
     except CorruptFile as error:
@@ -279,7 +279,7 @@ def _digest(line: Line) -> str:
 
 
 def in_force(decisions: Iterable[Decision], *, simulated: bool | None = None) -> Decision | None:
-    """Return the decision that says what is in force, of decisions oldest first; None before any.
+    """Return the decision on what is in force, of decisions oldest first; None before any.
 
     ``simulated`` True or False considers only decisions about simulated or about real models: evidence for one is none
     for the other. None: the last one for a real model, and for the simulated one only without such, so that a rehearsal
@@ -337,7 +337,7 @@ class SealedTest(Strict):
     model: str
     simulated: bool
     estimate: float | None
-    """Mean difference in points, library minus no lessons; None when nothing could be compared."""
+    """Mean difference in points, library minus no lessons; None when no item could be compared."""
     low: float | None
     high: float | None
     confidence: float

@@ -208,7 +208,7 @@ def same_lesson(first: LessonWords, second: LessonWords) -> bool:
 
 
 class _Fold(NamedTuple):
-    """What a file holds, as long as it is the same."""
+    """The content of a file, as long as it is the same."""
 
     seen: tuple[int, int, int] | None
     records: tuple[ExperienceRecord, ...]

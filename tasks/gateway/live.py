@@ -78,7 +78,7 @@ _CLOSING_S: Final = 30.0
 _PROBE_S: Final = 5.0
 """Seconds that an endpoint has to answer whether it is there."""
 _PROBED_S: Final = 5.0
-"""Seconds for which its answer holds."""
+"""Seconds for which its answer is valid."""
 _TASK: Final = re.compile(r"/t/([A-Za-z0-9][\w.-]*)(?=/)")
 
 
@@ -90,7 +90,7 @@ class Opening(NamedTuple):
     prompt: str
     """The last text of the user before the answer, without what the agent put next to it; empty when there is none."""
     media: str = ""
-    """Digest of what the user shows next to text, an image for example; empty for nothing."""
+    """Digest of what the user shows next to text, an image for example; empty without any."""
     begun: tuple[str, ...] = ()
     """Digests of the first user message, of the first two and so on."""
 
@@ -114,7 +114,7 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
 
 
 def _question(content: object) -> str:
-    """Return what the user said in a message; empty for one of context alone."""
+    """Return the text of the user in a message; empty for one of context alone."""
     texts = [texts_of([block]) for block in content] if isinstance(content, list) else [texts_of(content)]
     return "".join(text for text in texts if not _CONTEXT.fullmatch(text))
 
@@ -379,7 +379,7 @@ class Traffic:
 
 
 class LiveClient(Caller):
-    """The caller of one request. Nothing of it is journalled."""
+    """The caller of one request, which is not journalled."""
 
     def __init__(self, traffic: Traffic, request: web.BaseRequest, scrub: Scrub) -> None:
         """``scrub`` removes the endpoint's own secrets; the client's keys are removed with them."""

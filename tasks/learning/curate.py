@@ -1,4 +1,4 @@
-"""Curate one batch: what each proposal says of the known lessons, and what recurs in the causes of the whole batch.
+"""Curate one batch: what each proposal means for the known lessons, and what recurs in the causes of the whole batch.
 
 Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words tell is not asked. All of it
 is support, which says where to look first: nothing here takes a lesson out of a prompt or puts one in.
@@ -130,7 +130,7 @@ class CurationResult:
     records: tuple[ExperienceRecord, ...]
     """Stamped, in the order in which they were made."""
     words: tuple[Word, ...]
-    """What the batch says of lessons, known and new ones; named."""
+    """Words of the batch on lessons, known and new ones; named."""
     rejected: tuple[tuple[str, str], ...]
     """Texts that were not accepted, with the reason."""
     memory: Mapping[str, int]
@@ -200,7 +200,7 @@ class _Curation:
                 self._note(self.batch.known[each.experience_id].record, each.judgement, amount, each.contrast)
 
     def result(self) -> CurationResult:
-        """Return what was decided: nothing, if something stopped it."""
+        """Return what was decided; empty if something stopped it."""
         if self.spend.stopped:
             return CurationResult((), (), (), self.batch.rejected_before, {}, self._asked, self._lost, self.spend)
         counts: Counter[str] = Counter()
