@@ -65,11 +65,11 @@ class ColumnReading:
         return f"{count} read {'each by its form' if self.kind == 'mixed' else f'as {self.kind}'}{comma}{order}"
 
 
-def read_column(references: Sequence[str]) -> ColumnReading:
+def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> ColumnReading:
     """Return how references are to be read.
 
     A kind is chosen only if every reference has it. ``codes`` are digits with leading zeros, which are no numbers; ``mixed``
-    ones are read each by its form.
+    ones are read each by its form. ``most_labels``: how many distinct values may be labels.
     """
     texts = [text.strip() for text in references if text.strip()]
     total = len(texts)
@@ -89,7 +89,7 @@ def read_column(references: Sequence[str]) -> ColumnReading:
     frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
     short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
     truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
-    few = len(frequent) <= _MOST_LABELS and len(frequent) * _EACH <= total
+    few = len(frequent) <= most_labels and len(frequent) * _EACH <= total
     if texts and short and (few or truth):
         return ColumnReading("labels", total, labels=tuple(frequent))
     return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))

@@ -49,7 +49,8 @@ AFTER_SHORTENING: Final = ", after shortening"
 """Ends the reason of a lesson that was refused in its shorter wording."""
 _MAX_CHARS_TO_SHORTEN = 4_000
 _NEGATED: Final = re.compile(r"\W*(?:do\s+not|don['\u2019]?t|never|avoid|refrain\s+from)\b", re.IGNORECASE)
-_MOST_SPELLINGS: Final = 100
+_MOST_SPELLINGS: Final = 200
+"""Distinct answers that may be labels: there are sets of 150 intents."""
 _SHARED: Final = 3
 """Items that a label has at least: with fewer, to name it gives them away."""
 NEGATED: Final = "an avoid text names the mistake itself, and this one begins with a negation"
@@ -500,7 +501,7 @@ def shared_labels(answers: Iterable[str]) -> frozenset[str]:
     few = {answer: min(count, _MOST_SPELLINGS) for answer, count in counts.items() if len(counts) <= _MOST_SPELLINGS}
     for answer, count in few.items():
         shared[plain(answer)] += count
-    labels = map(plain, read_column([*Counter(few).elements()]).labels)
+    labels = map(plain, read_column([*Counter(few).elements()], _MOST_SPELLINGS).labels)
     return frozenset(label for label in labels if shared[label] >= _SHARED)
 
 

@@ -34,7 +34,11 @@ def test_schemas_are_strict_all_the_way_down(schema):
         (["yes", "no"], set()),
         (["12", "13"] * 10, set()),
         ([f"Paris {number}" for number in range(30)], set()),
-        ([*(f"class {number}" for number in range(101))] * 50, set()),
+        (
+            [*(f"intent {chr(97 + at % 26)}{at}" for at in range(77))] * 4,
+            {f"intent {chr(97 + at % 26)}{at}" for at in range(77)},
+        ),
+        ([*(f"class {number}" for number in range(201))] * 50, set()),
         ([], set()),
     ],
 )
