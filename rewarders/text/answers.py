@@ -187,6 +187,8 @@ def _in_an_object(text: str) -> Stated | None:
     answers = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
+    if not answers and (" " in str(value.get("error")) or (value.get("status") == "error" and len(value) > 1)):
+        return Stated("", "object", text)  # nor does a report of an error
     if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
     if fenced is last is not None and "answer" not in inside.lower() and _marked(text):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, written_value
 from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
@@ -147,8 +147,13 @@ class _Letters(ReadAnswer["ChoiceReference"]):
 
     @cached_property
     def letters(self) -> frozenset[str]:
-        """The letters that are not denied."""
-        return frozenset(_letter(each) for each in self.places if not self.is_denied(each))
+        """The letters that are not denied; of these, those that are never denied, where there are any."""
+        named = frozenset(_letter(each) for each in self.places if not self.is_denied(each))
+        return named - self.denied or named
+
+    @cached_property
+    def denied(self) -> frozenset[str]:
+        return frozenset(_letter(each) for each in self.places if self.is_denied(each))
 
     def is_denied(self, letter: re.Match[str]) -> bool:
         """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
@@ -182,6 +187,7 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         """Return the options in it; of those within each other the longest: ``both A and B``, ``rises and then falls``."""
         held = {letter: plain(option) for letter, option in self.reference.options.items() if _holds(self.text, option)}
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
+        longest -= self.denied
         return frozenset(longest if len(longest) == 1 or not self.letters else self.letters)
 
 
@@ -230,6 +236,9 @@ class ChoiceReference(OptionReference):
         if len(bare) == 1 and "a" <= bare <= "j":
             return bare.upper()
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
+
+    def _parts(self, stated: Stated) -> list[str]:
+        return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
 
     def named(self, part: str) -> frozenset[str]:
         """Return the letters that a part names, by the first way that finds any."""
@@ -303,6 +312,13 @@ class LabelReference(OptionReference):
         return self._key(self.text)
 
     def _parts(self, stated: Stated) -> list[str]:
+        entries = written_value(stated.text if stated.is_marked else stated.whole)
+        pairs = (
+            ((key, TRUTH.get(plain(str(each)))) for key, each in entries.items()) if isinstance(entries, dict) else ()
+        )
+        flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
+        if flags:  # {"is_spam": false}
+            return [", ".join(flags)]
         parts = parts_of(stated, self.whole)
         is_whole = stated.is_marked or self.whole(parts[0]) is not None
         return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
@@ -310,15 +326,13 @@ class LabelReference(OptionReference):
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
         known = self._known
-        borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])|(?<=[A-Za-z])_(?=[A-Za-z])"
-        statement = plain(re.sub(borders, " ", part))
-        hyphenated = "|".join(re.escape(name).replace(r"\ ", "-") for name in known if " " in name)
-        if hyphenated:
-            statement = re.sub(rf"(?<!\w)(?:{hyphenated})(?!\w)", lambda found: found[0].replace("-", " "), statement)
-        if whole := known.get(statement):
-            return frozenset({whole})
+        statement = self._spelled(part, known)
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_+#-]|'[a-z])")
+        both = re.search(rf"\bboth ({either}) and ({either})(?!\w)", statement)
+        if said := (statement,) if statement in known else both.groups() if both else ():
+            return frozenset(known[each] for each in said)
+        letter = rf"[^\W{UNSPACED}]"
+        pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|'[a-z])")
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
         listed = first and re.match(rest, statement[first.end() :])
@@ -351,6 +365,16 @@ class LabelReference(OptionReference):
         if not named and denied and len(others) == 1:
             return frozenset(others)  # of two labels, not the one is the other
         return frozenset(named or (denied and {*denied, ""}))  # any but the denied
+
+    def _spelled(self, part: str, known: Mapping[str, str]) -> str:
+        """Return the plain form of a part with the words of each label parted by spaces."""
+        borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
+        if not any("_" in label for label in self.labels):  # else an identifier is one word
+            borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
+        statement = plain(re.sub(borders, " ", part))
+        spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
+        written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
+        return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
 
     @property
     def _known(self) -> dict[str, str]:

@@ -26,6 +26,12 @@ DENIALS: Final = Surroundings(
         rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*",
         rf"\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)",
     ),
+    Beside(
+        "crossed",
+        "❌ «paris»",
+        r"(?<!\w )(?<!\w)(?:[\u274c\u2717\u2718\u2716]\ufe0f?|(?:wrong|incorrect):)[^\w\n]{0,4}",
+        r"[^\w\n]{0,4}[\u274c\u2717\u2718\u2716](?!\ufe0f?\s*\w)",
+    ),
     Beside("answered", "rome, no «paris»", r",\s+no\s*", r"\?+\s+no\b"),
     Beside(
         "spaceless",

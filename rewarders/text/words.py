@@ -136,9 +136,12 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     if stated.is_marked:
         return [stated.text[:LONGEST_PART]]
     lines = [MARKUP.sub("", each).strip() for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
+    ticked = [_TICK.sub("", each) for each in lines if _TICK.search(each)]
+    if len(ticked) == 1 and any(map(_CROSS.search, lines)):
+        return ticked  # the entry with a tick, of those with a cross
     for mark, is_entry in ((_LISTED, _is_bare), (_LETTERED, bool)):
         listed = [*takewhile(mark.match, reversed(lines))][::-1]
-        alone = len(listed) == len(lines) or not _is_bare(lines[0])
+        alone = len(listed) == len(lines) or not (_is_bare(lines[0]) or states(lines[0]))
         if len(listed) > 1 and alone and all(is_entry(mark.sub("", each)) for each in listed):
             return [", ".join(mark.sub("", each) if mark is _LISTED else each for each in listed)]
     last, first = (part[:LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
@@ -150,6 +153,9 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     return [first] if one is not None and other is None else [last, first]
 
 
+_TICK, _CROSS = (
+    re.compile(rf"\s*[{signs}]\ufe0f?\s*") for signs in ("\u2705\u2713\u2714\u2611", "\u274c\u2717\u2718\u2716")
+)
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
@@ -251,6 +257,10 @@ class _Mention(ReadAnswer["TextReference"]):
         versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
         found = (each for each in self.places if not versions.match(self.statement, each.start()))
         return any(ALTERNATIVES.of(self.statement, *each.span()) for each in found)
+
+    def is_with_another(self) -> bool:
+        wanted = re.escape(self.wanted)
+        return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})", self.statement) is not None
 
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
@@ -415,6 +425,7 @@ class TextReference(Reference):
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
+        Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
         Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
         Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
@@ -451,8 +462,8 @@ class TextReference(Reference):
             if isinstance(first, str) and not more and (alone := stated_answer(first)) is not None:
                 return self.states(alone)
             entered = [*map(str, (first, *more))]
-            places = [place for place, each in enumerate(entered) if self.equals(each)]
-            return bool(places) and self._is_only_one(entered[places[-1] + 1 :], stated)
+            others = [each for each in entered if not self.equals(each)]
+            return len(others) < len(entered) and self._is_only_one(others, stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         if comparable(self.text) in (comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
             return True
