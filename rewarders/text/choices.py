@@ -274,9 +274,9 @@ class ChoicesReference(Reference):
         text = MARKUP.sub("", stated.text[:LONGEST_PART]) if re.search(r"\w{2}", lines) else lines
         text = text.replace(",", ", ")
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-        if joined is None and denies(text):
-            raise RewardError(f"{shown(text)} denies an option, or has several answers")
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
+        if joined is None and (denies(text) or any(is_denied(text.lower(), *each.span()) for each in found)):
+            raise RewardError(f"{shown(text)} denies an option, or has several answers")
         letters = {*joined[1]} if joined else {_letter(each) for each in found}
         return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
 

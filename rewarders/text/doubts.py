@@ -23,7 +23,8 @@ DENIALS: Final = Surroundings(
     Beside(
         "negated",
         "it is not «paris»",
-        rf"(?:\b(?:{_NOT}|{any_of('instead')})|n't)(?:\s+(?!(?:{any_of('but')})(?!\w))\S*[^\s.,!?;:]){{0,2}}\s*",
+        rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)"
+        rf"(?:\s+(?!(?:{any_of('but')})(?!\w)|-+\s)\S*[^\s.,!?;:]){{0,2}}\s*",
         rf"\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)",
     ),
     Beside(
@@ -88,7 +89,7 @@ TURNED: Final = Surroundings(
     Beside("owned", "rome, the capital of «italy»", r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?"),
 )
 """What makes a sentence with a text one about something else."""
-_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )than|whereas|formerly|used to)\b")
+_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )(?<!none other )than|whereas|formerly|used to)\b")
 """What makes a clause with a text one about something else, possibly."""
 ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
