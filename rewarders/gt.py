@@ -88,7 +88,7 @@ class Comparing(ItemScorer):
         for text in self.accepted(item):
             try:
                 read = self.reference(text, options)
-                found.append(replace(read, prompt=prompt) if isinstance(read, NumberReference) else read)
+                found.append(replace(read, prompt=prompt) if isinstance(read, NumberReference | TextReference) else read)
             except RewardError as error:
                 reasons.append(str(error))
         if not found:
