@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.items import DROP_KEYS, OPTION_COLUMNS, Item, option_list, value_at
 from tfgrpo.pipelines.settings.tree import FieldMap, RewarderSettings, columns_of, first_part, is_template
-from tfgrpo.rewarders.gt import GroundTruth, option_sign, options_for_references
+from tfgrpo.rewarders.gt import ColumnReading, GroundTruth, option_sign, options_for_references, read_column
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
 from tfgrpo.rewarders.text.answers import several_in
 from tfgrpo.rewarders.text.choices import options_of
-from tfgrpo.rewarders.text.columns import ColumnReading, read_column
 from tfgrpo.rewarders.text.rules import shown
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names

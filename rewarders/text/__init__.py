@@ -1,10 +1,8 @@
-"""Read answers, numbers, references, columns of them, and fenced blocks."""
+"""Read answers, numbers and references, and fenced blocks, and compare them by tables of rules."""
 
 __all__ = [
     "answers",
     "choices",
-    "columns",
-    "doubts",
     "lexer",
     "moments",
     "numbers",

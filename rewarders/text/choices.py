@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, written_value
-from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
+from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, plain
 from tfgrpo.rewarders.text.words import (
     LONGEST_PART,

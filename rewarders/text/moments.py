@@ -10,11 +10,10 @@ from functools import cached_property, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
-from tfgrpo.rewarders.text.doubts import RELATED, denies
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
+from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown
 from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.rewarders.text.words import TextReference, parts_of
 
@@ -134,7 +133,7 @@ def _distinct(found: list[Readings]) -> list[Readings]:
 
 @dataclass(frozen=True)
 class _Moment(ReadAnswer["MomentReference"]):
-    """A part of an output beside a moment."""
+    """A part of an output, compared with a moment."""
 
     @cached_property
     def readings(self) -> list[Readings]:

@@ -26,7 +26,6 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.choices import label_reference
-from tfgrpo.rewarders.text.doubts import RELATED, denies, is_denied
 from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of, written
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
@@ -40,7 +39,7 @@ from tfgrpo.rewarders.text.numbers import (
     ordinal,
     reference_number,
 )
-from tfgrpo.rewarders.text.rules import SHOWN, Compared, ReadAnswer, shown, verdict_by
+from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, is_denied, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
@@ -65,7 +64,7 @@ class ExactReference(Reference):
 
 @dataclass(frozen=True)
 class _Numeric(ReadAnswer["NumberReference"]):
-    """An output beside a number."""
+    """An output, compared with a number."""
 
     stated: Stated
 
@@ -274,7 +273,7 @@ def shown_number(number: Number) -> str:
 
 @dataclass(frozen=True)
 class _Series(ReadAnswer["ListReference"]):
-    """An output beside a list of numbers."""
+    """An output, compared with a list of numbers."""
 
     stated: Stated
 
@@ -493,7 +492,7 @@ def _truths(value: Any) -> int:
 
 @dataclass(frozen=True)
 class _Formula(ReadAnswer["FormulaReference"]):
-    """An output beside a formula, and its answer in LaTeX."""
+    """An output, compared with a formula, and its answer in LaTeX."""
 
     stated: Stated
 

@@ -1,6 +1,8 @@
 """Rules by which an answer is compared with a reference: in order, and the first that holds decides.
 
 Each has a name, which is what it says of the answer, and an example, which a test runs: the table is the documentation.
+Shared by all kinds of references is what makes a sentence not state a text: a denial, an alternative, a relation, another
+subject.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from tfgrpo.rewarders.text.answers import any_of
 from tfgrpo.stores.errors import RewardError
 
 _Verdict: TypeAlias = Literal["right", "wrong", "unclear", "none"]
@@ -112,3 +115,119 @@ class Surroundings:
         """Return the name of the rule for what is next to a place, and behind ``since``; empty for none."""
         found = self._before.search(text, max(since, start - self._look), start) or self._behind.match(text, end)
         return (found.lastgroup or "") if found else ""
+
+
+_NOT: Final = any_of("not")
+_OR: Final = any_of("or")
+_OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
+_OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*"
+UNCLEAR: Final = re.compile(
+    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/", re.IGNORECASE
+)
+"""Words with which a list, a formula, a moment or letters are denied, or one of several answers."""
+DENIALS: Final = Surroundings(
+    Beside(
+        "negated",
+        "it is not «paris»",
+        rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)"
+        rf"(?:\s+(?!(?:{any_of('but')})(?!\w)|-+\s)\S*[^\s.,!?;:]){{0,2}}\s*",
+        rf"\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)",
+    ),
+    Beside(
+        "crossed",
+        "❌ «paris»",
+        r"(?<!\w )(?<!\w)(?:[\u274c\u2717\u2718\u2716]\ufe0f?|(?:wrong|incorrect):)[^\w\n]{0,4}",
+        r"[^\w\n]{0,4}[\u274c\u2717\u2718\u2716](?!\ufe0f?\s*\w)",
+    ),
+    Beside("answered", "rome, no «paris»", r",\s+no\s*", r"\?+\s+no\b"),
+    Beside(
+        "spaceless",
+        "不是«巴黎»",
+        r"(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*",
+        r"\s*(?:(?:でも\w{1,8})?(?:で|じゃ|と)[はも]?(?:な[いく]|ありません|言え)|[이가]\s?아[니닙닌])",
+    ),
+    Beside(
+        "disbelieved",
+        "i do not think that it is «paris»",
+        r"(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*|\b(?:nobody|no one) [^.,;!?]*",
+    ),
+    Beside("doubted", "i doubt that it is «paris»", r"(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*"),
+    Beside("open", "i will check whether the capital then was «paris»", _OPEN),
+    Beside(
+        "mistaken",
+        "it is wrong to say «paris»",
+        r"\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*",
+    ),
+    Beside(
+        "rejected",
+        "«paris» is wrong",
+        "",
+        r"[^\w#]{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
+        r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux"
+        r"|falso|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)",
+    ),
+)
+ALTERNATIVES: Final = Surroundings(
+    Beside("another", "paris or «rome»", rf"\b(?:{_OR}|either)\W{{0,3}}\s*", rf"\W{{0,2}}\s*(?:{_OR}|o)(?!\w)\s*\S"),
+    Beside("slash", "paris/«rome»", r"(?<![.{'])/\W{0,3}\s*", r"\s*/"),
+    look=20,
+)
+RELATED: Final = Surroundings(
+    Beside("related", "near «paris»", rf"\b(?:{any_of('related')}|{_OUTDONE}(?:s|d|ed)) (?:the )?"),
+    Beside("open", "whether it is «paris»", _OPEN),
+    look=2_000,
+)
+"""What states something by its relation to a text, or none yet: ``near Paris``, ``London replaced Paris``."""
+TURNED: Final = Surroundings(
+    Beside(
+        "outlived",
+        "«paris», now rome",
+        "",
+        rf"[,;] (?:but )?now\b| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b",
+    ),
+    Beside(
+        "failed",
+        "«paris» did not",
+        "",
+        r"(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b| \w{3,}s that (?!(?:s?he|it|they)\b)",
+    ),
+    Beside("conceded", "«paris» is large but rome is old", "", r"[^\n]* but "),
+    Beside("owned", "rome, the capital of «italy»", r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?"),
+)
+"""What makes a sentence with a text one about something else."""
+_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )(?<!none other )than|whereas|formerly|used to)\b")
+"""What makes a clause with a text one about something else, possibly."""
+ABOUT: Final = re.compile(
+    r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
+    r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
+)
+ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
+
+
+def denies(text: str) -> bool:
+    """Return whether an answer denies something, or has alternatives."""
+    return UNCLEAR.search(text) is not None
+
+
+def is_denied(text: str, start: int, end: int) -> bool:
+    """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
+    question = re.compile(r"[^.!?\n]{0,60}\?").match(text, end)
+    asked = (
+        question
+        and (
+            re.match(r"\W*\w", text[question.end() :])  # a question that is answered by what follows it
+            or re.search(
+                r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", text[:start][-60:]
+            )
+        )
+    )
+    return bool(asked or DENIALS.of(text, start, end))
+
+
+def is_aside(text: str, start: int, end: int) -> bool:
+    """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
+    before, behind = re.split("[,;.] ", text[:start])[-1], text[end:]
+    around = (before, re.split("[,;](?: |$)", behind)[0])
+    moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
+    related = RELATED.of(before, len(before), len(before))
+    return bool(moved or related or TURNED.of(text, start, end) or any(map(_ASIDE.search, around)))

@@ -26,12 +26,23 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.doubts import ABOUT, ABOUT_IT, ALTERNATIVES, denies, is_aside, is_denied
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
+from tfgrpo.rewarders.text.rules import (
+    ABOUT,
+    ABOUT_IT,
+    ALTERNATIVES,
+    Compared,
+    ReadAnswer,
+    denies,
+    first_of,
+    is_aside,
+    is_denied,
+    shown,
+    verdict_by,
+)
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import (
     ALIKE,
     MARKUP,

@@ -21,9 +21,9 @@ from pydantic.fields import FieldInfo
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.rewarders.gt import read_column
 from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
-from tfgrpo.rewarders.text.columns import read_column
 from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.store import MAX_CAUSE_WORDS, Polarity

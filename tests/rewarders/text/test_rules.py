@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from tfgrpo.rewarders.text import choices, doubts, lexer, moments, numbers, references, rules, words
+from tfgrpo.rewarders.text import choices, lexer, moments, numbers, references, rules, words
 from tfgrpo.rewarders.text.references import read_reference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import Surroundings
@@ -21,7 +21,7 @@ from tfgrpo.stores.errors import RewardError
 OPTIONS = {"A": "Rome", "B": "Paris", "C": "Berlin"}
 
 
-MODULES = (choices, doubts, lexer, moments, numbers, references, words)
+MODULES = (choices, lexer, moments, numbers, references, rules, words)
 
 
 def tables() -> Iterator[tuple[str, str, Rule]]:
