@@ -31,7 +31,7 @@ from tfgrpo.rewarders.scorer import (
     field_of,
     references,
 )
-from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
+from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, stated_answer
 from tfgrpo.rewarders.text.choices import LETTERS, SEVERAL_LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
@@ -92,9 +92,7 @@ class Comparing(ItemScorer):
         for text in self.accepted(item):
             try:
                 read = self.reference(text, options)
-                found.append(
-                    replace(read, prompt=prompt) if isinstance(read, NumberReference | TextReference) else read
-                )
+                found.append(replace(read, prompt=prompt) if isinstance(read, NumberReference) else read)
             except RewardError as error:
                 reasons.append(str(error))
         if not found:
@@ -111,9 +109,10 @@ class Comparing(ItemScorer):
                 return RewardScore("", 1.0, f"{how}: the same text as the reference {shown(text)}")
             return Abstained("", str(error))
         unclear, undecided, compared = "", False, Compared(False, "nothing")
+        asked = field_asked_for(output, str(field_of(item, "prompt") or ""))
         for reference in wanted:
             try:
-                compared = reference.compare(output)
+                compared = reference.compare(output if asked is None or isinstance(reference, JsonReference) else asked)
             except RewardError as error:
                 unclear = unclear or str(error)
                 undecided |= isinstance(reference, FormulaReference) and self.equal is None and self.knows_algebra

@@ -386,6 +386,28 @@ def written_value(text: str) -> Any:
     return None
 
 
+def field_asked_for(output: str, prompt: str) -> str | None:
+    """Return the text or number in the only field of a JSON reply whose name is in the prompt; None without such a field.
+
+    ``{"city": "Lyon", "former": "Turin"}`` answers "In which city …" with Lyon.
+    """
+    text = (without_reasoning(output) or "").strip()
+    fenced = _FENCED.fullmatch(text)
+    value = written_value(fenced["inside"] if fenced else text)
+    while isinstance(value, dict) and len(within := [each for each in value.values() if isinstance(each, dict)]) == 1:
+        value = within[0]  # an envelope
+    if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
+        return None
+    words = {*_IN_A_NAME.findall(prompt.casefold())}
+    named = [
+        each for key, each in value.items() if (own := {*_IN_A_NAME.findall(str(key).casefold())}) and own <= words
+    ]
+    return str(named[0]) if len(named) == 1 and isinstance(named[0], str | int | float) else None
+
+
+_IN_A_NAME: Final = re.compile(r"[^\W\d_]+")
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 

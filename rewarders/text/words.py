@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import ClassVar, Final
@@ -409,8 +409,6 @@ class TextReference(Reference):
     It has two readings where it may be a part of a longer name or of a list.
     """
 
-    prompt: str = field(default="", kw_only=True)
-    """Names the field that is asked for, of an answer with several."""
     rules: ClassVar[Rules[_Said]] = (
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
         Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
@@ -474,9 +472,7 @@ class TextReference(Reference):
             first, *more = entries.values() or ("",)
             if isinstance(first, str) and not more and (alone := stated_answer(first)) is not None:
                 return self.states(alone)
-            named = () if "value" in entries else entries.items()  # else the fields are a name and its value
-            asked = [value for key, value in named if self._is_asked_for(str(key))]
-            entered = [*map(str, asked if len(asked) == 1 else (first, *more))]
+            entered = [*map(str, (first, *more))]
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
@@ -491,10 +487,6 @@ class TextReference(Reference):
         values = [each[1] for each in fields if each] if not stated.is_marked and all(fields) else []
         held = held or (rows[0].startswith("|") and any(map(self.equals, values)))
         return held and self._is_only_one(values, stated)
-
-    def _is_asked_for(self, key: str) -> bool:
-        words = re.findall(r"[^\W\d_]+", plain(key))
-        return bool(words) and {*words} <= {*re.findall(r"[^\W\d_]+", plain(self.prompt))}
 
     def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
         """Return whether no other of several values may be the answer. Raise ``RewardError`` otherwise."""
