@@ -386,6 +386,13 @@ def written_value(text: str) -> Any:
     return None
 
 
+def without_envelope(value: Any) -> Any:
+    """Return the innermost object of objects in each other: ``{"city": "Lyon"}`` of ``{"data": {"city": "Lyon"}}``."""
+    while isinstance(value, dict) and len(within := [each for each in value.values() if isinstance(each, dict)]) == 1:
+        value = within[0]
+    return value
+
+
 def field_asked_for(output: str, prompt: str) -> str | None:
     """Return the text or number in the only field of a JSON reply whose name is in the prompt; None without such a field.
 
@@ -393,9 +400,7 @@ def field_asked_for(output: str, prompt: str) -> str | None:
     """
     text = (without_reasoning(output) or "").strip()
     fenced = _FENCED.fullmatch(text)
-    value = written_value(fenced["inside"] if fenced else text)
-    while isinstance(value, dict) and len(within := [each for each in value.values() if isinstance(each, dict)]) == 1:
-        value = within[0]  # an envelope
+    value = without_envelope(written_value(fenced["inside"] if fenced else text))
     if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
         return None
     words = {*_IN_A_NAME.findall(prompt.casefold())}

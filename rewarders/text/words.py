@@ -23,6 +23,7 @@ from tfgrpo.rewarders.text.answers import (
     conclusion_of,
     several_in,
     stated_answer,
+    without_envelope,
     without_reasoning,
     written_value,
 )
@@ -462,12 +463,7 @@ class TextReference(Reference):
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         fenced = _FENCED.findall(stated.whole)
         only = fenced[0] if len(fenced) == 1 else stated.whole
-        entries = written_value(stated.text if stated.is_marked else only)
-        while (
-            isinstance(entries, dict)
-            and len(within := [each for each in entries.values() if isinstance(each, dict)]) == 1
-        ):
-            entries = within[0]  # an envelope
+        entries = without_envelope(written_value(stated.text if stated.is_marked else only))
         if isinstance(entries, dict):
             first, *more = entries.values() or ("",)
             if isinstance(first, str) and not more and (alone := stated_answer(first)) is not None:
