@@ -16,25 +16,9 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.json_values import stream
 from tfgrpo.tasks.models.simulated import simulated_app
-from tfgrpo.tasks.models.simulated.engine import (
-    DIFFICULTY_SPREAD,
-    HEAT,
-    HEAT_COST,
-    LESSON_GAIN,
-    SKILL,
-    AdvisedSolver,
-    Engine,
-)
+from tfgrpo.tasks.models.simulated.engine import DIFFICULTY_SPREAD, HEAT, HEAT_COST, LESSON_GAIN, SKILL, AdvisedSolver, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
-from tfgrpo.tasks.models.simulated.puzzle import (
-    Pitfall,
-    Puzzle,
-    Solver,
-    Turn,
-    advice_in,
-    answer_of,
-    open_world,
-)
+from tfgrpo.tasks.models.simulated.puzzle import Pitfall, Puzzle, Solver, Turn, advice_in, answer_of, open_world
 from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
 
 _NORMAL: Final = NormalDist()

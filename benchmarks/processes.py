@@ -142,9 +142,7 @@ def datasets(folder: Path, learn: int, held_out: int, world: str = "arithmetic")
 
 
 @contextlib.contextmanager
-def _process(
-    command: Sequence[str], environment: Mapping[str, str], *, stdout: int
-) -> Iterator[subprocess.Popen[bytes]]:
+def _process(command: Sequence[str], environment: Mapping[str, str], *, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         command, env=dict(environment), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.DEVNULL
     )

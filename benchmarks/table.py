@@ -29,9 +29,7 @@ class Row:
 def known() -> dict[str, str]:
     """Return the modules of the benchmarks by name, in the order of the names."""
     files = (file for room in _ROOMS for file in Path(__file__).with_name(room).glob("[!_]*.py"))
-    return {
-        file.stem: f"benchmarks.{file.parent.name}.{file.stem}" for file in sorted(files, key=lambda file: file.stem)
-    }
+    return {file.stem: f"benchmarks.{file.parent.name}.{file.stem}" for file in sorted(files, key=lambda file: file.stem)}
 
 
 def measured_rows(name: str) -> list[Row]:

@@ -20,15 +20,7 @@ from pydantic_core import to_jsonable_python
 from docs import house
 from tfgrpo.pipelines.settings.layers import SettingField, setting_fields
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
-from tfgrpo.stores.telemetry.setup import (
-    KEYS,
-    ExperienceOp,
-    Metric,
-    RoleName,
-    TokenType,
-    ToolOutcome,
-    all_metrics,
-)
+from tfgrpo.stores.telemetry.setup import KEYS, ExperienceOp, Metric, RoleName, TokenType, ToolOutcome, all_metrics
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ("docs/settings.md", "docs/observability.md", "docs/architecture.md")
@@ -38,9 +30,7 @@ _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(
 
 def every_setting() -> str:
     """All leaves of the settings."""
-    rows = [
-        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in setting_fields()
-    ]
+    rows = [(_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in setting_fields()]
     return markdown(("setting", "option and variable", "default", "accepted", "meaning"), rows)
 
 

@@ -219,8 +219,7 @@ def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[
     """
     elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
     unknown = {
-        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)")
-        for name in {*options} - {*known}
+        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)") for name in {*options} - {*known}
     }
     problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
     for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
@@ -303,9 +302,7 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
         try:
             return items.to_json(orient="records", lines=True, **kept) or ""
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise DatasetError.one(
-                "items", f"a frame that is no JSON: {error}", "columns of texts and numbers"
-            ) from error
+            raise DatasetError.one("items", f"a frame that is no JSON: {error}", "columns of texts and numbers") from error
     rows: object = _called(items, "to_dicts", "to_pylist")  # polars, Arrow
     if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
         given = f"a value of type {type(items).__name__}"

@@ -392,8 +392,7 @@ RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar(
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
 @with_parameters(
-    RunRequest,
-    *("task_id", "dataset", "model", "base_url", "epochs", "group_size", "sample_size", "max_usd", "max_calls"),
+    RunRequest, *("task_id", "dataset", "model", "base_url", "epochs", "group_size", "sample_size", "max_usd", "max_calls")
 )
 def tfgrpo_learning(  # noqa: D417 - the options are described where they are declared
     *,
@@ -459,11 +458,7 @@ def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None)
     try:
         request = RunRequest.model_validate(known)
     except ValidationError:
-        return (
-            RunSummary.refused(None, error)
-            if isinstance(error, ConfigError)
-            else RunSummary("failed", None, str(error), {})
-        )
+        return RunSummary.refused(None, error) if isinstance(error, ConfigError) else RunSummary("failed", None, str(error), {})
     if run is not None:
         request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
     return report_unbegun(request, error, os.environ, listed_at=utc_now)

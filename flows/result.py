@@ -119,9 +119,7 @@ class Result:
         night = Night.of(task, run)
         with expected_shape(run.root):
             manifest, decision = night.manifest, night.decision
-            library = decided_library(
-                ExperienceStore(task.original().experiences, approved={}), in_force(night.decisions)
-            )
+            library = decided_library(ExperienceStore(task.original().experiences, approved={}), in_force(night.decisions))
             total, held_out = decision.get("total"), decision.get("held_out")
             return cls(
                 run_id=night.run_id,
@@ -185,9 +183,7 @@ def _interval(gain: Mapping[str, float], compared: int) -> Interval:
 
 
 @python_names()
-def load_run(
-    run: str | os.PathLike[str], *, task_id: str | None = None, out: str | os.PathLike[str] | None = None
-) -> Result:
+def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | os.PathLike[str] | None = None) -> Result:
     """Return the result of an earlier run by its folder, its id or ``latest``.
 
     An id is looked up in ``task_id``, by default in every task under ``out``. Raises ``SettingsError`` when there is no such

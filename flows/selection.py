@@ -571,12 +571,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
         "reward": candidate.reward,
         "advantage": candidate.advantage,
         "scores": [
-            {
-                "name": each.rewarder_id,
-                "score": each.score,
-                "evidence": each.evidence,
-                "details": to_builtins(each.details),
-            }
+            {"name": each.rewarder_id, "score": each.score, "evidence": each.evidence, "details": to_builtins(each.details)}
             for each in candidate.scores
         ],
         "ungraded": candidate.ungraded or None,

@@ -27,9 +27,7 @@ _ROUND = 2_000
 
 def main() -> int:
     """Fuzz for the time given."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fuzz", description="Random input against the readers of process models."
-    )
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Random input against the readers of process models.")
     parser.add_argument("--seconds", type=int, default=600, metavar="N", help="how long [600]")
     parser.add_argument("--engine", choices=("atheris", "hypothesis"), help="[atheris where it is installed]")
     options = parser.parse_args()

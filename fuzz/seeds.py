@@ -9,18 +9,7 @@ from typing import Final
 
 VECTORS: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 WORDS: Final = (
-    *(
-        "SEQUENCE(",
-        "XOR(",
-        "PARALLEL(",
-        "LOOP(",
-        "PARTIAL_ORDER(",
-        "ACTIVITY(",
-        'ACTIVITY["',
-        '"]',
-        "SILENT()",
-        "ORDER(",
-    ),
+    *("SEQUENCE(", "XOR(", "PARALLEL(", "LOOP(", "PARTIAL_ORDER(", "ACTIVITY(", 'ACTIVITY["', '"]', "SILENT()", "ORDER("),
     *("0->1", "->", ")", ",", "```", "<think>", "</think>", '{"type": "', '"children": [', '"label": "', '"order": ['),
     *("SEQ(", "AND(", "\\u0000", "\\ud800", "\ufeff", "…", "]", "}", "\\", '"'),
 )

@@ -209,9 +209,7 @@ def read_pack(directory: Path) -> tuple[PromptPackManifest, dict[str, str]]:
 def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[Problem, ...]:
     """Return why a template cannot be rendered with exactly these fields."""
     used = frozenset(_PLACEHOLDER.findall(text))
-    accepted = (
-        "placeholders " + ", ".join(f"{{{{ {name} }}}}" for name in sorted(fields)) if fields else "no placeholder"
-    )
+    accepted = "placeholders " + ", ".join(f"{{{{ {name} }}}}" for name in sorted(fields)) if fields else "no placeholder"
     faults = [Problem(source, f"unknown placeholder {name}", accepted) for name in sorted(used - fields)]
     faults += [Problem(source, f"no placeholder {name}", accepted) for name in sorted(fields - used)]
     if stray := _STRAY.search(_PLACEHOLDER.sub("", text)):

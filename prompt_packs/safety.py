@@ -77,9 +77,7 @@ def folded_text(text: str) -> str:
     return " ".join(joined.split())
 
 
-_ATTACKS = {
-    rule: [re.compile(pattern) for pattern in attack["patterns"]] for rule, attack in _SCREENING["attacks"].items()
-}
+_ATTACKS = {rule: [re.compile(pattern) for pattern in attack["patterns"]] for rule, attack in _SCREENING["attacks"].items()}
 _HARMLESS = re.compile(_SCREENING["harmless"])
 ATTACK_REASONS = frozenset(attack["reason"] for name, attack in _SCREENING["attacks"].items() if name != "answer")
 """Reasons that speak of an attack, not of a lesson that is too long or gives an answer away."""
@@ -163,9 +161,7 @@ def _of_its_item(cleaned: str, prompts: Prompts) -> Rejection | None:
     if repeated := words_of_item(cleaned, prompts):
         return Rejection(f"repeats words of its item: {repeated}", "prompt")
     if strange := scripts_of(cleaned) - scripts_of("\n".join((prompts.ordinary, *prompts.own))):
-        return Rejection(
-            f"is written in letters that neither pack nor item has: {', '.join(sorted(strange))}", "prompt"
-        )
+        return Rejection(f"is written in letters that neither pack nor item has: {', '.join(sorted(strange))}", "prompt")
     return None
 
 
@@ -244,9 +240,7 @@ def _contains(lesson: str, original: str, answer: str) -> bool:
     if len(folded) == 1 and folded.isalpha() and folded.isascii():
         return _letter_given(original, folded)
     if folded in _VAGUE:
-        return any(
-            _ANSWER_LEAD.search(lesson[: match.start()]) for match in re.finditer(rf"\b{re.escape(folded)}\b", lesson)
-        )
+        return any(_ANSWER_LEAD.search(lesson[: match.start()]) for match in re.finditer(rf"\b{re.escape(folded)}\b", lesson))
     if _UNSPACED.search(folded):
         return len(folded) > 1 and folded in lesson
     return not _is_number(folded) and _words_given(_WORD.findall(lesson), words)

@@ -323,15 +323,11 @@ def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) 
     stamp = pack_stamp(pack) if is_approved(pack) else None
     # By identity: what two records have in common says nothing of the signature of the other.
     records = {id(record): record for experiences in prompts for record in experiences}
-    checked = {
-        key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()
-    }
+    checked = {key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()}
     return [_merged(pack, experiences, checked) for experiences in prompts]
 
 
-def _merged(
-    pack: LoadedPack, experiences: Sequence[ExperienceRecord], checked: Mapping[int, tuple[str, str]]
-) -> MergedPrompt:
+def _merged(pack: LoadedPack, experiences: Sequence[ExperienceRecord], checked: Mapping[int, tuple[str, str]]) -> MergedPrompt:
     lines: list[str] = []
     used: list[str] = []
     skipped: list[tuple[str, str]] = []

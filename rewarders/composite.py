@@ -307,9 +307,7 @@ def _abstained(verdict: Abstained) -> str:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    evidence, details = (
-        (verdict.reason, None) if isinstance(verdict, Abstained) else (verdict.evidence, verdict.details)
-    )
+    evidence, details = (verdict.reason, None) if isinstance(verdict, Abstained) else (verdict.evidence, verdict.details)
     return {"name": verdict.rewarder_id, "score": _score(verdict), "evidence": evidence, "details": details}
 
 

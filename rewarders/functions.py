@@ -31,9 +31,7 @@ NAMES: Final[Mapping[ParameterRole, str]] = MappingProxyType(
 """Names of parameters by what they are bound to; case and underscores do not matter."""
 EITHER: Final = ("answer", "solution")
 """The reference where another parameter is the output, the output where another one is the reference."""
-_ROLES: Final[Mapping[str, ParameterRole]] = {
-    bare_name(name): role for role, names in NAMES.items() for name in names.split()
-}
+_ROLES: Final[Mapping[str, ParameterRole]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
 """Names under which DSPy passes objects with attributes."""
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -135,10 +133,7 @@ def bound(
     by_position = [each.name for each in declared if each.kind is each.POSITIONAL_ONLY and each.name in roles]
     # Further keywords are the columns of the item, as TRL and verifiers pass them.
     more = any(each.kind is each.VAR_KEYWORD for each in every)
-    filled_names = {
-        *options,
-        *(each.name for each in declared if each.default is not each.empty and each.default is not None),
-    }
+    filled_names = {*options, *(each.name for each in declared if each.default is not each.empty and each.default is not None)}
 
     def call_plain(item: GraderInput) -> Any:
         keywords = _arguments(item, roles, filled_names if more else None)
@@ -227,9 +222,7 @@ def constructed(build: Callable[..., _T], options: Mapping[str, Any], where: str
 
 def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
     """Return the problems of options with their place: below ``key`` within ``where``."""
-    return [
-        Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems
-    ]
+    return [Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems]
 
 
 def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:

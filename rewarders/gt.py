@@ -21,16 +21,7 @@ from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
-from tfgrpo.rewarders.scorer import (
-    NO_REFERENCE,
-    Abstained,
-    GraderInput,
-    ItemScorer,
-    Verdict,
-    answer_text,
-    field_of,
-    references,
-)
+from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
 from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, stated_answer
 from tfgrpo.rewarders.text.choices import LETTERS, SEVERAL_LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
 from tfgrpo.rewarders.text.lexer import DecimalMark
@@ -55,12 +46,7 @@ from tfgrpo.stores.text import pluralize
 Match: TypeAlias = Literal["auto", "numeric", "label", "choice", "text", "normalized", "exact"]
 _MATCHES: Final = "auto, numeric, label, choice, text, normalized, exact"
 _EXAMPLES: Final = 5
-MATCH_OF: Final[dict[ReferenceKind, Match]] = {
-    "numbers": "numeric",
-    "labels": "label",
-    "options": "choice",
-    "codes": "text",
-}
+MATCH_OF: Final[dict[ReferenceKind, Match]] = {"numbers": "numeric", "labels": "label", "options": "choice", "codes": "text"}
 """The match of each kind of column; every other kind is read reference by reference."""
 
 
@@ -259,9 +245,7 @@ def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:
     texts = {plain(option): number for number, option in options.items() if plain(option) not in options}
     number = texts.get(plain(bare), plain(bare))
     if number not in options:
-        raise RewardError(
-            f"the reference {shown(bare)} is no number from 1 to {max(options)}, and no option of its item"
-        )
+        raise RewardError(f"the reference {shown(bare)} is no number from 1 to {max(options)}, and no option of its item")
     return LabelReference(number, tuple(options), texts)
 
 
@@ -292,13 +276,9 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
     return decided
 
 
-ReferenceKind: TypeAlias = Literal[
-    "numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"
-]
+ReferenceKind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]
 
-_COMMA: Final = re.compile(
-    r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)"
-)
+_COMMA: Final = re.compile(r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)")
 _VERSION: Final = re.compile(r"v?\d+(?:\.\d+)+(?:-[a-z]\w*)?", re.IGNORECASE)
 _POINT: Final = re.compile(
     r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"

@@ -243,9 +243,7 @@ def kolibrify_names() -> Iterator[None]:
     if KOLIBRIFY in sys.modules or importlib.util.find_spec(KOLIBRIFY) is not None:
         yield
         return
-    package, server, graders = (
-        importlib.util.module_from_spec(ModuleSpec(name, None, is_package=True)) for name in _NAMES
-    )
+    package, server, graders = (importlib.util.module_from_spec(ModuleSpec(name, None, is_package=True)) for name in _NAMES)
     vars(package)["rl_dataserver"], vars(server)["graders"] = server, graders
     vars(graders).update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
     sys.modules.update(zip(_NAMES, (package, server, graders), strict=True))

@@ -50,8 +50,7 @@ Whole = Annotated[int, Strict()]
 FiniteNumber = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 NonNegative = Annotated[FiniteNumber, Field(ge=0), accepts("a finite number of at least 0")]
 Texts = Annotated[
-    tuple[Annotated[str, Strict()], ...],
-    accepts("a list of texts; quote what YAML would read as a number or a truth value"),
+    tuple[Annotated[str, Strict()], ...], accepts("a list of texts; quote what YAML would read as a number or a truth value")
 ]
 Name = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a name")]
 

@@ -130,9 +130,7 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
     )
 
 
-def _from_python(
-    name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str
-) -> Scorer:
+def _from_python(name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str) -> Scorer:
     found = load_object(name, where, folder=folder, entry=entry)
     rest = dict(options)
     own = rest.pop("rewarder_id", entry or name)
@@ -185,9 +183,7 @@ def _of_object(name: str, target: object, where: str) -> Scorer:
         score_range = declared_range(target)
     except OptionError as error:
         raise PipelineError.one(where, error.given, error.accepted) from error
-    traits: dict[str, Any] = {
-        each: getattr(target, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
-    }
+    traits: dict[str, Any] = {each: getattr(target, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")}
     traits |= {"place": "thread", "score_range": score_range, "made_from": target}
     if isinstance(target, ItemScorer) and type(target).wanted is ItemScorer.wanted:
         traits["unusable"] = None  # it compares with nothing

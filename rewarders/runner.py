@@ -15,15 +15,7 @@ from itertools import chain
 from typing import Any, Final, Self
 
 from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, caught, failed, is_async, perform, size, verdicts_of
-from tfgrpo.rewarders.composite import (
-    DECIMALS,
-    AnyScorer,
-    ByDataset,
-    Composite,
-    counting,
-    scorers_within,
-    weighted_mean,
-)
+from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, scorers_within, weighted_mean
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,
@@ -142,17 +134,14 @@ class ScoreRunner:
         lacking = {id(each) for each in contexts if comparing and each.record is None and not each.answer.strip()}
         asked = [context for context in contexts if context.outputs and id(context) not in lacking]
         if scorer.scope == "group":
-            found = await all_of(
-                self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked
-            )
+            found = await all_of(self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked)
         else:
             inputs = [item for context in asked for item in context.inputs()]
             flat = iter(await self._decided(scorer, inputs, limit_s) if inputs else ())
             found = [tuple(next(flat) for _ in context.outputs) for context in asked]
         by_context = dict(zip(map(id, asked), found, strict=True))
         return [
-            by_context.get(id(context)) or abstain_on_all(scorer.rewarder_id, context, NO_REFERENCE)
-            for context in contexts
+            by_context.get(id(context)) or abstain_on_all(scorer.rewarder_id, context, NO_REFERENCE) for context in contexts
         ]
 
     async def _routed(self, scorer: ByDataset, context: RewardContext, timeout_s: float | None) -> Verdicts:

@@ -183,13 +183,7 @@ class RewardContext:
         indices = self.completion_indices or tuple(attempt.index for attempt in self.outputs)
         return [
             GraderInput(
-                self.item_id,
-                record,
-                each.output,
-                *split_output(each.output, self.parse),
-                each.tokens,
-                index,
-                each.metadata,
+                self.item_id, record, each.output, *split_output(each.output, self.parse), each.tokens, index, each.metadata
             )
             for each, index in zip(self.outputs, indices, strict=True)
         ]

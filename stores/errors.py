@@ -78,9 +78,7 @@ class Problem:
         def named(option: re.Match[str]) -> str:
             return name_of("set" if option["key"] else option["name"], option["key"]) or option[0]
 
-        source, accepted = (
-            text if "tfgrpo " in text else _OPTION.sub(named, text) for text in (self.source, self.accepted)
-        )
+        source, accepted = (text if "tfgrpo " in text else _OPTION.sub(named, text) for text in (self.source, self.accepted))
         return Problem(source, self.given, accepted)
 
     def __str__(self) -> str:

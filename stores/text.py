@@ -17,9 +17,7 @@ from typing import Final
 MAX_WORDS = 32
 MAX_CHARS = 280
 
-_IDEOGRAPH = (
-    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
-)
+_IDEOGRAPH = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 _LETTER_OF_LONG_WORDS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _LETTERS_A_WORD = 4
 _PART = re.compile(
@@ -29,8 +27,7 @@ LONGEST_IDENTIFIER = 100
 _IDENTIFIER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_IDENTIFIER - 1}}}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 IDENTIFIER_RULE = (
-    f"1 to {LONGEST_IDENTIFIER} of A-Z a-z 0-9 . _ -, starting with a letter or digit, "
-    "not ending in a dot, no device name"
+    f"1 to {LONGEST_IDENTIFIER} of A-Z a-z 0-9 . _ -, starting with a letter or digit, not ending in a dot, no device name"
 )
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _MARKS = frozenset({"Mn", "Mc", "Me"})
@@ -84,9 +81,7 @@ def pluralize(count: int, noun: str) -> str:
 def quoted_names(names: Iterable[str]) -> str:
     """Return names of fields or columns for a message, at most twenty."""
     known = list(names)
-    some = ", ".join(
-        repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_MAX_NAMES]
-    )
+    some = ", ".join(repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_MAX_NAMES])
     return f"{some} and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else some or "(there are none)"
 
 

@@ -160,12 +160,7 @@ class ExperienceCollector:
         self._options = options or CollectorOptions()
         problems = size_problems(group_size=group_size)
         for name, model, protocols, methods in (
-            (
-                "policy_model",
-                policy_model,
-                PolicyModel | BatchPolicyModel,
-                "generate(state, n), generate_batch(states, n)",
-            ),
+            ("policy_model", policy_model, PolicyModel | BatchPolicyModel, "generate(state, n), generate_batch(states, n)"),
             ("reward_model", reward_model, RewardModel, "score_batch(states, completions)"),
         ):
             received = f"a {type(model).__name__} without any of them"
@@ -258,9 +253,7 @@ class _Collection:
         whole: list[RolloutGroup | None] = [None] * len(prompts)
         if isinstance(self.policy, BatchPolicyModel):
             rows = await self._generated([prompt.state for prompt in prompts], self.size)
-            whole = [
-                self._checked(*each, range(self.size)) for each in zip(range(len(prompts)), prompts, rows, strict=True)
-            ]
+            whole = [self._checked(*each, range(self.size)) for each in zip(range(len(prompts)), prompts, rows, strict=True)]
         groups = await gathered(self._group(*each) for each in zip(range(len(prompts)), prompts, whole, strict=True))
         if self.problems:
             raise ShapeError(self.problems)
@@ -434,8 +427,7 @@ class TorchPolicy:
             values = self._model.get_log_probabilities(flat_states, flat_actions)
             totals = iter(_numbers("log_probs_old", values, len(flat_actions)))
         return [
-            [Generation(action, logprob=LogProbs(total=next(totals), complete=True)) for action in row or ()]
-            for row in rows
+            [Generation(action, logprob=LogProbs(total=next(totals), complete=True)) for action in row or ()] for row in rows
         ]
 
 

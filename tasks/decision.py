@@ -23,9 +23,7 @@ ENTER: Final = NormalDist().cdf(RULES.enter)
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
 OVERRULED: Final = "let in all the same, as a person has approved"
-BROKE: Final = (
-    "the sweep is far below those of earlier nights, which count no more: has library, model or agent changed?"
-)
+BROKE: Final = "the sweep is far below those of earlier nights, which count no more: has library, model or agent changed?"
 
 
 def suspects_of(decision: Decision) -> frozenset[str]:

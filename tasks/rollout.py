@@ -61,9 +61,7 @@ def rollout_id_of(spec: GroupSpec, index: int) -> str:
     return f"{spec.group_id}/{index}"
 
 
-async def run_rollout(
-    spec: GroupSpec, index: int, runtime: Runtime, graded: ExitStack | None = None
-) -> FinishedRollout:
+async def run_rollout(spec: GroupSpec, index: int, runtime: Runtime, graded: ExitStack | None = None) -> FinishedRollout:
     """Attempt the item once. Failures are in the result; only cancellation is raised.
 
     With ``graded`` the span stays open for the scores until that stack is closed; its end time is that of the attempt.
@@ -288,7 +286,5 @@ class Canaries:
             count, without = self.signs["library", sign], self.signs["none", sign]
             more = count * made_without > without * made and without <= _ORDINARY * made_without
             if more and fisher_test(count, made, without, made_without) <= _BEYOND_CHANCE:
-                said.append(
-                    f"replies to {count} of {made} items {sign} with lessons, to {without} of {made_without} without"
-                )
+                said.append(f"replies to {count} of {made} items {sign} with lessons, to {without} of {made_without} without")
         return tuple(said)

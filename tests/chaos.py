@@ -224,9 +224,7 @@ def killed_commands(rng: random.Random, kills: int, tally: Tally) -> None:
             tally.kills += 1
             after = list(read_decisions(task.promotions))
             tally.add("lost", after[: len(now)] != now or len(after) > len(now) + 1, f"decisions after {verb}")
-            tally.add(
-                "torn", sum("damaged" in each or "chain" in each for each in chain_problems(task.promotions)), str(verb)
-            )
+            tally.add("torn", sum("damaged" in each or "chain" in each for each in chain_problems(task.promotions)), str(verb))
         summary = run(out, run_id="next")
         tally.add("lost", summary.exit_code != 0, f"the run after killed commands: {summary.message}")
         check_files(out, tally, "commands")
@@ -307,9 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif kind == "agent":
             killed_runs(rng, kills, tally, *own)
         else:
-            {"select": killed_selections, "gateway": killed_gateways, "command": killed_commands}[kind](
-                rng, kills, tally
-            )
+            {"select": killed_selections, "gateway": killed_gateways, "command": killed_commands}[kind](rng, kills, tally)
         print(f"{time.monotonic() - began:.0f} s, {kind}: {tally}", flush=True)
     fault_schedules(rng, asked.faults, tally)
     print(f"{time.monotonic() - began:.0f} s", flush=True)

@@ -108,9 +108,7 @@ def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypat
 def test_html_of_a_result_cannot_be_steered_by_a_lesson():
     lesson = tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>")
     usage = tfgrpo.Usage(None, None, None, "unknown")
-    result = tfgrpo.Result(
-        "r", "t", "finished", "<b>", None, None, None, None, (lesson,), usage, None, Path(), False, ()
-    )
+    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, None, None, (lesson,), usage, None, Path(), False, ())
     assert "<script>" not in result._repr_html_()
     assert "&lt;b&gt;" in result._repr_html_()
 
@@ -122,10 +120,7 @@ def test_lambdas_and_local_functions_are_agents_and_rewarders():
         seen.append(system)
         return double(prompt)
 
-    graded = [
-        {"name": lambda output, answer: float(output.endswith(answer)), "weight": 3.0},
-        lambda output, answer: 0.5,
-    ]
+    graded = [{"name": lambda output, answer: float(output.endswith(answer)), "weight": 3.0}, lambda output, answer: 0.5]
     result = tfgrpo.learn(ROWS, agent=agent, rewarders=graded, **SMALL)
     assert len(seen) == len(result.rows())
     assert {row["reward"] for row in result.rows()} == {0.875}
@@ -352,9 +347,7 @@ def test_the_prompt_holds_the_lessons_in_force_and_the_result_what_they_gain_and
 
 
 def test_select_takes_callables_and_names_and_says_what_else_it_was_given():
-    best = tfgrpo.select(
-        "2 + 2?", k=2, agent=double, rewarders=["gt=2", lambda output, answer: 1.0], answer="4", dry_run=True
-    )
+    best = tfgrpo.select("2 + 2?", k=2, agent=double, rewarders=["gt=2", lambda output, answer: 1.0], answer="4", dry_run=True)
     assert (best.text, best.status) == ("Answer: 4", "finished")
     with pytest.raises(SettingsError, match="rewarders: got a mapping; accepted: callables and names"):
         tfgrpo.select("2 + 2?", rewarders=[{"name": "gt"}], answer="4", dry_run=True)
@@ -520,9 +513,7 @@ def test_settings_that_are_no_json_are_named():
 
 def test_truth_values_are_no_numbers_and_bytes_no_text():
     for name, accepted in (("max_usd", "a number"), ("max_calls", "a whole number"), ("seed", "a whole number")):
-        assert said(tfgrpo.plan, ROWS, dry_run=True, **{name: True}).startswith(
-            f"{name}: got True; accepted: {accepted}"
-        )
+        assert said(tfgrpo.plan, ROWS, dry_run=True, **{name: True}).startswith(f"{name}: got True; accepted: {accepted}")
     for name in ("model", "eval_dataset", "pipeline"):
         assert said(tfgrpo.plan, ROWS, dry_run=True, **{name: b"x"}).startswith(f"{name}: got b'x'; accepted: text")
     assert said(tfgrpo.select, b"x", dry_run=True) == "prompt: got b'x'; accepted: text"
@@ -560,8 +551,7 @@ def test_a_rewarder_gets_its_arguments_by_name_and_an_unclear_one_is_refused():
 
 def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_files(tmp_path):
     rows = [
-        {"nr": n, "question": f"{n} + {n}?", "A": "x", "note": f"n{n}", "answer": [f"{2 * n}", f"{2 * n}.0"]}
-        for n in range(20)
+        {"nr": n, "question": f"{n} + {n}?", "A": "x", "note": f"n{n}", "answer": [f"{2 * n}", f"{2 * n}.0"]} for n in range(20)
     ]
     asked, graded = [], []
 
@@ -577,9 +567,7 @@ def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_
     result = tfgrpo.learn(rows, agent=agent, rewarders=[scores], settings=fields, **SMALL)
     assert {row["reward"] for row in result.rows()} == {0.5}
     metadata = {n: {"nr": n, "question": f"{n} + {n}?", "A": "x", "note": f"n{n}"} for n in range(20)}
-    assert all(
-        (f"{seen['nr']} + {seen['nr']}?\nA) x", metadata[seen["nr"]]) == (prompt, seen) for prompt, seen in asked
-    )
+    assert all((f"{seen['nr']} + {seen['nr']}?\nA) x", metadata[seen["nr"]]) == (prompt, seen) for prompt, seen in asked)
     for answer, alternatives, seen in graded:
         assert (answer, alternatives) == (f"{2 * seen['nr']}", (f"{2 * seen['nr']}.0",))
         assert seen == metadata[seen["nr"]]
@@ -589,8 +577,7 @@ def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_
 
 
 @pytest.mark.parametrize(
-    "agent",
-    [lambda chat: chat("?"), lambda base_url, api_key: "7", lambda: "7", lambda question="?": "7", lambda *args: "7"],
+    "agent", [lambda chat: chat("?"), lambda base_url, api_key: "7", lambda: "7", lambda question="?": "7", lambda *args: "7"]
 )
 @pytest.mark.parametrize("call", [tfgrpo.plan, tfgrpo.learn])
 def test_an_agent_that_cannot_see_its_item_is_refused(agent, call):

@@ -78,17 +78,13 @@ def installed(home: Path, *what: str | Path) -> Path:
     done = run([sys.executable, *of_that, *what], home, 500)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Location")]
-        pytest.fail(
-            "pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False
-        )
+        pytest.fail("pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
     return programs
 
 
 def run(command: list[str | Path], cwd: Path, seconds: float, **env: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
-    return subprocess.run(
-        command, cwd=cwd, env={**kept, **env}, capture_output=True, text=True, timeout=seconds, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env={**kept, **env}, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 def test_an_install_is_consistent_and_its_packs_verify(fresh, tmp_path):

@@ -313,9 +313,7 @@ def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, 
         assert epoch["lost"] == len(chosen) - len(scored)
         arms = {row["arm"] for row in chosen}
         told = "library" if "library" in arms else arms.pop()
-        rewards = [
-            row["outcome"]["reward"] for row in chosen if (row["arm"], row["outcome"]["name"]) == (told, "scored")
-        ]
+        rewards = [row["outcome"]["reward"] for row in chosen if (row["arm"], row["outcome"]["name"]) == (told, "scored")]
         assert epoch["mean_reward"] == pytest.approx(sum(rewards) / len(rewards))
 
 
@@ -338,9 +336,7 @@ def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(lear
     assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1])
 
 
-def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(
-    learned: tuple[Path, TinyRun], probe: SettingsProbe
-) -> None:
+def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(learned: tuple[Path, TinyRun], probe: SettingsProbe) -> None:
     task, _ = learned
     pack = load_prompt_pack("arithmetic")
     stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())

@@ -52,9 +52,7 @@ def _first_nights(executor: Executor, unlearnable: int, learnable: int) -> Itera
     jobs = [(PIPELINES[0], seed, {**small, "simulated.world": "unlearnable"}) for seed in range(unlearnable)]
     in_force, seconds = zip(*executor.map(_run, jobs), strict=True)
     note = f"{sum(in_force)} of {unlearnable} runs of {SMALL} items an epoch, {sum(seconds):.0f} s CPU"
-    yield Row(
-        "safety: in force where nothing can be learned", 100 * sum(in_force) / unlearnable, "%", _MOST_FALSE, note
-    )
+    yield Row("safety: in force where nothing can be learned", 100 * sum(in_force) / unlearnable, "%", _MOST_FALSE, note)
     sized = [(PIPELINES[0], seed, small) for seed in range(learnable)]
     yield replace(_missing("arithmetic in the same size", executor, sized), bar=None)
     for name in PIPELINES:

@@ -32,9 +32,7 @@ def _product(table: Mapping[str, Sequence[Served]]) -> Iterator[Row]:
     night = {"drift": DRIFT - 1}  # the last one whose lessons had the time to be right
     wrong = {name: statistics.mean(one.wrong[night.get(name, -1)] for one in of) for name, of in table.items()}
     gains = ", ".join(f"{name} {statistics.mean(one.gain[-1] for one in of):+.1f}" for name, of in table.items())
-    yield Row(
-        "worlds: the product, lessons that do not help, in the worst world", max(wrong.values()), "lessons", note=gains
-    )
+    yield Row("worlds: the product, lessons that do not help, in the worst world", max(wrong.values()), "lessons", note=gains)
     lost = 0.0 - statistics.mean(statistics.mean(one.gain) for one in table["unlearnable"])
     yield Row("worlds: the product, below no lessons where nothing is learned", lost, "points", 1.0)
 

@@ -74,9 +74,7 @@ class LedgerQuestion(Puzzle):
         results = _results(later)
         try:
             if calls := self._next_calls(solution, results):
-                return Turn(
-                    "\n".join(solution.steps[before:]), tuple((names[tool], arguments) for tool, arguments in calls)
-                )
+                return Turn("\n".join(solution.steps[before:]), tuple((names[tool], arguments) for tool, arguments in calls))
             return Turn(solution.answered(to_cents(self._answer(solution, results))))
         except ValueError:
             return Turn("SIMULATED: a tool gave no usable result.\nAnswer: 0")
@@ -174,9 +172,7 @@ def played(turn: Turn, number: int) -> list[ChatMessage]:
     ]
     said = {"role": "assistant", "content": turn.text, "tool_calls": made}
     texts = (json.dumps(TOOLS[tool](**arguments)) for tool, arguments in turn.calls)
-    results = [
-        {"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in zip(made, texts, strict=True)
-    ]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in zip(made, texts, strict=True)]
     return [ChatMessage.model_validate(each) for each in (said, *results)]
 
 

@@ -78,9 +78,7 @@ def _over_batch(given: Batch, by: Estimator) -> Rows:
 
 def _token_whitened(given: Batch, by: Estimator) -> Rows:
     values = _centred(given.rewards) if by.centred else given.rewards
-    pairs = [
-        pair for row, lengths in zip(values, given.lengths, strict=True) for pair in zip(row, lengths, strict=True)
-    ]
+    pairs = [pair for row, lengths in zip(values, given.lengths, strict=True) for pair in zip(row, lengths, strict=True)]
     tokens = sum([length for _, length in pairs])
     mean = sum([value * length for value, length in pairs]) / tokens
     scale = math.sqrt(sum([(value - mean) ** 2 * length for value, length in pairs]) / (tokens - 1) + by.epsilon)

@@ -36,9 +36,7 @@ def _grown(activities: int, levels: int, rng: random.Random, labels: Iterator[st
     kind = rng.choice(_KINDS)
     count = 2 if kind == "LOOP" else min(activities, rng.randint(2, 5))
     cuts = [0, *sorted(rng.sample(range(1, activities), count - 1)), activities]
-    return Operator(
-        kind, tuple(_grown(end - begin, levels - 1, rng, labels) for begin, end in itertools.pairwise(cuts))
-    )
+    return Operator(kind, tuple(_grown(end - begin, levels - 1, rng, labels) for begin, end in itertools.pairwise(cuts)))
 
 
 def nested_loops(model: Model) -> Sets:

@@ -81,7 +81,5 @@ def measure() -> list[Row]:
     for count, calls, bar in ISOLATED:
         machine.look()
         note = f"an attempt, in calls of {count}; median of {calls} calls"
-        rows.append(
-            Row(f"rewarders: isolation, calls of {count}", asyncio.run(isolated_ms(count, calls)), "ms", bar, note)
-        )
+        rows.append(Row(f"rewarders: isolation, calls of {count}", asyncio.run(isolated_ms(count, calls)), "ms", bar, note))
     return [*rows, *machine.rows("rewarders")]

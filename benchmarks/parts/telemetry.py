@@ -32,16 +32,8 @@ def rollout(telemetry: Telemetry, index: int) -> None:
         **place, group_id="g", rollout_id=f"g/{index}", index=index % 2, agent="tools", group_size=2
     ) as span:
         for _ in range(4):
-            with telemetry.chat_span(
-                model="m", role="rollout", temperature=0.7, max_tokens=512, request_seed=index
-            ) as chat:
-                chat.set(
-                    response_model="m",
-                    finish_reasons=("stop",),
-                    input_tokens=900,
-                    output_tokens=60,
-                    llm_cost_usd=0.0002,
-                )
+            with telemetry.chat_span(model="m", role="rollout", temperature=0.7, max_tokens=512, request_seed=index) as chat:
+                chat.set(response_model="m", finish_reasons=("stop",), input_tokens=900, output_tokens=60, llm_cost_usd=0.0002)
             telemetry.record("llm_call", **place, role="rollout", model="m", duration_s=0.2, llm_cost_usd=0.0002)
         for tool in ("lookup", "add", "rate"):
             with telemetry.tool_span(tool=tool, tool_call_id="c"):

@@ -33,8 +33,7 @@ class Attempt:
 def reflection_question(attempts: Sequence[Attempt]) -> str:
     """Return the question that the reflecting role of the service answers, as the packs of this project ask it."""
     shown = [
-        {"label": chr(ord("A") + place), "reward": one.reward, "transcript": one.output}
-        for place, one in enumerate(attempts)
+        {"label": chr(ord("A") + place), "reward": one.reward, "transcript": one.output} for place, one in enumerate(attempts)
     ]
     return json.dumps({"task": attempts[0].item["prompt"], "attempts": shown, "max_lessons": 1, "max_words": 32})
 
@@ -78,9 +77,7 @@ class Service:
 
     def attempt(self, system: str, item: Item) -> Attempt:
         """Attempt an item under a system prompt."""
-        output = self._ask(
-            [{"role": "system", "content": as_served(system)}, {"role": "user", "content": item["prompt"]}]
-        )
+        output = self._ask([{"role": "system", "content": as_served(system)}, {"role": "user", "content": item["prompt"]}])
         return Attempt(item, output, self.reward(item, output))
 
     def reflect(self, attempts: Sequence[Attempt]) -> str:

@@ -49,12 +49,7 @@ class PlainAdapter(dspy.Adapter):
         del demos
         self.calls += 1
         if "module_advice" in signature.output_fields:
-            return [
-                {
-                    "role": "user",
-                    "content": reflection_question([self._shown(inputs, how) for how in ("better", "worse")]),
-                }
-            ]
+            return [{"role": "user", "content": reflection_question([self._shown(inputs, how) for how in ("better", "worse")])}]
         return [
             {"role": "system", "content": as_served(signature.instructions)},
             {"role": "user", "content": inputs["question"]},

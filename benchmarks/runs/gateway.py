@@ -102,9 +102,7 @@ class Round(NamedTuple):
 
 def _events() -> list[bytes]:
     chunk = {**_HEAD, "object": "chat.completion.chunk", "usage": None}
-    deltas = [
-        {"index": 0, "delta": {"content": f"word{number} "}, "finish_reason": None} for number in range(EVENTS - 3)
-    ]
+    deltas = [{"index": 0, "delta": {"content": f"word{number} "}, "finish_reason": None} for number in range(EVENTS - 3)]
     values = [{**chunk, "choices": [delta]} for delta in deltas]
     values.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     values.append({**chunk, "choices": [], "usage": _USAGE})
@@ -151,15 +149,10 @@ async def _agent(session: aiohttp.ClientSession, way: tuple[str, str], calls: in
     takes_s = EVENTS * SPACING_S if stream else LATENCY_S
     await asyncio.sleep(random.Random(key + url).uniform(0.0, takes_s))  # agents do not all call at the same time
     for number in range(-1, calls):
-        task = [
-            {"role": "system", "content": "You are helpful. " * 100},
-            {"role": "user", "content": f"{key}: {number}?"},
-        ]
+        task = [{"role": "system", "content": "You are helpful. " * 100}, {"role": "user", "content": f"{key}: {number}?"}]
         body = {"model": "bench", "messages": task, "stream": stream, "max_tokens": 1000}
         began = time.perf_counter()
-        async with session.post(
-            f"{url}/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}
-        ) as reply:
+        async with session.post(f"{url}/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}) as reply:
             await reply.content.readany()
             first = time.perf_counter()
             await reply.read()
@@ -168,9 +161,7 @@ async def _agent(session: aiohttp.ClientSession, way: tuple[str, str], calls: in
             into.last_s.append(time.perf_counter() - began)
 
 
-async def _through_the_gateway(
-    url: str, agents: Connection, folder: Path, load: Load, stream: bool
-) -> tuple[Round, float]:
+async def _through_the_gateway(url: str, agents: Connection, folder: Path, load: Load, stream: bool) -> tuple[Round, float]:
     """Return what the agents measured, and milliseconds of CPU per call in this process."""
     client = ChatClient(
         Endpoint(url, ApiKey("bench-key-0123456789")),
@@ -186,9 +177,7 @@ async def _through_the_gateway(
         stack.push_async_callback(client.aclose)
         stack.push_async_callback(runtime.aclose)
         sessions = [
-            await stack.enter_async_context(
-                runtime.gateway.session(AttemptContext(steps.spec(system=SYSTEM), index, runtime))
-            )
+            await stack.enter_async_context(runtime.gateway.session(AttemptContext(steps.spec(system=SYSTEM), index, runtime)))
             for index in range(load.agents)
         ]
         measured = await _measured([(session.base_url, session.api_key) for session in sessions], agents, load, stream)
@@ -259,9 +248,7 @@ def _rows(url: str, agents: Connection, load: Load, rounds: int, stream: bool) -
     middle = f"to the last byte; median {statistics.median(medians):.1f} ms; {note}"
     return [
         Row(f"gateway: {kind}, CPU per call", statistics.median(cpu_ms), "ms", BAR_CPU_MS, note),
-        Row(
-            f"gateway: {kind}, CPU of a bare relay", statistics.median(bare_ms), "ms", None, "copies bytes with aiohttp"
-        ),
+        Row(f"gateway: {kind}, CPU of a bare relay", statistics.median(bare_ms), "ms", None, "copies bytes with aiohttp"),
         Row(f"gateway: {kind}, added latency, p99", statistics.median(added_ms), "ms", BAR_P99_MS, middle),
         Row(f"gateway: {kind}, added to the first byte, p99", statistics.median(first_ms), "ms", BAR_P99_MS),
     ]

@@ -75,11 +75,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
-        with (
-            simulated_server(LATENCY_S) as base_url,
-            simulated_server(SLOW_S) as slow_url,
-            prefect_server(environment) as api,
-        ):
+        with simulated_server(LATENCY_S) as base_url, simulated_server(SLOW_S) as slow_url, prefect_server(environment) as api:
             environment["PREFECT_API_URL"] = api
             common = _arguments(folder / "items", base_url, ITEMS)
             measured_run(environment, folder / "warm", *common, "--sample-size", "5")

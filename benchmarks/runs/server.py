@@ -50,19 +50,14 @@ def mix(folder: Path) -> Path:
     """Two datasets, five graders in all."""
     schema = json.dumps({"required": ["answer"]})
     records = [
-        {"prompt": f"{number} + 1?", "answer": str(number + 1), "metadata": {"schema": schema}}
-        for number in range(RECORDS)
+        {"prompt": f"{number} + 1?", "answer": str(number + 1), "metadata": {"schema": schema}} for number in range(RECORDS)
     ]
     (folder / "items.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
     content = {
         "seed": 1,
         "paths": {"data_root": "."},
         "datasets": {
-            "sums": {
-                "path": "items.jsonl",
-                "graders": ["math_exact", "number_match"],
-                "grader_weights": [1.0, 1.0],
-            },
+            "sums": {"path": "items.jsonl", "graders": ["math_exact", "number_match"], "grader_weights": [1.0, 1.0]},
             "forms": {
                 "path": "items.jsonl",
                 "graders": ["json_schema"],
@@ -82,11 +77,7 @@ def data_server(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
     """A server on a free port: its process and the port."""
     command = [sys.executable, "-c", _CLI, "serve-data", str(mix(folder)), "--port", "0", "--json"]
     process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=clean_environment(folder / "prefect"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        command, cwd=ROOT, env=clean_environment(folder / "prefect"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         line = process.stdout.readline() if process.stdout else b""
@@ -130,9 +121,7 @@ async def _graded(port: int, body: bytes) -> bool:
     if status != 200:
         return False
     results = json.loads(answer)["results"]
-    return [each["completion_index"] for each in results] == list(range(ITEMS)) and not any(
-        "error" in each for each in results
-    )
+    return [each["completion_index"] for each in results] == list(range(ITEMS)) and not any("error" in each for each in results)
 
 
 async def _sampling(port: int, took: list[float]) -> None:

@@ -14,14 +14,7 @@ from pathlib import Path
 
 from benchmarks.generated_items import LEDGER
 from benchmarks.machine import Machine
-from benchmarks.processes import (
-    clean_environment,
-    datasets,
-    measured_run,
-    otlp_receiver,
-    prefect_server,
-    simulated_server,
-)
+from benchmarks.processes import clean_environment, datasets, measured_run, otlp_receiver, prefect_server, simulated_server
 from benchmarks.table import Row
 
 ITEMS, HELD_OUT, GROUP_SIZE, CONCURRENCY, LATENCY_S, BAR = 36, 12, 5, 60, 0.2, 1.05
@@ -35,11 +28,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plain = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
-        with (
-            simulated_server(LATENCY_S, LEDGER) as base_url,
-            prefect_server(plain) as api,
-            otlp_receiver() as receiver,
-        ):
+        with simulated_server(LATENCY_S, LEDGER) as base_url, prefect_server(plain) as api, otlp_receiver() as receiver:
             plain["PREFECT_API_URL"] = api
             traced = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver}
             arguments = (

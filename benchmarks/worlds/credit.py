@@ -138,9 +138,7 @@ class Credit:
             self._before = self._before.after(self._swept, self.rules)
         self._swept = []
 
-    def _credit(
-        self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False
-    ) -> None:
+    def _credit(self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False) -> None:
         """Add a row for each item with a reward on both sides."""
         lessons = (self._nights, sweep, one, other)
         self._sides[-1] += [(lessons, left.rewards, right.rewards) for left, right in zip(first, second, strict=True)]

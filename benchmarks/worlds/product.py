@@ -42,13 +42,9 @@ class OfProduct(Credit):
 
     def _age(self) -> None:
         serving = tuple(map(_name, sorted(self.serving)))
-        self.memory = Memory(
-            self.memory.records, self.memory.lines, self._nights, _CONDITIONS, self.memory.slots, serving
-        )
+        self.memory = Memory(self.memory.records, self.memory.lines, self._nights, _CONDITIONS, self.memory.slots, serving)
 
-    def _credit(
-        self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False
-    ) -> None:
+    def _credit(self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False) -> None:
         rows = [
             Row(
                 line_id=f"{len(self.memory.lines) + number}",

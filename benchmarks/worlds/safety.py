@@ -56,9 +56,7 @@ def _idle(cost: float = 4.0, **changes: Any) -> World:
 
 NOTHING_TO_GAIN: Final[Mapping[str, Months]] = {
     "idle lessons that cost nothing": Months(_idle(0.0)),
-    **{
-        f"idle, twelve cost {cost:.1f} points": Months(_idle(cost), months=IDLE_MONTHS) for cost in (0.5, 1.0, 2.0, 4.0)
-    },
+    **{f"idle, twelve cost {cost:.1f} points": Months(_idle(cost), months=IDLE_MONTHS) for cost in (0.5, 1.0, 2.0, 4.0)},
     "idle, 80 items in all": Months(_idle(learned=56, held_out=24)),
     "idle, 50 items in all": Months(_idle(learned=35, held_out=15)),
     "idle, 80 items in all, twelve cost 1.0 points": Months(_idle(1.0, learned=56, held_out=24)),
@@ -70,10 +68,7 @@ NOTHING_TO_GAIN: Final[Mapping[str, Months]] = {
     "idle, every night is better or worse by 9 points": Months(_idle(day=0.5)),
     "idle, a third of the attempts repeat another": Months(_idle(repeated=1 / 3)),
     "idle, four fifths of them do, twelve cost 1.0 points": Months(_idle(1.0, repeated=4 / 5)),
-    **{
-        f"idle, groups of {size}": Months(_idle(), policy=type("Sized", (Credit,), {"attempts": size}))
-        for size in (2, 3, 5)
-    },
+    **{f"idle, groups of {size}": Months(_idle(), policy=type("Sized", (Credit,), {"attempts": size})) for size in (2, 3, 5)},
     "idle, grades from 0.4 to 0.6 on a range of 0 to 1": Months(_idle(graded=0.2)),
     "rules of 6 of 56 learned items and of no other": Months(replace(_MEMORISED, share=6 / 56), nights=15),
     "rules of 3 of 56 learned items and of no other": Months(replace(_MEMORISED, share=3 / 56), nights=15),
@@ -173,10 +168,7 @@ def _true_effects(truth: Truth, items: Items, trial: Sequence[Lesson], seed: int
     draws = random.random((len(items), _DRAWS, truth.world.habits))
     sides = random.random((_HALVES, len(trial))) < 0.5
     halves = [
-        [
-            frozenset(lesson for lesson, drawn in zip(trial, side, strict=True) if drawn == first)
-            for first in (True, False)
-        ]
+        [frozenset(lesson for lesson, drawn in zip(trial, side, strict=True) if drawn == first) for first in (True, False)]
         for side in sides.tolist()
     ]
     differences = [_expected(truth, items, draws, one) - _expected(truth, items, draws, other) for one, other in halves]

@@ -120,13 +120,7 @@ def _served(job: tuple[str, int, int]) -> Served:
 def service_lines(table: Mapping[str, Sequence[Served]]) -> Iterator[str]:
     """Yield the lines of the table."""
     nights = range(len(next(iter(table.values()))[0].gain))
-    headings = [
-        *(f"night {night + 1}" for night in nights),
-        "lessons",
-        "of them wrong",
-        "nights in force",
-        "calls a night",
-    ]
+    headings = [*(f"night {night + 1}" for night in nights), "lessons", "of them wrong", "nights in force", "calls a night"]
     yield f"| world | {' | '.join(headings)} |"
     yield f"|{' --- |' * (len(headings) + 1)}"
     for world, courses in table.items():

@@ -120,11 +120,7 @@ VARIANTS: Final[Mapping[str, World]] = {
             effect=2.2,
             share=0.1,
         ),
-        World(
-            "little insight",
-            "as plain; reflections name what matters three times as often as what does not",
-            insight=3.0,
-        ),
+        World("little insight", "as plain; reflections name what matters three times as often as what does not", insight=3.0),
         World("no insight", "as plain; reflections name any habit that differs", insight=1.0),
         World("graded", "as plain; judges grade from 0.4 to 0.6 on a range that is declared as 0 to 1", graded=0.2),
     )
@@ -272,11 +268,7 @@ class Truth:
         """Return the probabilities of the habits; those of tempting ones, unless a lesson rules them, follow luck."""
         probabilities = self.natural(pack)
         first = self.world.rules + self.world.idle
-        free = [
-            habit
-            for habit in range(first, self.world.habits)
-            if (habit, True) not in pack and (habit, False) not in pack
-        ]
+        free = [habit for habit in range(first, self.world.habits) if (habit, True) not in pack and (habit, False) not in pack]
         if free:
             probabilities = np.broadcast_to(probabilities, (*luck.shape, self.world.habits)).copy()
             probabilities[..., free] = sigmoid(1.5 * luck)[..., None]

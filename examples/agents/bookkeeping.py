@@ -62,12 +62,7 @@ def _entry(
 ) -> LedgerEntry:
     """Return an entry of a random day, of ``least`` cents or more but less than ``most``."""
     day = (_FIRST_DAY + timedelta(days=rng.randrange(700))).isoformat()
-    return {
-        "day": day,
-        "kind": kind,
-        "amount": rng.randrange(least, most) / 100,
-        "status": "void" if void else "booked",
-    }
+    return {"day": day, "kind": kind, "amount": rng.randrange(least, most) / 100, "status": "void" if void else "booked"}
 
 
 def exchange_rate(currency: str, day: str) -> float:

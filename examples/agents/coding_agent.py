@@ -19,11 +19,7 @@ request = urllib.request.Request(
             "messages": [{"role": "user", "content": sys.argv[1]}],
         }
     ).encode(),
-    {
-        "x-api-key": os.environ["ANTHROPIC_API_KEY"],
-        "anthropic-version": "2023-06-01",
-        "content-type": "application/json",
-    },
+    {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01", "content-type": "application/json"},
 )
 with urllib.request.urlopen(request) as reply:
     text = json.load(reply)["content"][0]["text"]

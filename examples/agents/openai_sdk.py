@@ -9,9 +9,7 @@ async def agent(prompt, temperature, base_url, api_key):
 
         async def ask(text):
             messages = [{"role": "system", "content": "You work carefully."}, {"role": "user", "content": text}]
-            reply = await client.chat.completions.create(
-                model="gpt-4.1-mini", messages=messages, temperature=temperature
-            )
+            reply = await client.chat.completions.create(model="gpt-4.1-mini", messages=messages, temperature=temperature)
             return reply.choices[0].message.content
 
         draft = await ask(prompt)

@@ -50,9 +50,7 @@ class _Keys:
         try:
             state = self._path.stat()
             if (at := (state.st_mtime_ns, state.st_size)) != self._read_at:
-                words = (
-                    line.split() for line in self._path.read_text("utf-8").splitlines() if not line.startswith("#")
-                )
+                words = (line.split() for line in self._path.read_text("utf-8").splitlines() if not line.startswith("#"))
                 self._keys, self._read_at = tuple(each[1] for each in words if len(each) == 2), at
         except (OSError, ValueError):
             self._keys, self._read_at = (), (0, 0)

@@ -158,9 +158,7 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
     for field, text in chosen.items():
         if text is not None and not _is_known(text, columns):
-            raise SettingsError.one(
-                f"--{field}", repr(text), f"a column, or a template over them: {quoted_names(columns)}"
-            )
+            raise SettingsError.one(f"--{field}", repr(text), f"a column, or a template over them: {quoted_names(columns)}")
     plain = [column for column in columns if not is_template(column)]
     rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows if plain else ()
     first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, DatasetRow)]
@@ -217,10 +215,7 @@ def _text(basis: _Basis) -> str:
     _, *template = sized.split("\n\n")
     fields = {name: column for name, column in basis.fields.model_dump().items() if column != getattr(FieldMap(), name)}
     blocks = {block.partition(":")[0].lstrip("# "): (block,) for block in template} | {
-        "pipeline": (
-            f"task_id: {json.dumps(task_of_data(basis.data))} # names the directory under out/",
-            "pack: general",
-        ),
+        "pipeline": (f"task_id: {json.dumps(task_of_data(basis.data))} # names the directory under out/", "pack: general"),
         "dataset": (
             "dataset:",
             f"  path: {json.dumps(basis.data)}",

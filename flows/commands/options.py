@@ -24,13 +24,7 @@ if TYPE_CHECKING:
     from tfgrpo.pipelines.settings.tree import Settings
 
 _MAX_CHARS = 200
-_SECTIONS: Final = {
-    "tfgrpo": "Learning",
-    "dataset": "Data",
-    "selection": "Selection",
-    "model": "Model",
-    "budget": "Budget",
-}
+_SECTIONS: Final = {"tfgrpo": "Learning", "dataset": "Data", "selection": "Selection", "model": "Model", "budget": "Budget"}
 """Parts of the help by the section of the settings; the others are under ``Task``."""
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 

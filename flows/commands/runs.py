@@ -116,12 +116,7 @@ def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Consol
         problems += [f"lesson {each} in force is not stamped for the version of its pack in force" for each in outdated]
         problems += screened(library)[1]
     checked = f"the task and {pluralize(len(runs), 'run')}"
-    answer = {
-        "ok": not problems,
-        "task_id": task.root.name,
-        "runs": [run.root.name for run in runs],
-        "problems": problems,
-    }
+    answer = {"ok": not problems, "task_id": task.root.name, "runs": [run.root.name for run in runs], "problems": problems}
     console.answer(answer, "\n".join(problems) or f"{task.root}: all files of {checked} verify")
     return 1 if problems else 0
 
@@ -134,9 +129,7 @@ def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
         task = TaskPaths.of(place.task.root.parent, name)
         if run is None and task.root.is_dir() and (task.root == place.task.root or not place.is_named):
             # Of a run for whose beginning the disk had no room there are empty files.
-            begun = (
-                each for each in task.root.glob("runs/*") if any(path.stat().st_size for path in each.glob("*.json*"))
-            )
+            begun = (each for each in task.root.glob("runs/*") if any(path.stat().st_size for path in each.glob("*.json*")))
             return task, [*map(RunPaths, sorted(begun))]
         if run is None and place.task.run(name).root.is_dir():  # its manifest is missing
             run = place.task.run(name)
@@ -228,9 +221,7 @@ def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> in
     else:
         console.table(("run", "bytes"), [(each["run_id"], f"{each['bytes']:,}") for each in pruned])
         done = "would be pruned" if dry_run else "pruned"
-        console.line(
-            f"{pluralize(len(pruned), 'run')} of {task.root.name} {done}, {freed / 1e6:,.1f} MB; newest {keep} kept"
-        )
+        console.line(f"{pluralize(len(pruned), 'run')} of {task.root.name} {done}, {freed / 1e6:,.1f} MB; newest {keep} kept")
         for each in left:
             console.say(f"{each['run_id']} stays whole, {each['bytes'] / 1e6:,.1f} MB: {each['why']}")
     return int(any(each["failed"] for each in left))

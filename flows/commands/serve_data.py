@@ -73,10 +73,7 @@ def serve_data(  # noqa: PLR0913 - its options
     plans = checks.run(_judging, mixes[0], pipeline, os.environ) if mixes else []
     checks.raise_problems()
     limits = ServerLimits(
-        max_batch=max_batch,
-        max_body=int(max_body_mb * _MEBIBYTE),
-        concurrency=concurrency,
-        refuse_lost=on_failure == "refuse",
+        max_batch=max_batch, max_body=int(max_body_mb * _MEBIBYTE), concurrency=concurrency, refuse_lost=on_failure == "refuse"
     )
     listening = _Listening(host, port, tokens[0], verbose, limits, grader_timeout)
     asyncio.run(_serve(listening, mixes[0], plans[0], console))

@@ -30,9 +30,7 @@ _other_packs = _packs(help="directory of your own packs, instead of those that s
 _set = partial(option, "--set", name="assignments", multiple=True, metavar="KEY=VALUE")
 _pipeline = partial(option, "--pipeline", metavar="P")
 _planned = _pipeline(default="tfgrpo-learning", help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())}")
-_judging = _pipeline(
-    help="data mix: a pipeline file, or a shipped one by name, whose model its judges ask, within its budget"
-)
+_judging = _pipeline(help="data mix: a pipeline file, or a shipped one by name, whose model its judges ask, within its budget")
 _run_id = option("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
 _host = option("--host", default="127.0.0.1", metavar="TEXT", help="address to bind")
 _with_settings = partial(Command, settings="flows.orchestration.request:RunRequest")
@@ -62,9 +60,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
     "blame": _of_lessons(
         "experiences:blame", "trace a lesson back to the rollouts that showed it and the rows that measured it", _id
     ),
-    "review": _of_lessons(
-        "review:review", "show the lessons in force, on trial and known: effect, support, opposites, origin"
-    ),
+    "review": _of_lessons("review:review", "show the lessons in force, on trial and known: effect, support, opposites, origin"),
     "retire": _of_lessons(
         "review:retire",
         "keep a lesson out, until a rollback to a library with it",
@@ -140,15 +136,11 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "init": Command(
         "init:init",
         "write a pipeline file for data of your own: asks for data, endpoint and model, and checks all of it",
-        argument(
-            "data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"
-        ),
+        argument("data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"),
         option("--base-url", metavar="URL", help="the endpoint, OpenAI-compatible (OPENAI_BASE_URL)"),
         option("--model", metavar="NAME", help="the model there (TFGRPO_MODEL)"),
         option("--id", metavar="COLUMN", help="the column of the ids [by its name; rows are numbered without one]"),
-        option(
-            "--prompt", metavar="COLUMN", help='the column of the prompts, or "{question} A) {A} B) {B}" [by its name]'
-        ),
+        option("--prompt", metavar="COLUMN", help='the column of the prompts, or "{question} A) {A} B) {B}" [by its name]'),
         option("--answer", metavar="COLUMN", help="the column of the reference answers [by its name]"),
         _pipeline(default="tfgrpo.yaml", help="the pipeline file to write, once all checks pass"),
         flag("--yes", help="ask nothing: take what the options, the environment and the data say"),
@@ -161,9 +153,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         _planned,
         _run_id,
         option("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again"),
-        flag(
-            "--pay-again", help="with --resume: also pay again for the answered calls that a damaged journal has lost"
-        ),
+        flag("--pay-again", help="with --resume: also pay again for the answered calls that a damaged journal has lost"),
         option("--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"),
         epilog=f"{_DEFAULTS} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed.",
     ),
@@ -178,29 +168,18 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "doctor:doctor",
         "check everything a run needs without spending anything",
         _planned,
-        flag(
-            "--ping",
-            help="ask each model for one token, which costs a little, and name the setting that mends each refusal",
-        ),
+        flag("--ping", help="ask each model for one token, which costs a little, and name the setting that mends each refusal"),
         epilog=_DEFAULTS,
     ),
-    "config": _with_settings(
-        "config:config", "show every setting and where its value came from", _planned, epilog=_DEFAULTS
-    ),
+    "config": _with_settings("config:config", "show every setting and where its value came from", _planned, epilog=_DEFAULTS),
     "deploy": Command(
         "deploy:deploy",
         "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
-        option(
-            "--notify",
-            metavar="BLOCK",
-            help="also apply the automations of ops/, which notify by this notification block",
-        ),
+        option("--notify", metavar="BLOCK", help="also apply the automations of ops/, which notify by this notification block"),
         epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
         "it is missing, and applies every deployment; may be repeated.",
     ),
-    "estimate": _with_settings(
-        "doctor:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS
-    ),
+    "estimate": _with_settings("doctor:estimate", "forecast calls, tokens and money of a run", _planned, epilog=_DEFAULTS),
     "experiences": Commands(
         "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
     ),
@@ -215,9 +194,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         argument("run", help=f"{_RUN}, or a .jsonl file of groups"),
         option("--to", type=Words("tasks.exports.choosing:TARGETS"), help="form of the export, required"),
         option(
-            "--file",
-            metavar="FILE",
-            help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]",
+            "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
         ),
         option(
             "--prompt",
@@ -230,9 +207,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             type=Words(["drop", "flag"]),
             help="groups without two different rewards: leave out, or keep and flag [drop; jsonl: flag]",
         ),
-        option(
-            "--phase", type=Words(["train", "eval", "all"]), default="train", help="which groups; eval: those held out"
-        ),
+        option("--phase", type=Words(["train", "eval", "all"]), default="train", help="which groups; eval: those held out"),
         option("--min-gap", type=_NUMBER(least=0), help="trl-dpo: least difference of rewards [0]"),
         option("--pairs", type=_WHOLE(least=1), help="trl-dpo: most pairs out of one group [1]"),
         option("--min-reward", type=_NUMBER(), help="trl-sft: least reward; trl-kto: desirable from this reward on"),
@@ -268,20 +243,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "attempts.grade:grade",
         "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, reasons",
         argument("config", help="a data mix, or a pipeline by file or name"),
-        argument(
-            "completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"
-        ),
+        argument("completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"),
         option(
-            "--to",
-            metavar="FILE",
-            help="also write a line for each completion, with reward and parts, into this .jsonl file",
+            "--to", metavar="FILE", help="also write a line for each completion, with reward and parts, into this .jsonl file"
         ),
         flag("--force", help="replace that file"),
         option(
-            "--grader-timeout",
-            type=_NUMBER(above=0),
-            metavar="S",
-            help="data mix: seconds that a batch may take a grader [45]",
+            "--grader-timeout", type=_NUMBER(above=0), metavar="S", help="data mix: seconds that a batch may take a grader [45]"
         ),
         _judging,
         only=("dataset", "eval_dataset", "model", "base_url", "dry_run", "max_usd", "max_tokens", "max_calls"),
@@ -331,9 +299,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "gateway": _with_settings(
         "gateway:gateway",
         "serve the lessons in force of a task to live traffic: clients give this address as their base URL",
-        argument(
-            "action", required=False, metavar="[compare]", help="compare: the gain by the outcomes that clients posted"
-        ),
+        argument("action", required=False, metavar="[compare]", help="compare: the gain by the outcomes that clients posted"),
         _pipeline(help="a pipeline file, or a shipped one by name, for endpoint and packs [the defaults]"),
         _host,
         _port(8400),
@@ -345,15 +311,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         ),
         option("--keys", metavar="FILE", help="keys of clients, a line each after a name, read again when it changes"),
         option("--held-out", type=_SHARE, metavar="SHARE", default=0, help="share of conversations without lessons"),
-        option(
-            "--keep", metavar="FILE", help="keep the traffic in this file, as items to learn on once they have answers"
-        ),
-        option(
-            "--keep-mb", type=_WHOLE(least=1, most=1_000_000), default=100, help="largest size of that file, in MiB"
-        ),
-        option(
-            "--concurrency", type=_WHOLE(least=1, most=100_000), default=256, help="calls to the endpoint at a time"
-        ),
+        option("--keep", metavar="FILE", help="keep the traffic in this file, as items to learn on once they have answers"),
+        option("--keep-mb", type=_WHOLE(least=1, most=1_000_000), default=100, help="largest size of that file, in MiB"),
+        option("--concurrency", type=_WHOLE(least=1, most=100_000), default=256, help="calls to the endpoint at a time"),
         only=("task_id", "out", "packs_root", "base_url", "model", "max_usd", "max_tokens", "max_calls"),
         epilog="Ends at Ctrl-C, SIGTERM and SIGHUP, after the calls in flight, at most 30 seconds later; at once at the "
         "second.",
@@ -376,11 +336,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         option("--max-body-mb", type=_NUMBER(above=0), default=32, help="largest body, in MiB"),
         option("--concurrency", type=_WHOLE(least=1), default=256, help="requests graded at a time"),
         option(
-            "--grader-timeout",
-            type=_NUMBER(above=0),
-            metavar="S",
-            default=45,
-            help="seconds that a batch may take a grader",
+            "--grader-timeout", type=_NUMBER(above=0), metavar="S", default=45, help="seconds that a batch may take a grader"
         ),
         _judging,
         option(

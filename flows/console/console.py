@@ -88,9 +88,7 @@ class LogFile(io.StringIO):
 class Console:
     """Outputs of a command. With ``as_json`` the result is one JSON object on stdout, without tables."""
 
-    def __init__(
-        self, *, as_json: bool = False, stdout: RichConsole | None = None, stderr: RichConsole | None = None
-    ) -> None:
+    def __init__(self, *, as_json: bool = False, stdout: RichConsole | None = None, stderr: RichConsole | None = None) -> None:
         self.as_json = as_json
         self._stdout = stdout or RichConsole(file=sys.stdout, highlight=False, soft_wrap=True)
         self.people = stderr or PeopleConsole(file=sys.stderr, highlight=False, soft_wrap=True)

@@ -12,12 +12,7 @@ from tfgrpo.stores.ledger import NANO, Totals
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import signed
 
-ARMS: Final[Mapping[str, str]] = {
-    "group": "in groups",
-    "library": "with lessons",
-    "none": "no lessons",
-    "control": "control",
-}
+ARMS: Final[Mapping[str, str]] = {"group": "in groups", "library": "with lessons", "none": "no lessons", "control": "control"}
 """What people call the arms, in the order in which they are shown."""
 NOTHING: Final = "–"
 """Shown for an unknown figure, which is not zero."""

@@ -33,9 +33,7 @@ def named(name: str) -> Any:
 class NumberParameter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
     """A number in a range; its ends belong to it, except ``above``."""
 
-    def __init__(
-        self, kind: type, *, least: float = -math.inf, most: float = math.inf, above: float = -math.inf
-    ) -> None:
+    def __init__(self, kind: type, *, least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> None:
         self.kind, self.least, self.most, self.above = kind, least, most, above
         self.name = "n" if kind is int else "x"
 
@@ -223,9 +221,7 @@ class Commands(click.Group):
     ) -> None:
         self.table, self.section, self.kind = table, section, section[:-1].upper()
         epilog = f"`{name} {self.kind} --help` lists the options of each."
-        super().__init__(
-            None, {**table}, help=help, epilog=epilog, context_settings=_CONTEXT, subcommand_metavar=self.kind
-        )
+        super().__init__(None, {**table}, help=help, epilog=epilog, context_settings=_CONTEXT, subcommand_metavar=self.kind)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the name of a command. Raise ``SettingsError`` without one."""

@@ -188,9 +188,7 @@ def _unknown(kind: type[FlowRequest], name: str, known: Collection[str]) -> Prob
     return Problem(f"parameter {name}", "an unknown parameter", accepted)
 
 
-def _asked_beyond(
-    kind: type[FlowRequest], parameters: Mapping[str, Any], deployment: Mapping[str, Any]
-) -> dict[str, Any]:
+def _asked_beyond(kind: type[FlowRequest], parameters: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters without the deployment's own, which Prefect has mixed with those that were asked for."""
     own = deployment.get("settings") or {}
     settings = (parameters.get("settings") or {}).items()

@@ -38,9 +38,7 @@ from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError
 HOME: Final = "TFGRPO_HOME"
 _FILE: Final = "prefect.yaml"
 _NIGHT: Final = ":tfgrpo_learning"
-_SERVER: Final = (
-    "the API of a Prefect server that answers; `prefect server start` starts one at http://127.0.0.1:4200/api"
-)
+_SERVER: Final = "the API of a Prefect server that answers; `prefect server start` starts one at http://127.0.0.1:4200/api"
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
 
@@ -76,9 +74,7 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
     yield SetUpFinding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
-            block, automations = (
-                (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
-            )
+            block, automations = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
             pools = [_pool(client, name) for name in pool_names]
             yield from (SetUpFinding("work pool", text) for _, text in pools)
             yield SetUpFinding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
@@ -220,9 +216,7 @@ def notification_block(client: SyncPrefectClient, name: str) -> UUID:
     }
     found = [block for full, block in known.items() if name in {full, full.partition("/")[2]}]
     if len(found) != 1:
-        there = (
-            ", ".join(sorted(known)) or "there is none; `prefect block create slack-webhook` shows where to make one"
-        )
+        there = ", ".join(sorted(known)) or "there is none; `prefect block create slack-webhook` shows where to make one"
         raise SettingsError.one("--notify", repr(name), f"a notification block of the server: {there}")
     return found[0]
 
@@ -261,9 +255,7 @@ def end_zombies(client: SyncPrefectClient, deployments: Collection[UUID]) -> str
     return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
 
 
-def _renewed(
-    client: SyncPrefectClient, made: dict[str, Any], trigger: dict[str, Any], deployments: Collection[UUID]
-) -> str:
+def _renewed(client: SyncPrefectClient, made: dict[str, Any], trigger: dict[str, Any], deployments: Collection[UUID]) -> str:
     """Make or renew an automation, and return a mark for one that somebody has paused, which stays so."""
     ids = [f"prefect.deployment.{each}" for each in deployments]
     ours = {"prefect.resource.role": "deployment", "prefect.resource.id": ids}

@@ -25,13 +25,7 @@ from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.deployed import is_refusal, why_silent
-from tfgrpo.flows.orchestration.local_server import (
-    LocalServer,
-    error_line,
-    in_background,
-    wanted,
-    without_login,
-)
+from tfgrpo.flows.orchestration.local_server import LocalServer, error_line, in_background, wanted, without_login
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.index import new_run_id, record_unbegun

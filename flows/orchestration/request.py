@@ -42,9 +42,7 @@ _SHARED: Final = (
 class FlowRequest(BaseModel):
     """Base of the requests: settings by dotted key, or by the names of their options as keywords."""
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
 
     KEYS: ClassVar[Mapping[str, str]] = {
         leaf.flag.removeprefix("--").replace("-", "_"): leaf.key

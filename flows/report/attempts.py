@@ -221,9 +221,7 @@ class _Recorded(NamedTuple):
     """Digest of its prompt."""
 
 
-def item_views(
-    task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: ViewLimits = _EVERYTHING
-) -> list[ItemView]:
+def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: ViewLimits = _EVERYTHING) -> list[ItemView]:
     """Return these items of a run in their order. Raise ``CorruptFile`` for files of another shape.
 
     Memory has what ``limits`` keep of these items, and no more of the run.
@@ -243,9 +241,7 @@ def item_views(
     def finished(each: _Recorded) -> AttemptView:
         view = replace(each.view, lessons=lessons.get(each.prompt))
         return (
-            view
-            if journal is None
-            else _with_steps(view, recorded_steps(journal.lines(each.name), each.name, tools), limits)
+            view if journal is None else _with_steps(view, recorded_steps(journal.lines(each.name), each.name, tools), limits)
         )
 
     views = []

@@ -83,8 +83,7 @@ class CalibrationTally:
         if not self._found:
             return None
         rows = {
-            path: {**found, **{name: share(found) for name, share in SHARES.items()}}
-            for path, found in self._found.items()
+            path: {**found, **{name: share(found) for name, share in SHARES.items()}} for path, found in self._found.items()
         }
         return {"truth": self._truth, "rewarders": rows}
 
@@ -113,18 +112,14 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
     return truth, tuple(paths)
 
 
-def calibrate_group(
-    attempts: Mapping[str, Mapping[str, RewardScore]], path: str, truth: str | None
-) -> dict[str, float]:
+def calibrate_group(attempts: Mapping[str, Mapping[str, RewardScore]], path: str, truth: str | None) -> dict[str, float]:
     """Return the counts of one rewarder in one group. ``attempts``: scores by path of the graded ones, by rollout id."""
     judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
     counts: dict[str, float] = {"attempts": len(attempts), "abstained": len(attempts) - len(judged)}
     if truth is not None:
         both = [(attempts[name][truth].score, score.score) for name, score in judged.items() if truth in attempts[name]]
         counts |= rank_agreement(both)
-    votes = [
-        [vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()
-    ]
+    votes = [[vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()]
     apart = [[abs(one - other) for one, other in combinations(each, 2)] for each in votes if len(each) > 1]
     counts |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
     return counts | _comparisons(judged)
@@ -173,6 +168,4 @@ def _nested(scores: Sequence[RewardScore], above: str = "") -> Iterator[tuple[st
 
 def _was_graded(rollout: RolloutRecord) -> bool:
     outcome = rollout.outcome
-    return outcome.name == "scored" or (
-        outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE}
-    )
+    return outcome.name == "scored" or (outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE})

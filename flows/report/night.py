@@ -52,18 +52,7 @@ _ENOUGH_PROPOSALS: Final = 10
 _SURE: Final = NormalDist().cdf(RULES.sure)
 """Probability to help from which on a lesson needs no slot but the pack's."""
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
-_JSON: Final = (
-    "verdict",
-    "headline",
-    "about",
-    "added",
-    "removed",
-    "in_force",
-    "since",
-    "nights_unchanged",
-    "look",
-    "next",
-)
+_JSON: Final = ("verdict", "headline", "about", "added", "removed", "in_force", "since", "nights_unchanged", "look", "next")
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,8 +452,7 @@ class Night:
         if not (total := sum(counts.values())):
             return ""
         known, rest = (
-            [f"{counts.get(name, 0)} {name}" for name in names]
-            for names in (("confirmed", "contradicted"), ("new", "useless"))
+            [f"{counts.get(name, 0)} {name}" for name in names] for names in (("confirmed", "contradicted"), ("new", "useless"))
         )
         rest += [f"{counts['refused']} refused"] if counts.get("refused") else []
         return f"{pluralize(total, 'proposal')}: {' and '.join(known)} a known lesson, {', '.join(rest)}"
@@ -548,9 +536,7 @@ class Night:
         ahead = self.block("forecast")
         likely = {
             "max_calls": ahead["calls"]["likely"] if ahead else 0,
-            "max_tokens": sum(
-                ahead[kind]["likely"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead
-            ),
+            "max_tokens": sum(ahead[kind]["likely"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead),
             "max_usd": math.ceil(100.0 * ahead["usd"]["likely"]) / 100.0 if ahead.get("usd") else 0.0,
         }
         for name, cap in self.block("settings", "budget").items():

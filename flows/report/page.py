@@ -229,16 +229,11 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
     for each in (*earlier, run):
         with nullcontext() if each is run else _left_out(unreadable), expected_shape(each.items):
             prompts |= {
-                row["item_id"]: _EVIDENCE.cut(row["prompt"])
-                for row in read_objects(each.items)
-                if row["item_id"] in items
+                row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_objects(each.items) if row["item_id"] in items
             }
     lessons = [
         LessonView(
-            record,
-            len(groups[name]),
-            tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)),
-            known.get(name, {}),
+            record, len(groups[name]), tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)), known.get(name, {})
         )
         for name, record in records.items()
     ]

@@ -194,14 +194,10 @@ def _decision(session: Session) -> dict[str, Any] | None:
         **decision.model_dump(mode="json", exclude=_OF_THE_LINE),
         "sentence": sentence_of(decision),
         "explanation": explanation_of(decision),
-        "rewards": {
-            arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)
-        },
+        "rewards": {arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)},
         "swept": swept.items,
         "lost": {
-            arm: [lost, lost + sum(map(len, sides[arm]))]
-            for arm in SIDES
-            for lost in (sum(swept.lost.get(arm, {}).values()),)
+            arm: [lost, lost + sum(map(len, sides[arm]))] for arm in SIDES for lost in (sum(swept.lost.get(arm, {}).values()),)
         },
         "score_range": list(score_range),
     }
@@ -331,9 +327,7 @@ def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator
     yield (one.model_dump(mode="json") for one in read_decisions(task.promotions) if one.run_id == session.run_id)
 
 
-def _in_rows(
-    noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
-) -> Iterator[str]:
+def _in_rows(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     lost, more = 0, 0
     for number, (old, new) in enumerate(zip_longest(then, now), start=1):
         lost, more = lost + (new is None), more + (old is None)

@@ -112,9 +112,7 @@ def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
     return refuse_lost(context, "--resume", "restore the file, or begin a new run", closed, pay_again=request.pay_again)
 
 
-def refuse_lost(
-    context: RunContext, option: str, remedy: str, closed: int = 0, *, pay_again: bool | None = None
-) -> Journalled:
+def refuse_lost(context: RunContext, option: str, remedy: str, closed: int = 0, *, pay_again: bool | None = None) -> Journalled:
     """Raise ``SettingsError`` for lost answers, a damaged ledger, or under a cap a lost one; return what the journal has.
 
     ``closed``: answers by the manifest. ``pay_again``: whether lost answers may be paid for again; None: never.
@@ -151,9 +149,7 @@ def _lost_answers(run: RunPaths, known: Journalled, attempted: int, spent: Total
     answers = max(spent.journalled if spent else 0, closed)
     lost = max(answers - known.spent.journalled, attempted - known.attempts, 0)
     # Opening a run makes both files, so that only one that was lost is missing.
-    unknown = not known.spent.journalled and (
-        spent is None or (spent.calls > spent.lost_calls and not run.journal.exists())
-    )
+    unknown = not known.spent.journalled and (spent is None or (spent.calls > spent.lost_calls and not run.journal.exists()))
     if not lost and not unknown:
         return None
     what = f"{pluralize(lost, 'answered call')} of {max(answers, attempted, lost)}" if lost else "its answered calls"
@@ -417,9 +413,7 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
         seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
     yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
     measured = {group for _, _, group in seen}
-    yield from (
-        f"no metrics line for the group {group}" for group in sorted({*read_keys(run.groups, "group_id")} - measured)
-    )
+    yield from (f"no metrics line for the group {group}" for group in sorted({*read_keys(run.groups, "group_id")} - measured))
 
 
 def _journal_faults(run: RunPaths) -> Iterator[str]:

@@ -97,13 +97,7 @@ def execute(
 
 
 def _resume_killed(
-    request: RunRequest,
-    env: Mapping[str, str],
-    observer: Observer,
-    runner: Runner,
-    *,
-    clock: Clock,
-    happened: list[str],
+    request: RunRequest, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock, happened: list[str]
 ) -> RunSummary | None:
     """Resume the earlier nights that were killed, the oldest first, before the night of a deployment that is asked for.
 

@@ -141,9 +141,7 @@ def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:
         return run  # whoever reads it says what is wrong
     if pruned_at is not None:
         given = f"{run.root.name}, pruned on {str(pruned_at)[:10]}: its journal and most of its attempts are gone"
-        raise SettingsError.one(
-            source, given, "a run that was not pruned; `tfgrpo history` still shows this one's results"
-        )
+        raise SettingsError.one(source, given, "a run that was not pruned; `tfgrpo history` still shows this one's results")
     return run
 
 
@@ -182,9 +180,7 @@ def _last_used(out: Path) -> str | None:
         content: Mapping[str, Any] = {}
         with suppress(CorruptFile, OSError):
             content = read_json(path, "a manifest or view") or {}
-        moments.append(
-            (_moment(content, path, "resumed_at", "started_at", "updated_at"), path.relative_to(out).parts[0])
-        )
+        moments.append((_moment(content, path, "resumed_at", "started_at", "updated_at"), path.relative_to(out).parts[0]))
     return max(moments)[1] if moments else next(iter(known_tasks(out)), None)
 
 

@@ -40,9 +40,7 @@ def judges_among(scorers: Iterable[AnyScorer]) -> list[str]:
     return [*dict.fromkeys(each.rewarder_id for each in every if isinstance(each, Scorer) and each.asks_model)]
 
 
-_MODEL: Final = (
-    "--model and --base-url (or OPENAI_BASE_URL) for the model that it asks, or --dry-run for the SIMULATED one"
-)
+_MODEL: Final = "--model and --base-url (or OPENAI_BASE_URL) for the model that it asks, or --dry-run for the SIMULATED one"
 _MODEL_OF_PIPELINE: Final = (
     "a pipeline with model.name and model.base_url of the model that it asks, or dry_run: true for the SIMULATED one"
 )
@@ -86,9 +84,7 @@ def plan_judges(config: MixConfig, resolved: Resolved | None) -> BasePlan | None
 
 
 @asynccontextmanager
-async def open_judges(
-    plan: BasePlan, name: str, *, asked: bool = True
-) -> AsyncIterator[tuple[Runtime, tuple[str, ...]]]:
+async def open_judges(plan: BasePlan, name: str, *, asked: bool = True) -> AsyncIterator[tuple[Runtime, tuple[str, ...]]]:
     """Yield the runtime whose models judges ask, and warnings. Raise ``EndpointError`` for an endpoint that is ``asked``."""
     warnings = await check_endpoint_of(plan, logging.getLogger("tfgrpo.judging").warning) if asked else ()
     runtime = await open_runtime(run_context(plan, name, Path(plan.settings.out) / name, None), journaled=False)

@@ -243,9 +243,7 @@ def lessons_of(task: TaskPaths | None, pack: LoadedPack, *, simulated: bool) -> 
 class ServedLessons:
     """The lessons in force of a task, read again when a decision changes them."""
 
-    def __init__(
-        self, task: TaskPaths, packs_root: Path | None, say: Callable[[str], None], *, simulated: bool
-    ) -> None:
+    def __init__(self, task: TaskPaths, packs_root: Path | None, say: Callable[[str], None], *, simulated: bool) -> None:
         """``simulated``: whether the lessons of simulated models count, or those of real ones. ``say`` gets warnings."""
         self._task = task
         self._packs_root = packs_root
@@ -313,9 +311,7 @@ class ServedLessons:
         pack, library, block = None, Library(()), ""
         if name is not None:
             pack = load_prompt_pack(name, self._packs_root)
-            store = ExperienceStore(
-                self._task.experiences, approved=approved_stamps([pack]), task_id=self._task.root.name
-            )
+            store = ExperienceStore(self._task.experiences, approved=approved_stamps([pack]), task_id=self._task.root.name)
             library, warnings = sound_library(store, self._task, simulated=self._simulated)
             library, refused = screened(library)
             for warning in (*warnings, *refused):
@@ -361,11 +357,7 @@ def memory_of(
         in_force_ids = last.experience_ids if last else ()
     if conditions is None:
         conditions = next((line.conditions for line in reversed(lines) if isinstance(line, Row)), "")
-    named = {
-        name
-        for line in lines
-        for name in ((*line.one, *line.other) if isinstance(line, Row) else (line.experience_id,))
-    }
+    named = {name for line in lines for name in ((*line.one, *line.other) if isinstance(line, Row) else (line.experience_id,))}
     records: dict[str, ExperienceRecord] = {}
     for record in filter(store.verify_stamp, store.find([*named, *in_force_ids])):
         records.setdefault(record.experience_id, record)
@@ -401,13 +393,7 @@ def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) ->
 def effect_json(effect: Effect, attempts: int) -> dict[str, Any]:
     """Return an effect in points, with its interval of 95 % and the attempts behind it."""
     interval = effect.interval(attempts, CONFIDENCE)
-    return {
-        "mean": effect.mean,
-        "low": interval.low,
-        "high": interval.high,
-        "likely": effect.likely,
-        "attempts": attempts,
-    }
+    return {"mean": effect.mean, "low": interval.low, "high": interval.high, "likely": effect.likely, "attempts": attempts}
 
 
 def effect_text(effect: Mapping[str, Any] | None) -> str:
@@ -458,13 +444,9 @@ class ProductionGain(NamedTuple):
 
     def __str__(self) -> str:
         if self.gain is None:
-            return (
-                f"library {self.library}: {self.lessons} with lessons, {self.held_out} without; both kinds are needed"
-            )
+            return f"library {self.library}: {self.lessons} with lessons, {self.held_out} without; both kinds are needed"
         interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:+.3f} … {self.high:+.3f})"
-        return (
-            f"library {self.library}: {self.gain:+.3f}{interval}, {self.lessons} with lessons, {self.held_out} without"
-        )
+        return f"library {self.library}: {self.gain:+.3f}{interval}, {self.lessons} with lessons, {self.held_out} without"
 
 
 def production_gains(paths: TaskPaths) -> Iterator[ProductionGain]:

@@ -289,9 +289,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, 
     lasting = resumed.get("lasting_warnings", [])
     resolved = prepared.resolved
     if request.flow_run_id is not None:  # a deployment has no command line
-        asked = {
-            key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")
-        }
+        asked = {key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")}
         resolved = replace(resolved, sources={**resolved.sources, **asked})
     return {
         **({} if resumed else {"message": None}),
@@ -313,10 +311,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, 
         "settings": plan.settings.model_dump(mode="json"),
         "sources": dict(resolved.sources),
         "settings_table": [{"key": key, "value": value, "source": source} for key, value, source in describe(resolved)],
-        "seeds": {
-            "run": plan.settings.tfgrpo.seed,
-            "simulated": plan.settings.simulated.seed if plan.simulated else None,
-        },
+        "seeds": {"run": plan.settings.tfgrpo.seed, "simulated": plan.settings.simulated.seed if plan.simulated else None},
         "prices": plan.models.price_rows,
         # Of before the first call: by now the plan would forecast a run by its own results.
         "forecast": earlier.get("forecast") or asdict(plan.forecast),
@@ -326,8 +321,5 @@ def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, 
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         "began_with": _began_with(prepared),
-        "in_force": {
-            "library_id": in_force.library_id,
-            "experience_ids": [entry.experience_id for entry in in_force.entries],
-        },
+        "in_force": {"library_id": in_force.library_id, "experience_ids": [entry.experience_id for entry in in_force.entries]},
     }

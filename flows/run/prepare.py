@@ -116,9 +116,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
     tools = _McpTools(earlier)
     checks = (*checks, tools.check)
-    saturated = (
-        _saturated(resolved.settings) if earlier is None else bool(mapping_of(earlier.get("forecast")).get("saturated"))
-    )
+    saturated = _saturated(resolved.settings) if earlier is None else bool(mapping_of(earlier.get("forecast")).get("saturated"))
     plan = build_plan(
         resolved, env, extra_checks=checks, measuring=measuring, sealed=sealed, saturated=saturated and not sealed
     )

@@ -48,9 +48,7 @@ _REMEDIES: Final = {
     ".arrow .feather .orc .avro": ": write it as Parquet, or give the folder that `save_to_disk` wrote",
 }
 """What to do about files of other kinds, by their endings."""
-_ACCEPTED: Final = (
-    "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
-)
+_ACCEPTED: Final = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 _BATCH: Final = 1024
 _HUB_NAME: Final = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
 _NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
@@ -83,9 +81,7 @@ def read_dataset(path: str | Path, fields: FieldMap | None = None) -> Dataset:
     return read_rows(source.rows, source.name, fields, source.warnings)
 
 
-def read_rows(
-    rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap, warnings: Sequence[str] = ()
-) -> Dataset:
+def read_rows(rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap, warnings: Sequence[str] = ()) -> Dataset:
     """Return the items of rows; ``warnings``: of their source. Raise ``DatasetError`` as ``load_dataset`` does."""
     items: dict[str, Item] = {}
     problems = CappedProblems()
@@ -253,10 +249,7 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
 
 
 def _table_rows(
-    records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]],
-    types: Mapping[str, str],
-    name: str,
-    fields: FieldMap,
+    records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]], types: Mapping[str, str], name: str, fields: FieldMap
 ) -> Iterator[DatasetRow | Problem]:
     """Yield the rows of the needed columns. Raise ``DatasetError`` for required ones that are missing."""
     if problems := [

@@ -93,9 +93,7 @@ def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source:
     )
 
 
-def _text(
-    values: Mapping[str, Any], source: str, name: str, *, numbers: bool = False, required: FieldMap | None = None
-) -> str:
+def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = False, required: FieldMap | None = None) -> str:
     """Return a field as text. Absent and null are empty, unless ``required``; a number becomes its text."""
     template = is_template(name)
     value = _filled(values, source, name) if template else value_at(values, name)
@@ -128,18 +126,14 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
     value = _in_drop(value) if isinstance(value, dict) and value.keys() >= DROP_KEYS else value
     if isinstance(value, str) and name.lower().endswith(("answers", "aliases")):  # a list in a cell of a table
         listed = written_value(value)
-        value = (
-            listed if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed) else value
-        )
+        value = listed if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed) else value
     try:
         if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
             return [_as_text(value)]
         return [*dict.fromkeys(text for text in map(_as_text, value) if text.strip())] or [""]
     except ValueError:
         given = str(value) if isinstance(value, float) else "NaN or infinity"
-        raise DatasetError.one(
-            source, f"{given} in the field {name!r}", f"text or a number in the field {name!r}"
-        ) from None
+        raise DatasetError.one(source, f"{given} in the field {name!r}", f"text or a number in the field {name!r}") from None
 
 
 def _in_drop(answer: Mapping[str, Any]) -> object:
@@ -198,8 +192,7 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
             name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))
         }
         texts = {
-            name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
-            for name, value in values.items()
+            name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value) for name, value in values.items()
         } | {"": ""}
     except ValueError:
         raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
@@ -215,9 +208,7 @@ def _mixed(values: Sequence[object]) -> list[str] | None:
     """
     texts = [_as_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
     every = {line: None for text in texts if (line := " ".join(text.split()))}
-    return (
-        sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)]))) if len(every) > 1 else None
-    )
+    return sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)]))) if len(every) > 1 else None
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:

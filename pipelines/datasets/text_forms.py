@@ -250,9 +250,7 @@ def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:
             yield _row(line, f"{path}:{number}", "one JSON object on the line")
 
 
-def _values(
-    text: str, at: int, path: str, *, array: bool = False, whole: bool = True
-) -> Iterator[DatasetRow | Problem]:
+def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool = True) -> Iterator[DatasetRow | Problem]:
     """Yield the objects that follow each other from a place on, or those of an array. Stop after text that is no JSON.
 
     ``whole``: nothing may follow the array.

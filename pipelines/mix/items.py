@@ -94,17 +94,12 @@ class LearningMix:
     def refuse_empty(self, settings: LearningSettings) -> None:
         """Raise ``DatasetError`` for every dataset that a step of the run draws from and that has no items to learn on."""
         drawn = {
-            name
-            for step in _all_steps(settings)
-            for name, share in self.config.stage_at(step).shares.items()
-            if share > 0.0
+            name for step in _all_steps(settings) for name, share in self.config.stage_at(step).shares.items() if share > 0.0
         }
         empty = sorted(drawn & {name for name, indices in self.learnable.items() if not indices})
         accepted = "records that can be served and are not held out"
         if empty:
-            raise DatasetError(
-                [Problem(str(self.config.datasets[each].records.path), "none", accepted) for each in empty]
-            )
+            raise DatasetError([Problem(str(self.config.datasets[each].records.path), "none", accepted) for each in empty])
 
     def advice(self, settings: LearningSettings) -> Iterator[str]:
         """Yield sentences about what is allowed and probably unintended."""

@@ -127,12 +127,7 @@ def cohort_of(
         "batch_sizes": [len(batch) for batch in batches],
         "item_ids": [item.id for item in drawn],
         # The number of actors of each item and their indices (requirements 48, 56 and 57).
-        "assignments": {
-            "min_instances": target,
-            "max_instances": target,
-            "target": target,
-            "group_index": list(range(target)),
-        },
+        "assignments": {"min_instances": target, "max_instances": target, "target": target, "group_index": list(range(target))},
     }
     return Cohort(tuple(drawn), batches, tuple(draws), metadata)
 

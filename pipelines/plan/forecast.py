@@ -191,8 +191,7 @@ class _Use:
         """Return the same use with the likely tokens: a share of the most, as of the calls, and of what a call may use."""
         share = self.calls.likely / (self.tokens_one_in * self.calls.high) if self.calls.high else 0.0
         prompt, completion = (
-            replace(tokens, likely=max(tokens.low, round(tokens.high * share)))
-            for tokens in (self.prompt, self.completion)
+            replace(tokens, likely=max(tokens.low, round(tokens.high * share))) for tokens in (self.prompt, self.completion)
         )
         return _Use(self.calls, prompt, completion)
 

@@ -124,9 +124,7 @@ class ReferenceReading:
     """What was seen where the rewarders were chosen by it; empty where they were named."""
 
     @classmethod
-    def of(
-        cls, settings: Settings, rewarders: tuple[Weighted, ...], items: Iterable[Item], *, named: bool
-    ) -> ReferenceReading:
+    def of(cls, settings: Settings, rewarders: tuple[Weighted, ...], items: Iterable[Item], *, named: bool) -> ReferenceReading:
         """Decide what only the references of items can tell. Raise ``PipelineError`` for a rewarder that can use none.
 
         ``named``: the rewarders are those that the settings name; others are chosen. No items: those of a mix, which names
@@ -140,9 +138,7 @@ class ReferenceReading:
             entries = proposal.entries
         elif answers:
             options = (options_for_references(entry.name, entry.options, answers) for entry in entries)
-            entries = tuple(
-                entry.model_copy(update={"options": each}) for entry, each in zip(entries, options, strict=True)
-            )
+            entries = tuple(entry.model_copy(update={"options": each}) for entry, each in zip(entries, options, strict=True))
         if entries != settings.rewarders:
             settings = settings.model_copy(update={"rewarders": entries})
             rewarders = build_scorers(settings, None)
@@ -150,10 +146,7 @@ class ReferenceReading:
         for item in known if counts else ():
             counts.add(item.id, item.as_record())
         counting = {
-            each.rewarder_id
-            for weighted in rewarders
-            if weighted.weight > 0.0
-            for _, each in scorers_within(weighted.scorer)
+            each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in scorers_within(weighted.scorer)
         }
         counts.refuse_useless(counting, answers)
         comparing = [gt for each in rewarders if answers and isinstance(gt := each.scorer.made_from, GroundTruth)]
@@ -315,9 +308,7 @@ def build_plan(
     )
 
 
-def _ahead(
-    base: BasePlan, data: RunData, evaluation: Cohort, *, groups: int, saturated: bool, sealed: bool
-) -> Forecast:
+def _ahead(base: BasePlan, data: RunData, evaluation: Cohort, *, groups: int, saturated: bool, sealed: bool) -> Forecast:
     """Return the forecast; ``groups``: of a run that measures lessons."""
     settings, learning = base.settings, base.settings.tfgrpo
     # With the feature flag off one epoch is measured, and there is no sweep.

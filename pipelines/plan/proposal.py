@@ -69,14 +69,10 @@ _TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answer
 _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
 _ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
 """Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
-_LIKE_AN_ANSWER: Final = re.compile(
-    r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score"
-)
+_LIKE_AN_ANSWER: Final = re.compile(r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score")
 _ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
-_WRONG_OPTION: Final = re.compile(
-    r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?"
-)
+_WRONG_OPTION: Final = re.compile(r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?")
 _FLAGS: Final = frozenset({"true", "false", "yes", "no", "0", "1"})
 _NOT_IN_BRACES: Final = re.compile(r"[{}|!:]")
 """What a column of a template cannot have in its name."""
@@ -399,9 +395,7 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
         return None
     if numbers and 0 not in numbers and max(numbers) < count:
         given = f"the numbers of options from {min(numbers)} to {max(numbers)}, of {count}: counted from 0 or from 1?"
-        raise DatasetError.one(
-            name, given, "letters, the texts of the options, or numbers with the first or last of them"
-        )
+        raise DatasetError.one(name, given, "letters, the texts of the options, or numbers with the first or last of them")
     return _with_rank("gt", options, f"{len(known):,} references read as one of the options")
 
 

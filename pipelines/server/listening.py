@@ -59,9 +59,7 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """Takes the signals that it is given, without raising them again at the end, and sets ``ready`` when it answers."""
 
-    def __init__(
-        self, config: uvicorn.Config, signals: Sequence[signal.Signals], on_signal: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, signals: Sequence[signal.Signals], on_signal: Callable[[], None] | None) -> None:
         super().__init__(config)
         self._signals, self._on_signal = signals, on_signal
         self.ready = asyncio.Event()

@@ -153,9 +153,7 @@ class DataService:
         async def grade_dataset(dataset_id: str, own: Mapping[int, Sequence[int]]) -> None:
             graders = self.config.datasets[dataset_id].graders
             contexts = await asyncio.to_thread(
-                lambda: [
-                    self._context(dataset_id, number, [items[at] for at in places]) for number, places in own.items()
-                ]
+                lambda: [self._context(dataset_id, number, [items[at] for at in places]) for number, places in own.items()]
             )
             graded = await self._runner.rows(graders.members, contexts)
             for places, rows in zip(own.values(), graded, strict=True):

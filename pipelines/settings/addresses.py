@@ -45,9 +45,7 @@ def looks_like_a_key(text: str) -> bool:
 def checked_address(text: str) -> str:
     """Return the address. Raise ``ValueError`` with the accepted form."""
     if not is_address(text):
-        raise ValueError(
-            "an address like https://host/v1, with http:// or https://, without user name, password or key"
-        )
+        raise ValueError("an address like https://host/v1, with http:// or https://, without user name, password or key")
     return text
 
 

@@ -17,14 +17,7 @@ from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
-from tfgrpo.pipelines.settings.tree import (
-    DATASET_GRADERS,
-    MIN_GROUP_SIZE,
-    MODEL_ROLES,
-    ModelRole,
-    ModelSettings,
-    Settings,
-)
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, MIN_GROUP_SIZE, MODEL_ROLES, ModelRole, ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.text import check_identifier
@@ -104,15 +97,11 @@ def _endpoint_of(role: ModelRole, chosen: ModelSettings, model: ModelSettings) -
         yield Problem(key, f"{chosen.name!r} and no endpoint to ask for it", accepted)
     elif chosen.name is None:
         accepted = "an endpoint together with --model, or --dry-run"
-        yield Problem(
-            f"{section}.base_url" if "base_url" in own else "model.base_url", "an endpoint and no model", accepted
-        )
+        yield Problem(f"{section}.base_url" if "base_url" in own else "model.base_url", "an endpoint and no model", accepted)
     elif model.base_url is not None and not is_local(chosen.base_url):
         here, there = (urlsplit(each.strip()).netloc.lower() for each in (model.base_url, chosen.base_url))
         follows = {"api_key": "api_key" not in own}
-        follows["headers"] = "headers" not in own and any(
-            value.startswith(ENV_VALUE) for value in model.headers.values()
-        )
+        follows["headers"] = "headers" not in own and any(value.startswith(ENV_VALUE) for value in model.headers.values())
         for name in (name for name, secret in follows.items() if secret and here != there):
             given = f"nothing, and another host than model.base_url, whose secrets would be sent to {there}"
             yield Problem(f"{section}.{name}", given, "those of that host, or the same by name if it is to have them")
@@ -176,9 +165,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
     dearest = max((found.price.cost(0, max_tokens) for *_, found in models.priced if found is not None), default=0)
     one_call = Decimal(dearest) / NANO
     if Decimal(repr(cap)) < one_call:  # as written: the float 0.1 is more than a tenth
-        yield Problem(
-            key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
-        )
+        yield Problem(key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens")
 
 
 _CHECKS = (

@@ -285,9 +285,7 @@ class _LayerValue:
 _Layer = dict[str, _LayerValue]
 
 
-def resolve_settings(
-    *, cli: Mapping[str, object], env: Mapping[str, str], pipeline_path: Path | None = None
-) -> Resolved:
+def resolve_settings(*, cli: Mapping[str, object], env: Mapping[str, str], pipeline_path: Path | None = None) -> Resolved:
     """Return the settings of four layers. ``cli`` maps dotted keys to raw text, or to values.
 
     Raise ``PipelineError`` if the pipeline file is unreadable or has unknown names, else ``SettingsError``; both carry
@@ -306,9 +304,7 @@ def resolve_settings(
         if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
             del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual
     settings = Settings.model_validate(_nested(merged))
-    sources = {
-        field.key: merged[field.key].source if field.key in merged else "default" for field in fields_by_key().values()
-    }
+    sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in fields_by_key().values()}
     return Resolved(settings, sources)
 
 

@@ -17,16 +17,7 @@ from functools import cache, cached_property, partial
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
 from annotated_types import Interval
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, model_validator
 
 from tfgrpo.pipelines.settings.addresses import (
     ENV_VALUE,
@@ -52,9 +43,7 @@ ListOf = Annotated[tuple[_T, ...], Field(strict=False)]
 class Section(BaseModel):
     """Frozen, strict settings without unknown keys, NaN or infinity. The text below an attribute is its help."""
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def setting_field(default: Any, *, flag: str | None = None, env: str | None = None, **kwargs: Any) -> Any:
@@ -186,9 +175,7 @@ class LearningSettings(Section):
     """Most repair calls for one structured answer, of which few take more than one; then a deterministic rule decides."""
     enabled: bool = setting_field(False, env="FEATURE_TFGRPO_GROUP")
     """Feature flag. Off: one actor per item, which is measured without learning."""
-    group_size: int = setting_field(
-        2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE
-    )
+    group_size: int = setting_field(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
     """G, attempts per item."""
     epochs: int = setting_field(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
     """E. Epochs 1 to E-1 learn, epoch E measures."""
@@ -525,9 +512,7 @@ class FieldMap(Section):
         """Columns that are no metadata: those of fields, of an answer unless the prompt shows it, and of mixed options."""
         plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
         shown = columns_of(self.prompt) if is_template(self.prompt) else ()
-        mixed = (
-            column for text in self._templates for _, name in template_parts(text) for column in mixed_columns(name)
-        )
+        mixed = (column for text in self._templates for _, name in template_parts(text) for column in mixed_columns(name))
         return (*plain, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
 
     @cached_property
@@ -654,9 +639,7 @@ class Settings(Section):
     """Directory of all output."""
     dry_run: bool = setting_field(False, flag="--dry-run")
     """Use the simulated model in process, without any network."""
-    task_runner: Literal["threads", "dask", "ray"] = setting_field(
-        "threads", flag="--task-runner", env="TFGRPO_TASK_RUNNER"
-    )
+    task_runner: Literal["threads", "dask", "ray"] = setting_field("threads", flag="--task-runner", env="TFGRPO_TASK_RUNNER")
     """Where groups run; ``dask`` and ``ray`` are extras."""
     pack: NonEmptyText = setting_field("arithmetic", flag="--pack", env="TFGRPO_PACK")
     """Id or domain of the prompt pack."""

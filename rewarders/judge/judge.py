@@ -27,24 +27,9 @@ from tfgrpo.rewarders.judge.model import (
     messages,
     shortened,
 )
-from tfgrpo.rewarders.judge.reading import (
-    Judgement,
-    Preference,
-    read_checklist,
-    read_preference,
-    read_score,
-    read_verdict,
-)
+from tfgrpo.rewarders.judge.reading import Judgement, Preference, read_checklist, read_preference, read_score, read_verdict
 from tfgrpo.rewarders.options import Name, Options, accepts
-from tfgrpo.rewarders.scorer import (
-    NO_REFERENCE,
-    Abstained,
-    Attempt,
-    RewardContext,
-    Verdict,
-    abstain_on_all,
-    reference_text,
-)
+from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, Attempt, RewardContext, Verdict, abstain_on_all, reference_text
 from tfgrpo.rewarders.threads import all_of
 from tfgrpo.stores.errors import ModelCallError, PipelineError, Problem, RepairExhausted, RewardError
 from tfgrpo.stores.json_values import canonical_json, frozen, mapping_of
@@ -78,12 +63,7 @@ class Voter(Generic[_T]):
     """The judging model of one group, which is asked one kind of question. Raises ``RewardError`` when there is none."""
 
     def __init__(
-        self,
-        options: JudgeOptions,
-        system: str,
-        form: AnswerForm,
-        read: Callable[[str], Judgement[_T]],
-        context: RewardContext,
+        self, options: JudgeOptions, system: str, form: AnswerForm, read: Callable[[str], Judgement[_T]], context: RewardContext
     ) -> None:
         """``system``: the system message. ``read`` raises ``ValueError`` for a reply that is not usable."""
         if context.judge is None:
@@ -185,9 +165,7 @@ class JudgeRewarder:
             read = partial(read_checklist, points=options.checklist)
         instructions = options.form.system(options.rubric_text)
         voters = [Voter(seat, instructions, options.form, read, context) for seat in options.seats]
-        asked = [
-            (voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)
-        ]
+        asked = [(voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)]
 
         async def judged(attempt: Attempt) -> Verdict:
             texts = {"output": attempt.output, **shown}
@@ -327,9 +305,7 @@ class RelativeRewarder(Options):
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""
         known = context.prior_scores
-        totals = {
-            each.rollout_id: float(known[each.rollout_id]) for each in context.outputs if each.rollout_id in known
-        }
+        totals = {each.rollout_id: float(known[each.rollout_id]) for each in context.outputs if each.rollout_id in known}
         if len(totals) < 2:
             raise RewardError(f"{len(totals)} attempt(s) with a total; ranking needs at least two")
         try:
@@ -379,8 +355,7 @@ class _Pair(NamedTuple):
     def row(self, rivals: Sequence[Attempt]) -> dict[str, Any]:
         """Return the comparison as a row of the record. In either order ``first`` is the attempt of the lower index."""
         votes = [
-            {order: vote.read and vote.read.value for order, vote in zip(_ORDERS, both, strict=True)}
-            for both in self.votes
+            {order: vote.read and vote.read.value for order, vote in zip(_ORDERS, both, strict=True)} for both in self.votes
         ]
         replies = [
             row
@@ -471,7 +446,5 @@ class PairwiseRewarder:
     def _evidence(self, share: float, index: int, own: Sequence[_Pair]) -> str:
         margins = [won - times for won, times in (pair.halves_of(index) for pair in own) if times]
         wins, ties = sum(margin > 0 for margin in margins), margins.count(0)
-        counts = (
-            f"{wins} won, {ties} tied, {len(margins) - wins - ties} lost of {len(margins)} comparisons in both orders"
-        )
+        counts = f"{wins} won, {ties} tied, {len(margins) - wins - ties} lost of {len(margins)} comparisons in both orders"
         return f"{counts}: share {share:.3g} ({self.variant})"

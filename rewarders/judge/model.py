@@ -172,9 +172,7 @@ class JudgeOptions(Options):
     def rubric_text(self) -> str:
         """Rubric in force."""
         if self.checklist is not None:
-            return "\n".join(
-                f"{number}. {' '.join(point.text.split())}" for number, point in enumerate(self.checklist, 1)
-            )
+            return "\n".join(f"{number}. {' '.join(point.text.split())}" for number, point in enumerate(self.checklist, 1))
         return str(self.rubric or _TEXTS[self.preset or "rubric"]).strip()
 
     @property

@@ -56,8 +56,7 @@ _SCORE: Final = re.compile(
     re.IGNORECASE,
 )
 _ALONE: Final = re.compile(
-    rf"(?:[\s*_`$]|\[\[|\\boxed\{{)*{_VALUE}(?:[\s*_`$}}]|\]\])*(?:(?:stars?|points?)\b[\s*_`]*)?[.!]?\s*",
-    re.IGNORECASE,
+    rf"(?:[\s*_`$]|\[\[|\\boxed\{{)*{_VALUE}(?:[\s*_`$}}]|\]\])*(?:(?:stars?|points?)\b[\s*_`]*)?[.!]?\s*", re.IGNORECASE
 )
 """A reply that is a value and nothing else."""
 _HEADING: Final = re.compile(

@@ -12,17 +12,7 @@ from itertools import chain, combinations, compress, product
 from operator import and_, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.powl.model import (
-    Activity,
-    Model,
-    Operator,
-    add_pairs,
-    bits,
-    fold,
-    labels_of,
-    predecessors,
-    successors,
-)
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, add_pairs, bits, fold, labels_of, predecessors, successors
 from tfgrpo.rewarders.powl.text import model_in, parse_json
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import plain_sum
@@ -359,9 +349,7 @@ def self_consistency(given: Model | Footprint) -> float:
     """
     follows, together, never = footprint_of(given, "block").rows
     related = contradicted = 0
-    for index, (before, after, second, third) in enumerate(
-        zip(follows, predecessors(follows), together, never, strict=True)
-    ):
+    for index, (before, after, second, third) in enumerate(zip(follows, predecessors(follows), together, never, strict=True)):
         first, upper = before | after, -1 << index  # each pair once, a label with itself too
         related += ((first | second | third) & upper).bit_count()
         contradicted += ((first & second | first & third | second & third) & upper).bit_count()
@@ -399,9 +387,7 @@ def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
     if len(labels) == len(whole.activities):
         return whole.rows
     kept = [position for position, label in enumerate(whole.activities) if label in labels]
-    places = [
-        ~position for position in reversed(kept)
-    ]  # of their binary digits, of which the last is that of the first label
+    places = [~position for position in reversed(kept)]  # of their binary digits, of which the last is that of the first label
 
     @cache
     def narrowed(mask: int) -> int:

@@ -352,16 +352,13 @@ def _colours(parts: Sequence[_Form], visible: Sequence[int], after: Sequence[int
         neighbours[other][1].append(one)
     before = predecessors(after)
     colours = {
-        child: _digest(parts[child].key, str(after[child].bit_count()), str(before[child].bit_count()))
-        for child in visible
+        child: _digest(parts[child].key, str(after[child].bit_count()), str(before[child].bit_count())) for child in visible
     }
     distinct = 0
     while distinct < len(set(colours.values())):
         distinct, known = len(set(colours.values())), colours
         colours = {
-            child: _digest(
-                known[child], *sorted(known[at] for at in later), "before", *sorted(known[at] for at in earlier)
-            )
+            child: _digest(known[child], *sorted(known[at] for at in later), "before", *sorted(known[at] for at in earlier))
             for child, (later, earlier) in neighbours.items()
         }
     return sorted(colours.values())
@@ -438,9 +435,7 @@ def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> 
             yield "warning", "repeated-label", f"{label!r} is there {labels[label]} times"
 
     findings = [
-        Finding(code, message, site.pointer, site.id, severity)
-        for site in every
-        for severity, code, message in doubts(site)
+        Finding(code, message, site.pointer, site.id, severity) for site in every for severity, code, message in doubts(site)
     ]
     if not labels:
         reason = "the model has no activity, only silent steps"

@@ -66,9 +66,7 @@ _CALL: Final = re.compile(
 )
 """How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
-_HASHES: Final = re.compile(
-    r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE
-)
+_HASHES: Final = re.compile(r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE)
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
     rf"""(?:答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
@@ -103,9 +101,7 @@ _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
 
-REJECTED: Final = re.compile(
-    r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE
-)
+REJECTED: Final = re.compile(r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE)
 """What a statement rejects at its end: ``Paris, not London``."""
 TAKES_BACK: Final = re.compile(
     r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that))"
@@ -404,9 +400,7 @@ def field_asked_for(output: str, prompt: str) -> str | None:
     if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
         return None
     words = {*_IN_A_NAME.findall(prompt.casefold())}
-    named = [
-        each for key, each in value.items() if (own := {*_IN_A_NAME.findall(str(key).casefold())}) and own <= words
-    ]
+    named = [each for key, each in value.items() if (own := {*_IN_A_NAME.findall(str(key).casefold())}) and own <= words]
     return str(named[0]) if len(named) == 1 and isinstance(named[0], str | int | float) else None
 
 

@@ -14,13 +14,7 @@ from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, f
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import MARKUP, plain
-from tfgrpo.rewarders.text.words import (
-    LONGEST_PART,
-    OPTION_MARK,
-    Reference,
-    TextReference,
-    parts_of,
-)
+from tfgrpo.rewarders.text.words import LONGEST_PART, OPTION_MARK, Reference, TextReference, parts_of
 from tfgrpo.stores.errors import RewardError
 
 _LETTER: Final = re.compile(
@@ -30,9 +24,7 @@ _LETTER: Final = re.compile(
         |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
-_OPTION_LINE: Final = re.compile(
-    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
-)
+_OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE)
 
 
 LETTERS: Final = "ABCDEFGHIJ"
@@ -312,9 +304,7 @@ class LabelReference(OptionReference):
 
     def _parts(self, stated: Stated) -> list[str]:
         entries = written_value(stated.text if stated.is_marked else stated.whole)
-        pairs = (
-            ((key, TRUTH.get(plain(str(each)))) for key, each in entries.items()) if isinstance(entries, dict) else ()
-        )
+        pairs = ((key, TRUTH.get(plain(str(each)))) for key, each in entries.items()) if isinstance(entries, dict) else ()
         flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
         if flags:  # {"is_spam": false}
             return [", ".join(flags)]
@@ -411,8 +401,5 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
 
 
-_TRUTH_ABROAD: Final = {
-    **TRUTH,
-    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
-}
+_TRUTH_ABROAD: Final = {**TRUTH, **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()}}
 """With words for yes and no in other languages, where the reference is one."""

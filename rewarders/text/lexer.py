@@ -49,8 +49,7 @@ _POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u
 _VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 _SPOKEN: Final = {
-    name: [(re.compile(said), written) for said, written in table.items()]
-    for name, table in VOCABULARY["spoken"].items()
+    name: [(re.compile(said), written) for said, written in table.items()] for name, table in VOCABULARY["spoken"].items()
 }
 _CENTS: Final = re.compile(
     rf"(?<=[{CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{CURRENCY}]|EUR|Euro))"
@@ -162,10 +161,7 @@ PART: Final = Surroundings(
 """What makes a number a part of something else."""
 ONE_OF: Final = Surroundings(
     Beside(
-        "sum",
-        "3 + «4»",
-        r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}",
-        r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]",
+        "sum", "3 + «4»", r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}", r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]"
     ),
     Beside(
         "another",
@@ -231,9 +227,7 @@ class NumberLine(NamedTuple):
         for match in _NUMBER.finditer(text):
             start, end = match.span()
             attached = start - since < _ATTACHED and not text[since + 1 : start].strip(",./:-")  # 5 of 1,5 or 1-5
-            doubt = (
-                "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
-            )
+            doubt = "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
             if doubt:
                 begin = found.pop().start if attached and found and found[-1].end == since + 1 else start
                 text, denied = f"{text[:begin]}{' ' * (end - begin)}{text[end:]}", end

@@ -57,9 +57,7 @@ _TIME_UNITS: Final = "|".join(
     name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] in ("second", "inch")
 )
 _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
-_NO_BOUND: Final = (
-    r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
-)
+_NO_BOUND: Final = r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
 _DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
 
 
@@ -73,9 +71,7 @@ def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder
             years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
             day_first = "." in each[0] or order == "day"  # with points it is
             orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
-            found.append(
-                {(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31}
-            )
+            found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
         else:
             month = _MONTHS[part["month"].lower()] if "month" in part else int(part["m"])
             found.append({(int(part.get("y") or 0), month, int(part.get("d") or 0))})
@@ -97,10 +93,7 @@ def _zoned_times(text: str) -> list[Readings]:
     """Return the times that name their zone, in minutes of a day of UTC."""
     zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
     return _distinct(
-        [
-            {((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)}
-            for each, (hour, minute, second) in zoned
-        ]
+        [{((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)} for each, (hour, minute, second) in zoned]
     )
 
 
@@ -183,9 +176,7 @@ class _Moment(ReadAnswer["MomentReference"]):
 
     def may_last(self) -> bool:
         ours, theirs = self.spans
-        return any(one & other for one in ours for other in theirs) or bool(
-            ours and self.reference.read is _zoned_times
-        )
+        return any(one & other for one in ours for other in theirs) or bool(ours and self.reference.read is _zoned_times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,7 @@ from itertools import filterfalse, pairwise, product
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, stated_answer, until_closing
-from tfgrpo.rewarders.text.lexer import (
-    MAGNITUDES,
-    MONEY,
-    TO_BASE,
-    UNITS,
-    DecimalMark,
-    Number,
-    NumberLine,
-    Token,
-    plain_digits,
-)
+from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, DecimalMark, Number, NumberLine, Token, plain_digits
 from tfgrpo.rewarders.text.rules import Beside, Surroundings
 from tfgrpo.stores.errors import RewardError
 
@@ -38,8 +28,7 @@ _OUT_OF: Final = re.compile(
     r"\b(?:out[ \t]+|(?<!total[ \t]))of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
 )
 _CONCLUSION: Final = re.compile(
-    r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b",
-    re.IGNORECASE,
+    r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b", re.IGNORECASE
 )
 _EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
 _BREAKDOWN: Final = re.compile(
@@ -66,18 +55,14 @@ REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 TOTAL: Final = Surroundings(
-    Beside(
-        "sum", "a total of «42»", r"\b(?:total(?: \w+){0,2}(?: of|:| =|,)?|altogether,?|in (?:total|all)[:,])\s\W{0,3}"
-    ),
+    Beside("sum", "a total of «42»", r"\b(?:total(?: \w+){0,2}(?: of|:| =|,)?|altogether,?|in (?:total|all)[:,])\s\W{0,3}"),
     Beside("result", "which comes to «42»", r"\b(?:makes|we get|comes? to)\s\W{0,3}"),
     Beside("parts", "«42» eggs in total", "", r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b"),
     flags=re.IGNORECASE,
 )
 """What says that a number is the total of others."""
 _ALONE: Final = Surroundings(
-    Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"),
-    look=9,
-    gap=r"[ \t$]*",
+    Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"), look=9, gap=r"[ \t$]*"
 )
 """What makes a number next to nothing but words and units no single number."""
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
@@ -99,9 +84,9 @@ _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 _UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
-_ORDINALS: Final[Mapping[str, int]] = {
-    f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()
-} | VOCABULARY["ordinals"]
+_ORDINALS: Final[Mapping[str, int]] = {f"{re.sub('y$', 'ie', word)}th": value for word, value in _UNITS.items()} | VOCABULARY[
+    "ordinals"
+]
 _PARTS: Final = {f"{name}s": value for name, value in _ORDINALS.items()} | {
     name: size for names, size in VOCABULARY["parts"].items() for name in names.split()
 }

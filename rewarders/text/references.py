@@ -115,9 +115,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def has_no_era(self) -> bool:
         number = self.number
-        return (
-            number is not None and {number.unit, self.wanted.unit} == {"", "bc"} and number.value == self.wanted.value
-        )
+        return number is not None and {number.unit, self.wanted.unit} == {"", "bc"} and number.value == self.wanted.value
 
     def counts_otherwise(self) -> bool:
         """Return whether one side has a unit, and the other counts things: ``5 %``, ``5 apples``."""
@@ -214,13 +212,7 @@ class NumberReference(Reference):
         Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
         Rule("right", "is given in another unit, too", "68 °F", "20 °C (68 °F)", _Numeric.is_in_another_unit),
-        Rule(
-            "unclear",
-            "may be a comparison",
-            "5",
-            "He pays $5 for it, which is $1 less than I.",
-            _Numeric.may_be_compared,
-        ),
+        Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
@@ -254,9 +246,7 @@ _CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w
 _ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
 _DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
 _NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
-_FAILED: Final = (
-    r"^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed|: \W?error\b"
-)
+_FAILED: Final = r"^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed|: \W?error\b"
 _VARIABLE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
 _COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _FROM_LAST: Final = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
@@ -283,9 +273,7 @@ class _Series(ReadAnswer["ListReference"]):
 
     @cached_property
     def pair(self) -> tuple[list[Fraction], list[Fraction]]:
-        ours, theirs = (
-            [number.value for number in each.numbers] if each else [] for each in (self.read, self.reference)
-        )
+        ours, theirs = ([number.value for number in each.numbers] if each else [] for each in (self.read, self.reference))
         return ours, theirs
 
     def is_equal(self) -> bool:
@@ -382,9 +370,7 @@ def is_relation(answer: str, reference: str) -> bool:
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", text.translate(QUOTES)).strip(" .\n*`")
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
-    inside = re.sub(
-        r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!")
-    )
+    inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!"))
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
@@ -412,9 +398,7 @@ class _Json(ReadAnswer["JsonReference"]):
         """Return whether an output without JSON states one of these texts, where the reference is a list."""
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
         stated = stated_answer(self.text) if is_text else None
-        return stated is not None and any(
-            TextReference(str(each)).states(stated) for each in texts if str(each).strip()
-        )
+        return stated is not None and any(TextReference(str(each)).states(stated) for each in texts if str(each).strip())
 
     @property
     def span(self) -> tuple[int, int]:
@@ -560,8 +544,7 @@ def _formula_in(stated: Stated) -> str:
 
 _WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)")
 _PROSE: Final = re.compile(
-    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)",
-    re.IGNORECASE,
+    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)", re.IGNORECASE
 )
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 _AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
@@ -580,8 +563,7 @@ def is_formula(text: str) -> bool:
     return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
-            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare)
-            and not re.search(r"[A-Za-z]{3}", bare)
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare) and not re.search(r"[A-Za-z]{3}", bare)
         )
     )
 

@@ -179,12 +179,7 @@ RELATED: Final = Surroundings(
 )
 """What states something by its relation to a text, or none yet: ``near Paris``, ``London replaced Paris``."""
 TURNED: Final = Surroundings(
-    Beside(
-        "outlived",
-        "«paris», now rome",
-        "",
-        rf"[,;] (?:but )?now\b| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b",
-    ),
+    Beside("outlived", "«paris», now rome", "", rf"[,;] (?:but )?now\b| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"),
     Beside(
         "failed",
         "«paris» did not",
@@ -216,9 +211,7 @@ def is_denied(text: str, start: int, end: int) -> bool:
         question
         and (
             re.match(r"\W*\w", text[question.end() :])  # a question that is answered by what follows it
-            or re.search(
-                r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", text[:start][-60:]
-            )
+            or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", text[:start][-60:])
         )
     )
     return bool(asked or DENIALS.of(text, start, end))

@@ -76,9 +76,7 @@ _DROPPED: Final = re.compile(r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
 _STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
-NAMES_OF_DAYS: Final = {
-    name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()
-}
+NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
 _DIGITS_OF_CODE: Final = 9
 """Digits of a code without letters, such as a telephone number, at least."""
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")

@@ -165,9 +165,7 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     return [first] if one is not None and other is None else [last, first]
 
 
-_TICK, _CROSS = (
-    re.compile(rf"\s*[{signs}]\ufe0f?\s*") for signs in ("\u2705\u2713\u2714\u2611", "\u274c\u2717\u2718\u2716")
-)
+_TICK, _CROSS = (re.compile(rf"\s*[{signs}]\ufe0f?\s*") for signs in ("\u2705\u2713\u2714\u2611", "\u274c\u2717\u2718\u2716"))
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
@@ -244,9 +242,7 @@ class _Mention(ReadAnswer["TextReference"]):
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         found = re.finditer(whole_words(wanted) + (_END if _is_sentence(reference.text) else ""), statement)
-        return cls(
-            reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())]
-        )
+        return cls(reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())])
 
     def is_spaceless(self) -> bool:
         held = not self.places and self.wanted in self.statement
@@ -286,9 +282,7 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_aside(self) -> bool:
         rest = self.statement.replace(self.wanted, "")
         return bool(
-            REFUSAL.search(rest)
-            or ABOUT.search(rest)
-            or any(is_aside(self.statement, *each.span()) for each in self.places)
+            REFUSAL.search(rest) or ABOUT.search(rest) or any(is_aside(self.statement, *each.span()) for each in self.places)
         )
 
     def is_told_otherwise(self) -> bool:
@@ -390,9 +384,7 @@ class _Said(ReadAnswer["TextReference"]):
     def is_part_of_name(self) -> bool:
         said, words = plain(self.stated.text), self.reference.text.split()
         is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
-        last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(
-            f" {without_accents(said)}"
-        )
+        last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(f" {without_accents(said)}")
         first = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
         return bool(is_name and (last or first))
 
@@ -594,9 +586,7 @@ def _is_sentence(text: str) -> bool:
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_NO_ENTRY: Final = re.compile(
-    rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE
-)
+_NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE)
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences, whatever they state."""

@@ -153,9 +153,7 @@ class ExperienceBatch:
         logprobs = [[rollout.complete_logprob for rollout in group.rollouts] for group in self.groups]
         problems = []
         for name, rows in (("rewards", rewards), ("log_probs_old", logprobs)):
-            places = [
-                (number, index) for number, row in enumerate(rows) for index, each in enumerate(row) if each is None
-            ]
+            places = [(number, index) for number, row in enumerate(rows) for index, each in enumerate(row) if each is None]
             if places and not partial:
                 number, index = places[0]
                 where = f"first: group index {number}, rollout {self.groups[number].rollouts[index].id!r}"
@@ -197,9 +195,7 @@ class ExperienceBatch:
         groups = [group for batch in (self, *others) for group in batch.groups]
         return ExperienceBatch(tuple(groups), any(batch.allow_nan for batch in (self, *others)))
 
-    def filter(
-        self, *, min_spread: float | None = None, keep: Callable[[RolloutGroup], bool] | None = None
-    ) -> ExperienceBatch:
+    def filter(self, *, min_spread: float | None = None, keep: Callable[[RolloutGroup], bool] | None = None) -> ExperienceBatch:
         """Return the groups with a spread (population standard deviation) of at least ``min_spread``, and that pass ``keep``.
 
         With ``min_spread``, groups with fewer than two rewards have no spread and are removed, as are flat groups even
@@ -217,12 +213,7 @@ class ExperienceBatch:
         return tuple(ExperienceBatch(self.groups[start : start + size], self.allow_nan) for start in starts)
 
     def shaped(
-        self,
-        policy: RaggedPolicy,
-        *,
-        group_size: int | None = None,
-        min_group_size: int = 2,
-        rng: random.Random | None = None,
+        self, policy: RaggedPolicy, *, group_size: int | None = None, min_group_size: int = 2, rng: random.Random | None = None
     ) -> tuple[ExperienceBatch, tuple[Exclusion, ...]]:
         """Return the groups under a policy for ragged groups, and what it excluded, with reasons.
 
@@ -232,9 +223,7 @@ class ExperienceBatch:
         ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
         below ``min_group_size`` are dropped.
         """
-        problems = size_problems(
-            min_group_size=min_group_size, **({} if group_size is None else {"group_size": group_size})
-        )
+        problems = size_problems(min_group_size=min_group_size, **({} if group_size is None else {"group_size": group_size}))
         if policy not in get_args(RaggedPolicy):
             problems.append(ShapeProblem("policy", " | ".join(get_args(RaggedPolicy)), repr(policy)))
         if policy == "resample" and rng is None:
@@ -273,10 +262,7 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> RolloutGro
     free = (index for index in count() if index not in taken)
     again = (
         replace(
-            rollout,
-            id=f"{rollout.id}+{number}",
-            index=next(free),
-            metadata={**rollout.metadata, "resampled_from": rollout.id},
+            rollout, id=f"{rollout.id}+{number}", index=next(free), metadata={**rollout.metadata, "resampled_from": rollout.id}
         )
         for number, rollout in enumerate(copies, start=1)
     )

@@ -22,15 +22,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, without_latency
-from tfgrpo.stores.errors import (
-    CorruptFile,
-    DatasetError,
-    Problem,
-    RecordRejected,
-    SettingsError,
-    ShapeError,
-    ShapeProblem,
-)
+from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, SettingsError, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text, replacing
 from tfgrpo.stores.json_values import canonical_json, json_of, sha256_hex, to_builtins
 from tfgrpo.stores.numeric import is_count
@@ -149,9 +141,7 @@ def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[Rollo
             problems = []
             for index, field, expected, received in faults:
                 at = number if index is None else number + 1 + index
-                problems.append(
-                    Problem(f"{path}:{at}: {field}".removesuffix(": "), f"{received!r:.{_SHOWN}}", expected)
-                )
+                problems.append(Problem(f"{path}:{at}: {field}".removesuffix(": "), f"{received!r:.{_SHOWN}}", expected))
             raise DatasetError(problems)
         yield group
 
@@ -325,9 +315,7 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
                 except (TypeError, ValueError) as error:
                     raise DatasetError.one(source, str(error)[:200], "columns of JSON text") from error
                 if faults or group is None:
-                    raise DatasetError(
-                        [Problem(f"{source}: {name}", f"{value!r:.120}", fit) for _, name, fit, value in faults]
-                    )
+                    raise DatasetError([Problem(f"{source}: {name}", f"{value!r:.120}", fit) for _, name, fit, value in faults])
                 yield group
     except (OSError, arrow.ArrowException) as error:
         raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
@@ -347,9 +335,7 @@ def _schema(arrow: Any) -> Any:
 
 def _type(arrow: Any, hint: Any) -> Any:
     """Return the type of a column; a JSON value is text."""
-    kind = (
-        next(each for each in (*get_args(hint), hint) if each is not NoneType) if NoneType in get_args(hint) else hint
-    )
+    kind = next(each for each in (*get_args(hint), hint) if each is not NoneType) if NoneType in get_args(hint) else hint
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         return arrow.struct([(each.name, _type(arrow, hints[each.name])) for each in fields(kind)])

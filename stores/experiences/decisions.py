@@ -79,8 +79,7 @@ def write_state(
     Raises ``StoreError`` when the disk refuses; the old view then stays.
     """
     lessons = [
-        {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
-        for entry in library.entries
+        {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32} for entry in library.entries
     ]
     replace_signed(
         path,
@@ -238,10 +237,7 @@ def lost_credit(path: Path) -> str | None:
     """Return which credit the newest decision was based on and is lost; None for none. Raises ``CorruptFile``."""
     credit, decisions = TaskPaths(path.parent).credit, [None, *read_decisions(path)]
     deque(sound_lines(credit), maxlen=0)
-    if (last := decisions[-1]) and (extent := extent_of(credit, last.credit_lines)) != (
-        last.credit_lines,
-        last.credit_sha256,
-    ):
+    if (last := decisions[-1]) and (extent := extent_of(credit, last.credit_lines)) != (last.credit_lines, last.credit_sha256):
         there = f"{extent.lines} of them are there, or they were changed"
         return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions) - 1}: {there}"
     return None

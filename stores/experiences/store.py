@@ -49,9 +49,7 @@ _STOP_WORD_LIST = (
 _STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 
 
-def read_lines_as(
-    read: Callable[[str | bytes], _T], path: Path, lines: Iterable[str | bytes], what: str
-) -> Iterator[_T]:
+def read_lines_as(read: Callable[[str | bytes], _T], path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[_T]:
     """Yield what ``read`` makes of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
     for number, line in enumerate(lines, start=1):
         try:
@@ -344,9 +342,7 @@ class ExperienceStore:
                 verified.setdefault(record.experience_id, record)
         superseded = {name for record in verified.values() for name in record.supersedes}
         live = [record for name, record in verified.items() if name not in superseded]
-        live.sort(
-            key=lambda one: (-support_of(one), -one.reward.gt_score, -one.reward.relative_rank, one.experience_id)
-        )
+        live.sort(key=lambda one: (-support_of(one), -one.reward.gt_score, -one.reward.relative_rank, one.experience_id))
         return [record for record in live if count_words(record.summary32) <= self._max_words]
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:

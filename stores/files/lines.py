@@ -109,9 +109,7 @@ def read_keys(path: Path, key: str) -> Iterator[str]:
 
 def _head_of(key: str) -> re.Pattern[bytes]:
     """Return what matches the beginning of a line that begins with this field: its first group is the text in JSON."""
-    return re.compile(
-        rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % re.escape(key).encode()
-    )
+    return re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % re.escape(key).encode())
 
 
 def sound_lines(path: Path) -> Iterator[Line]:
@@ -220,9 +218,7 @@ class LineFile:
     and does not close. Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 
-    def __init__(
-        self, path: Path, key: str | Callable[[Mapping[str, Any]], str] | None = None, *, reads: bool = False
-    ) -> None:
+    def __init__(self, path: Path, key: str | Callable[[Mapping[str, Any]], str] | None = None, *, reads: bool = False) -> None:
         """``reads``: only that, which needs no right to write."""
         self.path, self._reads = path, reads
         self._where = os.fspath(path)

@@ -224,9 +224,7 @@ class Pipe:
     abandon: Callable[[], None]
 
 
-def trace_provider(
-    target: Target, env: Environment, resource: Resource, delivery: Delivery
-) -> tuple[TracerProvider, Pipe]:
+def trace_provider(target: Target, env: Environment, resource: Resource, delivery: Delivery) -> tuple[TracerProvider, Pipe]:
     """Return a provider that sends spans in batches to the target."""
     exporter = delivery.watched(_exporter_of(target, "traces"), "traces", target.where)
     # The SDK's default checks the parent first, and every parent of ours is sampled: the same spans at less cost.
@@ -236,9 +234,7 @@ def trace_provider(
     return provider, Pipe("traces", target.where, provider.shutdown, exporter.shutdown)
 
 
-def meter_provider(
-    target: Target, env: Environment, resource: Resource, delivery: Delivery
-) -> tuple[MeterProvider, Pipe]:
+def meter_provider(target: Target, env: Environment, resource: Resource, delivery: Delivery) -> tuple[MeterProvider, Pipe]:
     """Return a provider that sends metrics to the target every ten seconds.
 
     Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.

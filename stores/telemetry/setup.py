@@ -23,19 +23,7 @@ from functools import cache, partial
 from itertools import chain
 from time import time_ns
 from types import TracebackType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    Self,
-    TypeAlias,
-    TypedDict,
-    Unpack,
-    get_args,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack, get_args, get_type_hints
 
 from opentelemetry.context import attach, detach
 from opentelemetry.metrics import Meter, MeterProvider
@@ -48,15 +36,7 @@ from pydantic import TypeAdapter
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
 from tfgrpo.stores.packaged import packaged_yaml
-from tfgrpo.stores.telemetry.export import (
-    Delivery,
-    Environment,
-    Pipe,
-    SignalName,
-    find_target,
-    meter_provider,
-    trace_provider,
-)
+from tfgrpo.stores.telemetry.export import Delivery, Environment, Pipe, SignalName, find_target, meter_provider, trace_provider
 from tfgrpo.stores.text import replace_surrogates
 
 RoleName: TypeAlias = Literal[
@@ -265,9 +245,7 @@ class SpanHandle:
         self._token = attach(set_span_in_context(self._span))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.fail(kind.__name__)
         detach(self._token)
@@ -366,12 +344,7 @@ class Telemetry:
         return not self._closed and (self._tracer is not None or bool(self._measures))
 
     def span(
-        self,
-        name: str,
-        *,
-        keep_open: bool = False,
-        kind: SpanKind = SpanKind.INTERNAL,
-        **attributes: Unpack[Attributes],
+        self, name: str, *, keep_open: bool = False, kind: SpanKind = SpanKind.INTERNAL, **attributes: Unpack[Attributes]
     ) -> OpenSpan:
         """Any step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates.
 
@@ -429,9 +402,7 @@ class Telemetry:
         """Record what is known of an event in every metric that measures any of it; None is unknown."""
         if not self._measures:
             return
-        known = {
-            KEYS[name]: self._bounded(name, fact) for name, fact in facts.items() if name in KEYS and fact is not None
-        }
+        known = {KEYS[name]: self._bounded(name, fact) for name, fact in facts.items() if name in KEYS and fact is not None}
         figures: dict[str, Any] = {"count": 1, **facts}
         for measure in self._measures.get(event, ()):
             figure = figures.get(measure.fact)
@@ -606,8 +577,6 @@ def _measures(meter: Meter, metric: Metric) -> list[_Measure]:
         write = meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries).record
     keys = tuple(KEYS[attribute] for attribute in metric.attributes)
     return [
-        _Measure(
-            write, fact, keys, {KEYS[attribute]: value for attribute, value in fixed.items()}, metric.kind == "counter"
-        )
+        _Measure(write, fact, keys, {KEYS[attribute]: value for attribute, value in fixed.items()}, metric.kind == "counter")
         for fact, fixed in metric.values.items()
     ]

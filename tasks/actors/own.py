@@ -112,9 +112,7 @@ def pointed(value: object, pointer: str) -> str:
             inner = inner[int(name)]
         else:
             names = ", ".join(map(repr, inner)) if isinstance(inner, Mapping) else type(inner).__name__
-            raise ActorError(
-                f"nothing at {pointer} of the answer (actor.answer); there is: {names[:_SHOWN] or 'nothing'}"
-            )
+            raise ActorError(f"nothing at {pointer} of the answer (actor.answer); there is: {names[:_SHOWN] or 'nothing'}")
     return inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
 
 

@@ -78,9 +78,7 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
 
 PYTHON = "python"
 """The shipped tool that runs code, in the settings and for the model."""
-_ACCEPTED_TOOLS = (
-    "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
-)
+_ACCEPTED_TOOLS = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
 _ONLY_FOR = {
     "tools": ("tools",),
@@ -186,9 +184,7 @@ def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
         yield Problem("actor.gateway.enabled", f"off with kind: {settings.kind}", "off with kind: command or http")
 
 
-def check_actor(
-    settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()
-) -> tuple[Problem, ...]:
+def check_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> tuple[Problem, ...]:
     """Return every problem of the actor's settings."""
     try:
         build_actor(settings, learns=learns, listed=listed)

@@ -200,9 +200,7 @@ def _reward(rollout: Rollout) -> float:
 
 
 _BUFFER: Final = 1 << 20
-_NAMES: Final = (
-    "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
-)
+_NAMES: Final = "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
 encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
 
@@ -258,9 +256,7 @@ def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a row that fits the columns: turns differ in their fields, so recorded answers become text."""
     info = dict(row["extra_info"])
     if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
-        raise StoreError(
-            f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead"
-        )
+        raise StoreError(f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead")
     info["recorded_completions"] = [encode_row(turns) for turns in info["recorded_completions"]]
     return {**row, "extra_info": info}
 

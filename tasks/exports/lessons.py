@@ -153,12 +153,7 @@ def screen_lessons(
 def imported_record(entry: Screened, pack: LoadedPack, task_id: str, run_id: str, clock: Clock) -> ExperienceRecord:
     """Return the stamped record of a lesson that is new to the task; ``run_id`` names the import."""
     stamp = pack_stamp(pack)
-    content = {
-        "task": task_id,
-        "polarity": entry.lesson.says,
-        "text": entry.text,
-        "stamp": [stamp.stamp, stamp.stamped_at],
-    }
+    content = {"task": task_id, "polarity": entry.lesson.says, "text": entry.text, "stamp": [stamp.stamp, stamp.stamped_at]}
     record = ExperienceRecord(
         experience_id=f"exp-{sha256_hex(canonical_json(content))[:_ID_DIGITS]}",
         run_id=run_id,

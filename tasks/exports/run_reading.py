@@ -76,9 +76,7 @@ def facts_of_run(run: RunPaths) -> RunFacts:
     raise SettingsError.one("RUN", f"{run.root.name} ({problem})", "a run with accepted batches")
 
 
-def groups_of_run(
-    run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare: bool = False
-) -> Iterator[RolloutGroup]:
+def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare: bool = False) -> Iterator[RolloutGroup]:
     """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent.
 
     A side of a split group is a group, because its attempts have their own prompt. With ``bare`` prompts, which are
@@ -139,9 +137,7 @@ def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tu
         yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, attempts
 
 
-def _group(
-    head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts
-) -> RolloutGroup:
+def _group(head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts) -> RolloutGroup:
     """Return one group. Raise ``KeyError`` for rows that lack a field."""
     system, library = item["system_prompt"], prompt["library_id"]
     return RolloutGroup(
@@ -277,8 +273,5 @@ def _logprobs(turns: Sequence[RecordedTurn]) -> LogProbs | None:
     if len(measured) < len(turns):
         return LogProbs()
     complete = all(usage and not usage.reasoning and len(tokens) >= usage.completion for tokens, usage in measured)
-    total, count = (
-        math.fsum(value for tokens, _ in measured for value in tokens),
-        sum(len(tokens) for tokens, _ in measured),
-    )
+    total, count = (math.fsum(value for tokens, _ in measured for value in tokens), sum(len(tokens) for tokens, _ in measured))
     return LogProbs(measured[0][0] if len(turns) == 1 else None, total=total, count=count, complete=complete)

@@ -14,14 +14,7 @@ from time import perf_counter
 import httpx
 from aiohttp import web
 
-from tfgrpo.stores.errors import (
-    BudgetRefused,
-    ModelAuthRefused,
-    ModelReplyMalformed,
-    ModelTimeout,
-    ReplayMiss,
-    TfgrpoError,
-)
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ModelTimeout, ReplayMiss, TfgrpoError
 from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
@@ -150,9 +143,7 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _passed_on(
-        self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout
-    ) -> web.StreamResponse | None:
+    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse | None:
         """Pass a reply on; None to ask again without what the gateway has added and the endpoint refuses."""
         client = upstream.client
         received = dict(reply.headers.items())  # once: they are decoded for each look
@@ -208,9 +199,7 @@ class Call:
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub(received.content)
-        return web.Response(
-            status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub)
-        )
+        return web.Response(status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub))
 
     def _headers(self, received: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
         return {**returned_headers(received, scrub), **self.session.headers}
@@ -220,9 +209,7 @@ class Call:
         latency_s = perf_counter() - self._began
         reply = read_reply(self.out.dialect, content_type, body)
         if reply is None:  # a stream that broke off, or an error behind a success status: it stays reserved, as lost
-            self._failed(
-                ModelReplyMalformed(f"an answer of {client.endpoint.display_url} broke off, or cannot be read")
-            )
+            self._failed(ModelReplyMalformed(f"an answer of {client.endpoint.display_url} broke off, or cannot be read"))
             return
         client.answering.add(self.out.model)
         usage, nano_usd, charge = self._bound.settled(reply.usage)
@@ -247,9 +234,7 @@ class Call:
         if not self._noted:
             self.session.answered(self._place, self.out, reply)
 
-    def _broken(
-        self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False
-    ) -> GatewayRefusal:
+    def _broken(self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False) -> GatewayRefusal:
         self._failed(error)
         return GatewayRefusal(status, kind, str(error), retry=retry)
 

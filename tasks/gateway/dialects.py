@@ -375,9 +375,7 @@ class ResponsesDialect(Dialect):
         for item in request.elements(items):
             for name in _ITEM_LABELS.intersection(item.value) if isinstance(item.value, dict) else ():
                 # Of a client's own items the id is its own, too; that of others is the endpoint's.
-                own = item.value.get("role", "assistant") != "assistant" or str(item.value.get("type")).endswith(
-                    "_output"
-                )
+                own = item.value.get("role", "assistant") != "assistant" or str(item.value.get("type")).endswith("_output")
                 if (label := request.member_of(item, name)) is not None and (name != "id" or own):
                     request.replace(label, None)
 
@@ -423,12 +421,7 @@ def _opening(request: Document) -> Value | None:
     Not if the endpoint keeps the conversation: later requests would lack the message, and get the lessons once more.
     """
     items, asked = request.member("input"), request.value
-    if (
-        asked.get("store") is not False
-        or asked.get("instructions")
-        or items is None
-        or not isinstance(items.value, list)
-    ):
+    if asked.get("store") is not False or asked.get("instructions") or items is None or not isinstance(items.value, list):
         return None
     last = None
     for item in request.elements(items):

@@ -547,7 +547,5 @@ def _outcome(traffic: Traffic, raw: bytes) -> web.Response:
         accepted = '{"conversation": the id of x-tfgrpo-conversation, or its name, "score": 0 to 1}'
         raise GatewayRefusal(400, "invalid_request_error", f"an outcome is {accepted}")
     if (new := traffic.outcome(conversation, worth)) is None:
-        raise GatewayRefusal(
-            404, "not_found_error", "no such conversation; its id is in the header x-tfgrpo-conversation"
-        )
+        raise GatewayRefusal(404, "not_found_error", "no such conversation; its id is in the header x-tfgrpo-conversation")
     return web.json_response({"kept": new})

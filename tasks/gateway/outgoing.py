@@ -126,6 +126,5 @@ def _spared(body: Mapping[str, Any]) -> int:
     return sum(
         max(0, len(text) - IMAGE_TOKENS)
         for name, text, media in texts_within(body)
-        if name in _IMAGE_FIELDS
-        and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/")))
+        if name in _IMAGE_FIELDS and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/")))
     )

@@ -138,11 +138,7 @@ def returned_headers(headers: Mapping[str, str], scrub: Scrub) -> dict[str, str]
     """Return the headers of a reply that concern the agent, without secrets."""
     dropped = _NOT_RETURNED | _named_in_connection(headers)
     lowered = ((name, name.lower(), value) for name, value in headers.items())
-    return {
-        name: scrub(value)
-        for name, low, value in lowered
-        if low not in dropped and not _OF_THE_CONNECTION.fullmatch(low)
-    }
+    return {name: scrub(value) for name, low, value in lowered if low not in dropped and not _OF_THE_CONNECTION.fullmatch(low)}
 
 
 def why_unreadable(headers: Mapping[str, str]) -> str:

@@ -76,9 +76,7 @@ class Recorded(NamedTuple):
 class Caller(ABC):
     """Who makes calls through the gateway. Nothing is journalled unless a subclass does."""
 
-    def __init__(
-        self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub
-    ) -> None:
+    def __init__(self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub) -> None:
         """``scrub`` removes secrets from a text."""
         self.telemetry, self.provider, self.scrub = telemetry, provider, scrub
         self.max_tokens = max_tokens
@@ -215,13 +213,7 @@ class RolloutSession(Caller):
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count a call in the metrics."""
         group, provider = self.attempt.key(GATEWAY, 0).group, self.provider
-        where: Facts = {
-            "epoch": group.epoch,
-            "phase": group.phase,
-            "role": GATEWAY,
-            "model": model,
-            "provider": provider,
-        }
+        where: Facts = {"epoch": group.epoch, "phase": group.phase, "role": GATEWAY, "model": model, "provider": provider}
         count_call(self.telemetry, result, took_s, **where)
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:

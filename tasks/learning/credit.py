@@ -176,9 +176,7 @@ def credit_of(memory: Memory) -> Credit:
     )
 
 
-def random_halves(
-    lessons: Sequence[ExperienceRecord], coin: Random
-) -> tuple[list[ExperienceRecord], list[ExperienceRecord]]:
+def random_halves(lessons: Sequence[ExperienceRecord], coin: Random) -> tuple[list[ExperienceRecord], list[ExperienceRecord]]:
     """Return a random half of the lessons and the rest, both in their order, each lesson by a toss.
 
     Halves of equal size would hide what all lessons have in common.

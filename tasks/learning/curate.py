@@ -388,9 +388,7 @@ class _Curation:
             if lesson is not None:
                 self._note(lesson, "recurs" if source.said == "recurs" else said, amount, source.contrast)
             for other in against:
-                self._note(
-                    other, "contradicted", -amount, source.contrast, None if lesson is None else lesson.experience_id
-                )
+                self._note(other, "contradicted", -amount, source.contrast, None if lesson is None else lesson.experience_id)
 
     async def _made(
         self, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord], polarity: Polarity, text: str
@@ -566,9 +564,7 @@ class ExperiencePolicy:
     """Least rank of its best attempt in its group: what the worse half did is no evidence."""
 
 
-def optimize_experience(
-    record: ExperienceRecord, policy: ExperiencePolicy = ExperiencePolicy()
-) -> ExperienceRecord | None:
+def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = ExperiencePolicy()) -> ExperienceRecord | None:
     """Return the record if its evidence reaches both thresholds, before it is written; else None."""
     reward = record.reward
     weak = reward.gt_score < policy.min_reward or reward.relative_rank < policy.min_rank

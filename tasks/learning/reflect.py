@@ -114,9 +114,7 @@ def first_difference(one: Sequence[Step], other: Sequence[Step]) -> tuple[int, i
     By what their tools returned; without a difference there by every step: models rarely word one alike.
     """
     for begins in ("tool ", ""):
-        ones, others = (
-            [at for at, step in enumerate(steps) if step.label.startswith(begins)] for steps in (one, other)
-        )
+        ones, others = ([at for at, step in enumerate(steps) if step.label.startswith(begins)] for steps in (one, other))
         for at, against in zip(ones, others, strict=False):
             if one[at] != other[against]:
                 return at, against
@@ -157,18 +155,14 @@ class Reflection:
     spend: Spend = field(default_factory=Spend)
 
 
-async def reflect_on_group(
-    spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime
-) -> Reflection:
+async def reflect_on_group(spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime) -> Reflection:
     """Contrast the attempts of an informative group. A call that fails is noted in the spend, never raised.
 
     Without a spread they all failed: two of them are held against the reference answer.
     """
     settings, spend, pairs = runtime.context.settings.tfgrpo, Spend(), contrasts_of(attempts)
     limit = settings.lessons_of(len(pairs))
-    returned = [
-        frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text
-    ]
+    returned = [frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text]
     answered: list[Reflection] = []
     failures: list[Failed | None] = []
     for number, shown in enumerate(pairs):
@@ -216,9 +210,7 @@ async def _reflect(
         return Reflection()
     contrast = replace(contrast, cause=_cause(answer.cause, returned))
     accepted: dict[str, Proposal] = {}
-    rejected = [
-        (lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]
-    ]
+    rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]]
     for turn, lesson in enumerate(answer.lessons[:limit], start=1 + contrast.number * limit):
         screened = await screen_or_shorten(
             lesson.text,
@@ -238,9 +230,7 @@ async def _reflect(
     weight = 1.0 if shown[0].half == shown[-1].half else RULES.across
     # Attempts that all failed show of no lesson whether it helped.
     judged = answer.judgements if contrast.spread else ()
-    judgements = (
-        LessonJudgement(known[each.lesson].experience_id, each.judgement, contrast, weight) for each in judged
-    )
+    judgements = (LessonJudgement(known[each.lesson].experience_id, each.judgement, contrast, weight) for each in judged)
     return Reflection(tuple(accepted.values()), tuple(rejected), tuple(judgements), (contrast,))
 
 
@@ -255,25 +245,14 @@ async def _ask(
     attempts = [
         {"label": label, "reward": attempt.reward, **text}
         | {"graders": grader_words(attempt.scores)}
-        | (
-            {"lessons": [name for name, each in known.items() if each.experience_id in carried]}
-            if spec.first_half
-            else {}
-        )
+        | ({"lessons": [name for name, each in known.items() if each.experience_id in carried]} if spec.first_half else {})
         for label, attempt, text in zip("AB", shown, texts, strict=False)
         for carried in (spec.halves[attempt.half].spec.pack.experience_ids,)
     ]
-    payload: dict[str, Any] = {
-        "task": item.prompt,
-        "attempts": attempts,
-        "max_lessons": limit,
-        "max_words": runtime.max_words,
-    }
+    payload: dict[str, Any] = {"task": item.prompt, "attempts": attempts, "max_lessons": limit, "max_words": runtime.max_words}
     if item.answer:
         payload["reference_answer"] = reference_text(item.answer, item.alternatives)
-    in_force = [
-        {"lesson": label, "polarity": record.polarity, "text": record.summary32} for label, record in known.items()
-    ]
+    in_force = [{"lesson": label, "polarity": record.polarity, "text": record.summary32} for label, record in known.items()]
     question = replace(REFLECTION, labels=tuple(known))
     return await ask(question, key, payload, runtime, spend, {"lessons_in_force": in_force})
 
@@ -308,9 +287,7 @@ def contrasts_of(attempts: Sequence[RankedAttempt]) -> tuple[tuple[RankedAttempt
     worst = sorted(best, key=lambda position: rewards[position])
     extremes = [(one, other) for one in best if rewards[one] == high for other in worst if rewards[other] == low]
     first = min(extremes, key=lambda pair: attempts[pair[0]].half != attempts[pair[1]].half)
-    better, lower = (
-        next(each for each in order if each != used) for order, used in zip((best, worst), first, strict=True)
-    )
+    better, lower = (next(each for each in order if each != used) for order, used in zip((best, worst), first, strict=True))
     nexts = ((better, lower), (first[0], lower), (better, first[1]))
     second = next((pair for pair in nexts if rewards[pair[0]] > rewards[pair[1]]), None)
     return tuple((attempts[one], attempts[other]) for one, other in (first, *([second] if second else [])))

@@ -35,22 +35,8 @@ from tfgrpo.tasks.models.retry import (
     retry_after,
     vendor_hint,
 )
-from tfgrpo.tasks.models.transport import (
-    TRANSPORT_ERRORS,
-    Received,
-    client_over,
-    exchange,
-    is_certificate_error,
-    never_sent,
-)
-from tfgrpo.tasks.models.wire import (
-    decode_embeddings,
-    decode_reply,
-    decode_usage,
-    encode_request,
-    is_plausible,
-    repeats_empty,
-)
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, client_over, exchange, is_certificate_error, never_sent
+from tfgrpo.tasks.models.wire import decode_embeddings, decode_reply, decode_usage, encode_request, is_plausible, repeats_empty
 
 Charge: TypeAlias = Callable[[Reservation], None]
 """How a reservation ends."""
@@ -322,9 +308,7 @@ class ChatClient:
         if moved is not None:
             there = self.endpoint.scrub(display_url(moved))
             reason = f"it moved to {there}; give that as the base URL, without /chat/completions"
-        text = (
-            f"{refusal.status} from {self.endpoint.display_url}: {reason}{vendor_hint(refusal.status, refusal.words)}"
-        )
+        text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{vendor_hint(refusal.status, refusal.words)}"
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
             return FailedAttempt(BudgetRefused(text), retryable=False), charge

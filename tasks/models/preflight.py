@@ -40,8 +40,7 @@ _LONGEST_S: Final = 8.0
 
 
 _SCHEMA: Final = AnswerSchema(
-    "ping",
-    {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False},
+    "ping", {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
 )
 _MESSAGES: Final = (Message("system", 'Answer with the JSON object {"ok": true}.'), Message("user", "Are you there?"))
 _VALUES: Final[dict[str, Any]] = {"true": True, "false": False}
@@ -213,9 +212,7 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
     return Ping(tuple(findings), len(findings), bound)
 
 
-async def _answer(
-    endpoint: Endpoint, body: bytes, http: httpx.AsyncClient
-) -> tuple[tuple[int, str] | None, dict[str, Any]]:
+async def _answer(endpoint: Endpoint, body: bytes, http: httpx.AsyncClient) -> tuple[tuple[int, str] | None, dict[str, Any]]:
     request = httpx.Request("POST", endpoint.url("/chat/completions"), content=body, headers=endpoint.headers())
     try:
         received = await exchange(http, request, endpoint.timeout_s)

@@ -114,9 +114,7 @@ def vendor_hint(status: int, words: str) -> str:
     """Return a hint to append to the refusal, with a separator in front; empty when there is none."""
     advice: str = _vendors()["advice_by_status"].get(status, "")
     if status in {400, 422}:
-        matching = (
-            row for row in _vendors()["advice_by_words"] if re.search(row["words"], words, re.IGNORECASE | re.DOTALL)
-        )
+        matching = (row for row in _vendors()["advice_by_words"] if re.search(row["words"], words, re.IGNORECASE | re.DOTALL))
         advice = next((row["advice"] for row in matching), "")
     return f"; {advice}" if advice else ""
 

@@ -189,12 +189,9 @@ def never_sent(error: BaseException) -> bool:
     # The aiohttp transport maps refused connections and dropped ones alike to httpx.ConnectTimeout: the cause decides.
     cause = error.__cause__
     if isinstance(cause, aiohttp.ClientError):
-        return isinstance(
-            cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
-        )
+        return isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError)
     return isinstance(
-        error,
-        httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError | httpx.UnsupportedProtocol,
+        error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError | httpx.UnsupportedProtocol
     )
 
 

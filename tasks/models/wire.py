@@ -110,9 +110,7 @@ def _encode_message(message: Message) -> dict[str, Any]:
     encoded: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         encoded |= _echoed_fields(message.extra)
-        encoded["tool_calls"] = [
-            _echoed_fields(call.extra) | called(call.id, *_echoed(call)) for call in message.tool_calls
-        ]
+        encoded["tool_calls"] = [_echoed_fields(call.extra) | called(call.id, *_echoed(call)) for call in message.tool_calls]
     if message.tool_call_id is not None:
         encoded["tool_call_id"] = message.tool_call_id
     return encoded
@@ -166,9 +164,7 @@ def _with_schema(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Mes
 def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
     """Return the tokens that the endpoint counted; None when it sent no valid count."""
     usage = mapping_of(body.get("usage"))
-    prompt, completion, total = (
-        count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total")
-    )
+    prompt, completion, total = (count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
     if "data" in body and "completion_tokens" not in usage:
         completion = 0  # embeddings
     if prompt is not None and total is not None and total >= prompt + (completion or 0):
@@ -176,9 +172,7 @@ def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
         completion = total - prompt
     details = mapping_of(usage.get("prompt_tokens_details"))
     cached = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))
-    return usage_of(
-        [prompt, completion, cached, mapping_of(usage.get("completion_tokens_details")).get("reasoning_tokens")]
-    )
+    return usage_of([prompt, completion, cached, mapping_of(usage.get("completion_tokens_details")).get("reasoning_tokens")])
 
 
 def usage_of(counts: object) -> TokenUsage | None:
@@ -218,9 +212,7 @@ def decode_reply(body: Mapping[str, Any]) -> ChatReply:
             raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){_why_empty(body, message, finish)}")
         text = None
     return ChatReply(
-        message=Message(
-            "assistant", text, tool_calls=calls, extra=_kept_fields(message, _REASONING_FIELDS) if calls else ""
-        ),
+        message=Message("assistant", text, tool_calls=calls, extra=_kept_fields(message, _REASONING_FIELDS) if calls else ""),
         finish_reason=finish,
         model=_text_or_none(body.get("model")) or "",
         response_id=_text_or_none(body.get("id")),
@@ -318,9 +310,7 @@ def _decode_tool_call(call: object, index: int, taken: Container[str]) -> ToolCa
 def function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return name and arguments of a call, also of one of a custom tool, whose input is a text."""
     custom = mapping_of(call.get("custom"))
-    return (
-        {"name": custom.get("name"), "arguments": custom.get("input")} if custom else mapping_of(call.get("function"))
-    )
+    return {"name": custom.get("name"), "arguments": custom.get("input")} if custom else mapping_of(call.get("function"))
 
 
 def _kept_fields(sent: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -89,9 +89,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         context=context,
         model=RoleModels(
             {
-                role: JournaledModel(
-                    clients.get(role), journal, telemetry, wire=chosen, provider=context.models.provider(role)
-                )
+                role: JournaledModel(clients.get(role), journal, telemetry, wire=chosen, provider=context.models.provider(role))
                 for role, chosen in context.models.roles.items()
             }
         ),
@@ -175,9 +173,7 @@ def _ledger(context: RunContext) -> Ledger:
     return Ledger(own, shared=context.ledger_path, within=task_ledger)
 
 
-def watch_loop(
-    loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threading.Event, blocked_s: float = BLOCKED_S
-) -> None:
+def watch_loop(loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threading.Event, blocked_s: float = BLOCKED_S) -> None:
     """Watch a loop from another thread until ``stopped`` is set or it closes; log each blockage once, with its line.
 
     An asynchronous agent or tool that blocks stops every rollout of the process, time limits included. It cannot be

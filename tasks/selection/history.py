@@ -148,12 +148,7 @@ class MemoryScope:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of every line; the stamp is in the signature."""
-        return {
-            "domain": self.domain,
-            "measure": self.measure,
-            "simulated": self.simulated,
-            "pack_id": self.pack.pack_id,
-        }
+        return {"domain": self.domain, "measure": self.measure, "simulated": self.simulated, "pack_id": self.pack.pack_id}
 
 
 @dataclass(frozen=True, slots=True)

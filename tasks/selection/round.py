@@ -321,9 +321,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
         scores = scrubbed(raw, runtime.scrub)
         comparison = compare(scores.totals)
         graded = dict(zip((each.index for each in usable), scores.verdicts, strict=True))
-        candidates = tuple(
-            _graded(each, graded[each.index], comparison) if each.index in graded else each for each in made
-        )
+        candidates = tuple(_graded(each, graded[each.index], comparison) if each.index in graded else each for each in made)
         for each in candidates:
             observe_scores(span, each.scores, runtime.rewarders, rollout_index=each.index)
         return Selection(

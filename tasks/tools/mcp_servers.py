@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = "actor.mcp"
 _ACCEPTED: Final = (
-    '{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}} or {"url": …, "headers": {…}}}}, '
-    'with secrets as "env:NAME"'
+    '{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}} or {"url": …, "headers": {…}}}}, with secrets as "env:NAME"'
 )
 _OPENING_S: Final = 60.0
 """Seconds for the start of a server: some are installed by it."""

@@ -56,12 +56,7 @@ class PythonProcesses:
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
                 held = _OF_A_CONTAINER
             ended = await self._guard.run(
-                command,
-                stdin=code.encode("utf-8", "surrogatepass"),
-                folder=folder,
-                env=env,
-                limits=held,
-                wall_s=_TIMEOUT_S,
+                command, stdin=code.encode("utf-8", "surrogatepass"), folder=folder, env=env, limits=held, wall_s=_TIMEOUT_S
             )
         printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
         if ended.code == 0 and ended.limit is None:

@@ -56,9 +56,7 @@ def in_this_process(monkeypatch):
 @pytest.mark.usefixtures("in_this_process")
 def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
     module = importlib.import_module("benchmarks.parts.store")
-    monkeypatch.setattr(
-        module, "measure", lambda: [Row("a", 1.0, "s", 2.0), Row("b", 3.0, "s", 2.0), Row("c", 3.0, "s")]
-    )
+    monkeypatch.setattr(module, "measure", lambda: [Row("a", 1.0, "s", 2.0), Row("b", 3.0, "s", 2.0), Row("c", 3.0, "s")])
     monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
     assert all_of_them.main() == 1
     printed = capsys.readouterr().out
@@ -80,9 +78,7 @@ def test_a_benchmark_runs_in_a_process_of_its_own_so_that_no_other_starts_with_i
 # --- the ideal
 
 
-@pytest.mark.parametrize(
-    ("calls", "concurrency", "least"), [(1, 64, 1), (64, 64, 1), (65, 64, 2), (250, 64, 4), (5, 1, 5)]
-)
+@pytest.mark.parametrize(("calls", "concurrency", "least"), [(1, 64, 1), (64, 64, 1), (65, 64, 2), (250, 64, 4), (5, 1, 5)])
 def test_independent_calls_fill_every_place_of_every_round(calls, concurrency, least):
     (only,) = batches_of(groups(calls, 1))
     assert rounds(only, concurrency) == least
@@ -97,16 +93,11 @@ REFLECTED = [train("q0", 0), train("q0", 0, role="reflect")]
     [
         pytest.param([], 64, 0.0, id="no calls"),
         pytest.param([*CHAIN, train("q1", 0)], 64, 4.0, id="turns follow one another"),
-        pytest.param(
-            [*groups(3, 5), REFLECTED[1], curation()], 64, 3.0, id="curation after reflection after the group"
-        ),
+        pytest.param([*groups(3, 5), REFLECTED[1], curation()], 64, 3.0, id="curation after reflection after the group"),
         pytest.param([*REFLECTED, train("q0", 0, turn=1, role="shorten")], 64, 3.0, id="shortened in its reflection"),
         pytest.param([train("q0", 0), curation(), curation(turn=1, role="shorten")], 64, 3.0, id="in its curation"),
         pytest.param(
-            [*groups(4, 2), *(train(f"q{item}", 0, role="reflect") for item in range(3))],
-            4,
-            3.0,
-            id="11 calls, 4 at a time",
+            [*groups(4, 2), *(train(f"q{item}", 0, role="reflect") for item in range(3))], 4, 3.0, id="11 calls, 4 at a time"
         ),
         pytest.param([*groups(4, 1), *CHAIN], 2, 4.0, id="the longest chain goes first"),
         pytest.param([*CHAIN, *groups(4, 1)], 2, 4.0, id="in any order"),

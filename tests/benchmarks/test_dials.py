@@ -75,10 +75,7 @@ def test_after_the_drift_a_third_of_the_rules_help_the_other_way_round_and_look_
 @pytest.mark.parametrize(("share", "wrong"), [(0.0, 0.05), (0.2, 0.21), (1.0, 0.85)])
 def test_a_misjudging_reflection_names_the_wrong_direction_in_its_share_of_cases(share, wrong):
     name, pitfall = next(iter(PITFALLS.items()))
-    shown = [
-        {"reward": 1.0, "transcript": pitfall.shown_avoided[0]},
-        {"reward": 0.0, "transcript": pitfall.shown_hit[0]},
-    ]
+    shown = [{"reward": 1.0, "transcript": pitfall.shown_avoided[0]}, {"reward": 0.0, "transcript": pitfall.shown_hit[0]}]
     ask = json.dumps({"attempts": shown, "max_lessons": 1})
     answers = said([request(ask, seed=seed) for seed in range(300)], misjudged=share)
     lessons = [lesson for answer in answers for lesson in json.loads(answer)["lessons"]]

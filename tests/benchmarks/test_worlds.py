@@ -104,8 +104,7 @@ def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
 
 
 @pytest.mark.parametrize(
-    ("world", "seed"),
-    [("plain", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("tempting", 2), ("many", 3)))],
+    ("world", "seed"), [("plain", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("tempting", 2), ("many", 3)))]
 )
 def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(world, seed):
     compared = []
@@ -168,9 +167,7 @@ def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
     assert tables["little to gain"][2] == (
         "| +3 points | 100% / 100% / 100% / 100% / 100% / 100% | -1.0 / +0.0 / -1.0 / -1.0 / +0.0 / +0.0 |"
     )
-    assert tables["brought in"][2].startswith(
-        "| eight idle lessons | +4.0 | 8.0 / 8.0 / 8.0 / 8.0 / 8.0 | -1.0 / +0.0 /"
-    )
+    assert tables["brought in"][2].startswith("| eight idle lessons | +4.0 | 8.0 / 8.0 / 8.0 / 8.0 / 8.0 | -1.0 / +0.0 /")
     assert tables["lost attempts"][2] == "| idle, nothing is lost | 50% | +1.0 ± 0.0 |"
     assert tables["coverage"][2] == "| plain | 100.0% | 50.0% | 100.0% | 8 |"
     page = PAGE.read_text(encoding="utf-8")
@@ -264,9 +261,7 @@ def test_the_page_has_a_row_for_every_world_of_the_product():
 
 def test_first_nights_are_counted_where_nothing_is_due_and_missed_where_something_is(monkeypatch):
     def learn(**options):
-        return SimpleNamespace(
-            decision="not yet" if options["pipeline"] == "benchmarks/powl/pipeline.yaml" else "in force"
-        )
+        return SimpleNamespace(decision="not yet" if options["pipeline"] == "benchmarks/powl/pipeline.yaml" else "in force")
 
     monkeypatch.setattr(safety_rows, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     monkeypatch.setattr(safety_rows.tfgrpo, "learn", learn)

@@ -19,25 +19,18 @@ MIX = ROOT / "examples" / "data_mix.yaml"
 
 def test_every_option_is_on_the_page_with_its_default():
     known = {
-        param.opts[0]: {"None": "–", "False": "off"}.get(
-            text := str(DEFAULTS[param.name]).removesuffix(".0"), f"`{text}`"
-        )
+        param.opts[0]: {"None": "–", "False": "off"}.get(text := str(DEFAULTS[param.name]).removesuffix(".0"), f"`{text}`")
         for param in COMMANDS["serve-data"].params
         if param.name in DEFAULTS and isinstance(param, click.Option)
     }
-    rows = {
-        option.strip("`"): (default, meaning) for option, default, meaning in table(TEXT, "option | default | meaning")
-    }
+    rows = {option.strip("`"): (default, meaning) for option, default, meaning in table(TEXT, "option | default | meaning")}
     assert {option: default for option, (default, _) in rows.items()} == known
     assert all(meaning.endswith(".") for _, meaning in rows.values())
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():
     limits = ServerLimits()
-    known = {
-        "max_body": 2**20 * DEFAULTS["max_body_mb"],
-        **{name: DEFAULTS[name] for name in ("max_batch", "concurrency")},
-    }
+    known = {"max_body": 2**20 * DEFAULTS["max_body_mb"], **{name: DEFAULTS[name] for name in ("max_batch", "concurrency")}}
     assert {name: getattr(limits, name) for name in known} == known
     assert f"{limits.queue:,} requests wait" in TEXT
     assert f"above {limits.max_held // 2**20} MiB" in TEXT
@@ -79,10 +72,7 @@ def _names(node, shapes):
 
 
 async def test_the_requests_of_the_page_are_answered():
-    bodies = [
-        json.loads(body)
-        for body in re.findall(r"-d '(\{.*?\})'", "\n".join(commands(blocks("docs/data-server.md")[1])))
-    ]
+    bodies = [json.loads(body) for body in re.findall(r"-d '(\{.*?\})'", "\n".join(commands(blocks("docs/data-server.md")[1])))]
     async with in_process(MIX) as (client, _):
         samples = (await client.post("/sample", json=bodies[0])).json()["samples"]
         results = (await client.post("/grade", json=bodies[1])).json()["results"]

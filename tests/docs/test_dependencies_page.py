@@ -17,12 +17,7 @@ CODE = ("flows", "tasks", "pipelines", "rewarders", "prompt_packs", "stores")
 PROJECT = tomllib.loads(page("pyproject.toml"))["project"]
 TRANSITIVE = {"pydantic-core", "opentelemetry-api"}
 """Named by the import, but part of a declared package that pins its version."""
-FAMILIES = {
-    "Apache Software License": "Apache-2.0",
-    "BSD 2-Clause": "BSD-2-Clause",
-    "BSD License": "BSD",
-    "MIT License": "MIT",
-}
+FAMILIES = {"Apache Software License": "Apache-2.0", "BSD 2-Clause": "BSD-2-Clause", "BSD License": "BSD", "MIT License": "MIT"}
 
 
 def plain(name: str) -> str:
@@ -94,20 +89,7 @@ def test_nothing_is_imported_that_is_not_declared():
     declared = {plain(name) for name in CORE}
     optional = {
         plain(name)
-        for extra in (
-            "dask",
-            "grpc",
-            "hf",
-            "ifeval",
-            "math",
-            "mcp",
-            "pandas",
-            "parquet",
-            "prices",
-            "ray",
-            "re2",
-            "similarity",
-        )
+        for extra in ("dask", "grpc", "hf", "ifeval", "math", "mcp", "pandas", "parquet", "prices", "ray", "re2", "similarity")
         for name in named(PROJECT["optional-dependencies"][extra])
     }
     for name in imported():

@@ -78,15 +78,11 @@ def test_answers_score_as_the_page_says(heading):
 def documented_options(cell: str) -> dict[str, Any]:
     found = re.findall(r"`(\w+)` (\(no default\)|[\w.]+)", cell)
     words = {"none": (), ".": "."}
-    return {
-        name: inspect.Parameter.empty if "(" in said else words.get(said, yaml.safe_load(said)) for name, said in found
-    }
+    return {name: inspect.Parameter.empty if "(" in said else words.get(said, yaml.safe_load(said)) for name, said in found}
 
 
 def test_every_grader_and_every_option_is_on_the_page_with_its_default():
-    rows = {
-        plain(row[0]): documented_options(row[2]) for row in table(TEXT, "name | looks at | options and their defaults")
-    }
+    rows = {plain(row[0]): documented_options(row[2]) for row in table(TEXT, "name | looks at | options and their defaults")}
     assert set(rows) == set(GRADERS) - {"math-verify"}
     for name, options in rows.items():
         accepted = inspect.signature(type(built(str(name), **NEEDED.get(str(name), {})).made_from)).parameters
@@ -123,9 +119,7 @@ def test_the_configuration_on_the_page_loads(tmp_path):
     assert set(config.datasets) == {"sums", "letters"}
     assert config.total_iterations == 400
     rows = {plain(row[0]) for row in table(TEXT, "key of `python_graders` | names")}
-    assert rows == {key for entry in yaml.safe_load(shown.text)["python_graders"].values() for key in entry} - {
-        "init_kwargs"
-    }
+    assert rows == {key for entry in yaml.safe_load(shown.text)["python_graders"].values() for key in entry} - {"init_kwargs"}
 
 
 def test_the_transcript_of_grade_is_what_the_command_prints(at_home, capsys):

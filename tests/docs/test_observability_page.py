@@ -25,13 +25,9 @@ from tests.support.runs.running import LEARNING, TASK, run
 
 pytestmark = pytest.mark.xdist_group("observability")
 DASHBOARD: Final = json.loads((ROOT / "ops/dashboard.json").read_text(encoding="utf-8"))
-RULES: Final = [
-    rule for group in yaml.safe_load((ROOT / "ops/alerts.yaml").read_text())["groups"] for rule in group["rules"]
-]
+RULES: Final = [rule for group in yaml.safe_load((ROOT / "ops/alerts.yaml").read_text())["groups"] for rule in group["rules"]]
 PANELS: Final = {
-    f"{panel['title']} {target['refId']}": target["expr"]
-    for panel in DASHBOARD["panels"]
-    for target in panel["targets"]
+    f"{panel['title']} {target['refId']}": target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
 }
 (_BLOCK,) = blocks("docs/observability.md", "promql")
 QUERIES: Final = dict(re.findall(r"^# \d+\. (.+)\n(.+)$", _BLOCK.text, re.MULTILINE))
@@ -51,11 +47,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
     for point in points:
         name = point.metric.replace(".", "_") + _UNITS.get(point.unit, "")
         gauge = name + "_ratio" * (point.unit == "1")
-        series |= {
-            "histogram": {f"{name}_bucket", f"{name}_sum", f"{name}_count"},
-            "sum": {f"{name}_total"},
-            "gauge": {gauge},
-        }[point.kind]
+        series |= {"histogram": {f"{name}_bucket", f"{name}_sum", f"{name}_count"}, "sum": {f"{name}_total"}, "gauge": {gauge}}[
+            point.kind
+        ]
     keys = {key for point in points for key in point.attributes} | {*resource, "le"}
     return series, {key.replace(".", "_") for key in keys}
 
@@ -64,9 +58,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
 def test_a_query_asks_for_what_a_run_exports(exported, title):
     series, labels = exported
     groups = re.findall(r"\{([^}]*)\}|by \(([^)]*)\)", EVERYTHING[title])
-    used = {
-        word for group in groups for word in re.findall(r"(\w+)\s*(?:=|!=|,|$)", re.sub(r'"[^"]*"', "", "".join(group)))
-    }
+    used = {word for group in groups for word in re.findall(r"(\w+)\s*(?:=|!=|,|$)", re.sub(r'"[^"]*"', "", "".join(group)))}
     asked = set(re.findall(r"\b(?:tfgrpo|gen_ai)_\w+", re.sub(r"\{[^}]*\}|by \([^)]*\)", "", EVERYTHING[title])))
     assert asked
     assert asked <= series
@@ -75,9 +67,7 @@ def test_a_query_asks_for_what_a_run_exports(exported, title):
 
 def test_what_the_dashboard_lets_one_choose_is_exported(exported):
     series, labels = exported
-    asked = [
-        re.fullmatch(r"label_values\((\w+), (\w+)\)", each["query"]) for each in DASHBOARD["templating"]["list"][1:]
-    ]
+    asked = [re.fullmatch(r"label_values\((\w+), (\w+)\)", each["query"]) for each in DASHBOARD["templating"]["list"][1:]]
     assert {(match[1] in series, match[2] in labels) for match in asked if match} == {(True, True)}
     assert None not in asked
 
@@ -218,9 +208,7 @@ NIGHTS: Final = [  # time series by the minute, and the rules that find somethin
     [("vmalert-tool", ["unittest", "--files"], "metricsql"), ("promtool", ["test", "rules"], "promql")],
 )
 @pytest.mark.parametrize(("series", "hour", "alerts"), NIGHTS)
-def test_the_rules_fire_for_nights_that_failed_or_are_missing(
-    tmp_path, series, hour, alerts, tester, arguments, language
-):
+def test_the_rules_fire_for_nights_that_failed_or_are_missing(tmp_path, series, hour, alerts, tester, arguments, language):
     asked = [
         {
             "expr": f"count({EVERYTHING[rule]})",

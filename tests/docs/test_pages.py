@@ -35,15 +35,7 @@ pytestmark = pytest.mark.xdist_group("readme")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A task after one run on the world with tools."""
     out = tmp_path_factory.mktemp("files")
-    request = RunRequest(
-        **BOOKS,
-        dry_run=True,
-        sample_size=10,
-        batch_size=5,
-        out=str(out),
-        task_id="t",
-        run_id="night",
-    )
+    request = RunRequest(**BOOKS, dry_run=True, sample_size=10, batch_size=5, out=str(out), task_id="t", run_id="night")
     summary = execute(request, os.environ, Observers(), in_process, clock=utc_now)
     assert summary.exit_code == 0, summary.message
     (out / "lessons.json").write_text(json.dumps({"lessons": [{"says": "do", "text": "Name the unit."}]}))
@@ -121,9 +113,7 @@ def test_prefect_reads_its_settings_on_the_page_about_scale_as_the_page_says(mon
 
 def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
     words = {"Forty": 40, "Thirteen": 13, "eight": 8}
-    said = re.search(
-        r"(\w+) items show .*? (\w+) of them are held out, of which the sweep measures (\w+)", page(EXAMPLES)
-    )
+    said = re.search(r"(\w+) items show .*? (\w+) of them are held out, of which the sweep measures (\w+)", page(EXAMPLES))
     assert said is not None
     summary = run(tmp_path, run_id="own", pipeline=str(ROOT / "examples/own-agent.yaml"), dataset=str(ROOT / ERRANDS))
     counts = json.loads((tmp_path / "own-agent/runs/own/manifest.json").read_text())["dataset"]

@@ -137,9 +137,7 @@ def test_the_transcript_is_what_the_main_job_prints(main_job):
 
 
 def transcript() -> list[str]:
-    return (
-        page("README.md").partition("<!-- transcript -->")[2].partition("```text\n")[2].partition("```")[0].splitlines()
-    )
+    return page("README.md").partition("<!-- transcript -->")[2].partition("```text\n")[2].partition("```")[0].splitlines()
 
 
 def shape(line: str) -> str:
@@ -151,13 +149,7 @@ def shape(line: str) -> str:
 
 
 def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
-    for name in (
-        "docs/own-tasks.md",
-        "docs/own-agent.md",
-        "docs/settings.md",
-        "docs/endpoints.md",
-        "docs/process-models.md",
-    ):
+    for name in ("docs/own-tasks.md", "docs/own-agent.md", "docs/settings.md", "docs/endpoints.md", "docs/process-models.md"):
         for number, shown in enumerate(blocks(name, "yaml")):
             path = tmp_path / f"part{number}.yaml"
             path.write_text(shown.text)
@@ -264,11 +256,7 @@ def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
     stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
     printed = {}
     parts = ("packs render", "experiences ", "tfgrpo history", "--resume", "--replay", "tfgrpo report")
-    lines = [
-        line
-        for name in ("README.md", "docs/use-lessons.md", "docs/resume.md")
-        for line in lines_with(*parts, name=name)
-    ]
+    lines = [line for name in ("README.md", "docs/use-lessons.md", "docs/resume.md") for line in lines_with(*parts, name=name)]
     for line in dict.fromkeys(lines):
         capsys.readouterr()
         small = " --rollouts 60" if "experiences measure" in line else ""
@@ -323,12 +311,7 @@ def layout_of(root: Path) -> set[Path]:
     """Every file that the layout has a name for."""
     task, run = TaskPaths(root), RunPaths(root / "runs" / "night")
     ours = [(task, TaskPaths), (run, RunPaths)]
-    return {
-        getattr(place, name)
-        for place, kind in ours
-        for name, value in vars(kind).items()
-        if isinstance(value, property)
-    }
+    return {getattr(place, name) for place, kind in ours for name, value in vars(kind).items() if isinstance(value, property)}
 
 
 def test_commands_named_on_the_pages_exist():

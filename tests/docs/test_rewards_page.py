@@ -62,9 +62,7 @@ def options_of(cell: str) -> tuple[str, dict[str, Any]]:
 def test_the_example_of_each_scorer_scores_as_the_page_says(scorer, about, record, attempt, expected):
     name, options = options_of(scorer)
     known, text = json.loads(name_of(record) or "{}"), name_of(attempt).replace("\\n", "\n")
-    facts = (
-        json.loads(text) if {"completion_tokens", "cost_usd", "latency_s", "tool_calls"} & {*text.split('"')} else {}
-    )
+    facts = json.loads(text) if {"completion_tokens", "cost_usd", "latency_s", "tool_calls"} & {*text.split('"')} else {}
     tokens = facts.pop("completion_tokens", None)
     if name.startswith("powl"):
         (score,) = scores(built(name, **options), text, answer=known.get("answer", ""))

@@ -37,9 +37,7 @@ def test_the_commands_for_newcomers_run(monkeypatch, tmp_path, capsys):
         (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    shown = [
-        line for name in (PAGE, "docs/use-lessons.md") for block in blocks(name, "bash") for line in commands(block)
-    ]
+    shown = [line for name in (PAGE, "docs/use-lessons.md") for block in blocks(name, "bash") for line in commands(block)]
     for line in shown:
         if line.startswith("tfgrpo select "):
             assert cli.main(shlex.split(line)[1:]) == 0, line
@@ -90,10 +88,7 @@ def test_the_tables_name_everything_there_is():
 def test_the_options_of_process_rewarders_are_those_on_the_page():
     classes = {name: name.title().replace("_", "") for name in known_scorers() if name.startswith("powl_")}
     takes = {name: set(inspect.signature(getattr(scoring, each)).parameters) for name, each in classes.items()}
-    assert {name for name in takes if {"mode", "aggregate"} <= takes[name]} == {
-        "powl_footprint",
-        "powl_group_consensus",
-    }
+    assert {name for name in takes if {"mode", "aggregate"} <= takes[name]} == {"powl_footprint", "powl_group_consensus"}
     assert {name for name in takes if "concurrency" in takes[name]} == {"powl_footprint"}
     assert "`powl_footprint` and `powl_group_consensus` take `mode` and `aggregate`" in TEXT
 

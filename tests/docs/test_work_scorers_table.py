@@ -42,18 +42,18 @@ def test_every_scorer_of_work_has_an_example_and_its_options_in_the_table():
         made = build_scorer(name, {"worst": 1.0} if "worst" in rows[name] else {}).made_from
         accepted = inspect.signature(type(made)).parameters
         shown = dict(re.findall(r"`(\w+)` (\(no default\)|[\w.]+)", rows[name]))
-        assert {
-            key: inspect.Parameter.empty if "(" in text else yaml.safe_load(text) for key, text in shown.items()
-        } == {key: each.default for key, each in accepted.items()}, name
+        assert {key: inspect.Parameter.empty if "(" in text else yaml.safe_load(text) for key, text in shown.items()} == {
+            key: each.default for key, each in accepted.items()
+        }, name
 
 
 def test_the_limits_on_the_page_are_those_of_the_code():
     assert f"files of at most {FILE_BYTES >> 20} MiB" in TEXT
     assert f"{MOST_STEPS // 1_000_000} million steps" in TEXT
-    assert (
-        re.search(r"three times that by the clock", TEXT)[0],
-        re.search(r"after three that do not end", TEXT)[0],
-    ) == ("three times that by the clock", "after three that do not end")
+    assert (re.search(r"three times that by the clock", TEXT)[0], re.search(r"after three that do not end", TEXT)[0]) == (
+        "three times that by the clock",
+        "after three that do not end",
+    )
     assert (_BY_THE_CLOCK, _MOST_ENDLESS) == (3, 3)
 
 

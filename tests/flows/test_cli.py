@@ -142,9 +142,7 @@ def test_a_setting_may_be_given_twice_as_long_as_both_say_the_same(capsys):
     assert [shown[key]["value"] for key in ("tfgrpo.group_size", "tfgrpo.seed")] == ["3", "2"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["report", "latest"], ["experiences", "list"], ["export", "latest", "--to", "verl"]]
-)
+@pytest.mark.parametrize("arguments", [["report", "latest"], ["experiences", "list"], ["export", "latest", "--to", "verl"]])
 def test_a_folder_without_runs_is_refused_with_the_command_that_makes_the_first(capsys, arguments):
     (problem,) = refused(capsys, *arguments)
     assert (problem["source"], problem["given"]) == ("out", "no runs yet")
@@ -252,11 +250,7 @@ def test_a_function_takes_what_its_command_declares_in_any_order(words):
     arguments = ["1" for param in command.params if isinstance(param, click.Argument)]
     read = [
         command.make_context(words[-1], order, parent=group).params
-        for order in (
-            [*arguments, *options],
-            [*options, *arguments],
-            [*arguments[:1], *options, *arguments[1:], "--json"],
-        )
+        for order in ([*arguments, *options], [*options, *arguments], [*arguments[:1], *options, *arguments[1:], "--json"])
     ]
     assert read[0] == read[1] == read[2]
     settings = {param.name: None for param in command.setting_options} | {"assignments": ()}

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.usefixtures("at_home")
 
 
 AS_SCRIPT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; "
-    "from tfgrpo.flows.cli import main; sys.exit(main(sys.argv[1:]))"
+    "import sys; sys.path[:] = [p for p in sys.path if p]; from tfgrpo.flows.cli import main; sys.exit(main(sys.argv[1:]))"
 )
 HELP = """
 import sys
@@ -40,12 +39,7 @@ MOST_MODULES = 150
 def isolated(*arguments, cwd=ROOT):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-W", "error", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -77,22 +71,14 @@ def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monke
     assert done.returncode == 0, done.stderr
     modules = done.stdout.split()
     assert len(modules) <= MOST_MODULES, modules
-    unused = (
-        "rewarders.graders",
-        "rewarders.powl",
-        "rewarders.composite.composite",
-        "pipelines.mix.items",
-        "pipelines.server",
-    )
+    unused = ("rewarders.graders", "rewarders.powl", "rewarders.composite.composite", "pipelines.mix.items", "pipelines.server")
     assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
 
 
 def test_the_script_finds_modules_of_the_working_directory_and_none_hides_ours(at_home):
     for ours in ("stores", "pipelines"):
         (at_home / f"{ours}.py").write_text(f"raise SystemExit('the wrong {ours}')\n")
-    (at_home / "mine_too.py").write_text(
-        "import tfgrpo.pipelines.plan.plan\n\nasync def agent(prompt):\n    return 'x'\n"
-    )
+    (at_home / "mine_too.py").write_text("import tfgrpo.pipelines.plan.plan\n\nasync def agent(prompt):\n    return 'x'\n")
     done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_too:agent", cwd=at_home)
     assert done.returncode == 0, done.stderr
 

@@ -162,8 +162,7 @@ def test_the_data_server_answers_meanwhile_and_two_signals_end_it(home, number):
             "code": {"builtin": "code_tests", "init_kwargs": {"timeout_s": 60.0}},
         },
         "datasets": {
-            name: {"path": "items.jsonl", "graders": [name], "grader_weights": [1.0]}
-            for name in ("slow", "fine", "code")
+            name: {"path": "items.jsonl", "graders": [name], "grader_weights": [1.0]} for name in ("slow", "fine", "code")
         },
         "stages": [{"name": "all", "until_step": 9, "datasets": [{"id": "slow", "weight": 1.0}]}],
     }
@@ -185,10 +184,7 @@ def test_the_data_server_answers_meanwhile_and_two_signals_end_it(home, number):
         times = list[float]()
         with httpx.Client(base_url=url, trust_env=False) as client:
             while not frozen.done():
-                for ask in (
-                    lambda: client.get("/healthz"),
-                    lambda: client.post("/grade", json=body("x", dataset="fine")),
-                ):
+                for ask in (lambda: client.get("/healthz"), lambda: client.post("/grade", json=body("x", dataset="fine"))):
                     began = time.monotonic()
                     assert ask().status_code == 200
                     times.append(time.monotonic() - began)

@@ -202,9 +202,7 @@ def test_answers_in_json_follow_the_schema(tmp_path):
         return '{"n": 7}' if "earlier_answer" in body["messages"][-1]["content"] else "{}"
 
     with ChatServer(answer) as server:
-        selected = ask(
-            server, prompt="JSON?", format="json", json_schema=str(schema), answer='{"n": 7}', rewarders=["gt"], k=1
-        )
+        selected = ask(server, prompt="JSON?", format="json", json_schema=str(schema), answer='{"n": 7}', rewarders=["gt"], k=1)
     assert selected.selection.best.text == '{"n": 7}'
     assert "required" in selected.selection.best.refused[0][1]
 
@@ -243,9 +241,7 @@ def test_a_reference_of_the_request_counts_for_a_task_too_with_the_judge_recorde
     assert names(plan(**asked)) == [("judge", 1.0)]
 
 
-@pytest.mark.parametrize(
-    ("pack", "form"), [(None, "powl"), ("powl", "json"), ("arithmetic", "powl"), ("general", "json")]
-)
+@pytest.mark.parametrize(("pack", "form"), [(None, "powl"), ("powl", "json"), ("arithmetic", "powl"), ("general", "json")])
 def test_a_prompt_has_one_order_about_the_form_of_the_answer(pack, form):
     system = plan(prompt="Model it.", format=form, **({} if pack is None else {"pack": pack})).spec.system.system
     orders = system.count("Answer: <model>") + system.count("In place of any form of answer named above, hand in")

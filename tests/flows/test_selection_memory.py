@@ -69,9 +69,7 @@ def test_rounds_and_structures_of_a_task_are_remembered_and_shown_to_the_next(tm
     assert "- did badly, 0.00 over 1: " in second
     task = tmp_path / "t"
     rounds = list(recorded_rounds(task / "selections.jsonl", simulated=False))
-    assert [(each.reward, each.measure, each.chosen is not None) for each in rounds] == [
-        (1.0, "powl_footprint", True)
-    ] * 2
+    assert [(each.reward, each.measure, each.chosen is not None) for each in rounds] == [(1.0, "powl_footprint", True)] * 2
     assert {path.name for path in task.iterdir()} >= {"selections.jsonl", "patterns.jsonl"}
     planned = plan(memory="explore", base_url="http://there/v1", model="m", **asked)
     assert {pattern.count for pattern in planned.memory.read().patterns} == {2}
@@ -108,10 +106,7 @@ def test_a_disk_that_refuses_costs_a_warning_and_not_the_answer(tmp_path, monkey
 
 def test_any_actor_takes_part():
     selected = select(
-        SelectRequest(
-            prompt="x", answer="Answer: 7", dry_run=True, actor="tests.support.runs.settings_probe:slow", k=2
-        ),
-        {},
+        SelectRequest(prompt="x", answer="Answer: 7", dry_run=True, actor="tests.support.runs.settings_probe:slow", k=2), {}
     )
     assert selected.selection.best.text == "Answer: 7"
     assert selected.selection.cost.calls == 0

@@ -28,9 +28,7 @@ def make_items() -> Callable[..., tuple[Item, ...]]:
 def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
     def write(rows: Sequence[Any], name: str = "items.jsonl") -> Path:
         path = tmp_path / name
-        path.write_text(
-            "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8"
-        )
+        path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8")
         return path
 
     return write

@@ -36,9 +36,7 @@ def test_a_larger_number_is_noticed_however_it_is_grouped(value: int, grouped: b
     assert not gives_away(f"Expect {value + 1} there.", [str(value)])
 
 
-PARKING, TONERS, CATERING, TEMP, _ = ITEMS = tuple(
-    item.prompt for item in load_dataset(shipped_dataset("arithmetic"))[:5]
-)
+PARKING, TONERS, CATERING, TEMP, _ = ITEMS = tuple(item.prompt for item in load_dataset(shipped_dataset("arithmetic"))[:5])
 """Samir parks, Vera orders toners, six people order catering, Vera is paid by the hour, Rosa parks."""
 ORDINARY = "\n".join(load_prompt_pack("arithmetic").bodies.values())
 
@@ -55,9 +53,7 @@ def test_a_memorised_lesson_is_refused(lesson: str, own: str) -> None:
     assert verdict.rule == "prompt"
 
 
-@pytest.mark.parametrize(
-    "lesson", rows_of("packs_answers", "a_general_lesson_is_never_refused_for_the_words_of_an_item")
-)
+@pytest.mark.parametrize("lesson", rows_of("packs_answers", "a_general_lesson_is_never_refused_for_the_words_of_an_item"))
 def test_a_general_lesson_is_never_refused_for_the_words_of_an_item(lesson: str) -> None:
     assert not any(repeated(lesson, own, batch=batch) for own in ITEMS for batch in (ITEMS, (own,)))
 

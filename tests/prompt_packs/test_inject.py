@@ -48,10 +48,7 @@ def test_without_lessons_there_is_no_lessons_block(pack: LoadedPack) -> None:
 
 
 def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_record: MakeRecord) -> None:
-    records = [
-        make_record(pack, 1, "Check the unit."),
-        make_record(pack, 2, "Adding cents to euros.", polarity="avoid"),
-    ]
+    records = [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Adding cents to euros.", polarity="avoid")]
     merged = merge_experiences(pack, records)
     head, _, block = merged.text.partition("<lessons>\n")
     assert head == "\n\n".join([pack.system_text, *pack.inject_texts]) + "\n\n"
@@ -193,9 +190,7 @@ def test_the_same_lessons_give_the_same_text(
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120), slots=st.integers(0, 3))
 @SHARED
-def test_any_lesson_stays_one_line_of_one_block(
-    pack: LoadedPack, make_record: MakeRecord, text: str, slots: int
-) -> None:
+def test_any_lesson_stays_one_line_of_one_block(pack: LoadedPack, make_record: MakeRecord, text: str, slots: int) -> None:
     try:
         records = [make_record(pack, 1, text), make_record(pack, 2, "Check the unit.")]
     except ValueError:

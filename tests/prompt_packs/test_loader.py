@@ -19,12 +19,7 @@ def test_every_pack_that_ships_verifies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("arithmetic", "arithmetic"),
-        ("general", "general"),
-        ("process-models", "powl"),
-    ],
+    ("name", "expected"), [("arithmetic", "arithmetic"), ("general", "general"), ("process-models", "powl")]
 )
 def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
     assert load_prompt_pack(name).manifest.id == expected
@@ -32,10 +27,7 @@ def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", ["astronomy", "", "../general", "/etc", "arithmetic/../general", "x" * 500, "\x00"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(
-        PackError,
-        match=r"ids: arithmetic, general, powl; domains: arithmetic, .*, process-models",
-    ):
+    with pytest.raises(PackError, match=r"ids: arithmetic, general, powl; domains: arithmetic, .*, process-models"):
         load_prompt_pack(name)
 
 
@@ -81,9 +73,7 @@ def test_a_rejected_file_is_logged_with_its_path(directory: Path, caplog: pytest
     assert str(directory / "reflect.md") in str(caught.value)
 
 
-def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     (root / "general" / "manifest.json").write_text("{", "utf-8")
     with caplog.at_level(logging.WARNING, "tfgrpo.packs"):
         assert load_prompt_pack("process-models", root).manifest.id == "powl"

@@ -53,9 +53,7 @@ def test_stamping_an_unchanged_pack_changes_no_byte_and_keeps_its_lessons_valid(
     assert snapshot(directory) == before
 
 
-def test_tuning_a_knob_and_stamping_keeps_the_stamp_and_its_time(
-    directory: Path, edit_manifest: Callable[..., None]
-) -> None:
+def test_tuning_a_knob_and_stamping_keeps_the_stamp_and_its_time(directory: Path, edit_manifest: Callable[..., None]) -> None:
     old = load_pack(directory).manifest
     edit_manifest(experience_slots=2)
     manifest = stamp_pack(directory, clock)
@@ -83,8 +81,7 @@ def test_permissions_of_the_files_are_kept(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
-    rows_of("packs_stamping", "what_may_not_be_approved_is_refused_before_anything_is_written"),
+    ("name", "text", "told"), rows_of("packs_stamping", "what_may_not_be_approved_is_refused_before_anything_is_written")
 )
 def test_what_may_not_be_approved_is_refused_before_anything_is_written(
     directory: Path, name: str, text: str, told: str

@@ -26,8 +26,7 @@ from tfgrpo.stores.json_values import canonical_text
 
 TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md", "lessons": "l.md"}
 MANIFEST = PromptPackManifest.model_validate_json(
-    '{"id": "demo", "domain": "demos", "system": "system.md", "experience_slots": 3, "templates": '
-    f"{json.dumps(TEMPLATES)}}}"
+    f'{{"id": "demo", "domain": "demos", "system": "system.md", "experience_slots": 3, "templates": {json.dumps(TEMPLATES)}}}'
 )
 BODIES = {"system.md": "Work.", **{name: f"Text of {name}" for name in TEMPLATES.values()}}
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=20), max_size=6)

@@ -63,9 +63,7 @@ def linked(folder: Path, to: str) -> None:
         (shutil.rmtree, "no such file"),
     ],
 )  # fmt: skip
-def test_a_pack_that_cannot_be_read_or_approved_is_refused(
-    directory: Path, spoil: Callable[[Path], object], told: str
-) -> None:
+def test_a_pack_that_cannot_be_read_or_approved_is_refused(directory: Path, spoil: Callable[[Path], object], told: str) -> None:
     spoil(directory)
     refused(directory, told)
 
@@ -87,10 +85,7 @@ def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "told"),
-    [
-        *rows_of("packs_tampering", "a_manifest_with_a_bad_key_is_refused_by_name"),
-        ({"stamp": "0" * 64}, "do not match"),
-    ],
+    [*rows_of("packs_tampering", "a_manifest_with_a_bad_key_is_refused_by_name"), ({"stamp": "0" * 64}, "do not match")],
 )
 def test_a_manifest_with_a_bad_key_is_refused_by_name(
     directory: Path, edit_manifest: Edit, changes: dict[str, object], told: str

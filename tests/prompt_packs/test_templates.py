@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.models import (
-    TEMPLATE_FIELDS,
-    TEMPLATE_ROLES,
-    TemplateRole,
-    render_template,
-    template_problems,
-)
+from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TEMPLATE_ROLES, TemplateRole, render_template, template_problems
 from tfgrpo.prompt_packs.stamps import load_prompt_pack
 from tfgrpo.stores.errors import PackError
 
@@ -45,11 +39,7 @@ def test_a_template_has_no_tag_and_one_word_limit_and_the_user_message_is_materi
     template, text = load_prompt_pack(pack).templates[role], rendered(pack, role)
     assert not re.search(r"\{\{|\}\}|\{%|</?[a-z_]+>", text)
     assert [text.count(sign) % 2 for sign in '`"'] == [0, 0]
-    assert (
-        len(re.findall(r"\{\{ max_words \}\}", template))
-        == len(re.findall(r"\{\{ max_words \}\} words", template))
-        == 1
-    )
+    assert len(re.findall(r"\{\{ max_words \}\}", template)) == len(re.findall(r"\{\{ max_words \}\} words", template)) == 1
     assert not re.search(r"\d+ (?:words|characters|lessons|operations)", template)
     assert "32 words" in text
     told = ("The user message is one JSON object", "material", "never an order to you") if role in ASKING else ()
@@ -82,12 +72,7 @@ def test_every_key_of_the_user_message_and_every_class_of_an_answer_is_explained
     [
         (
             "reflect",
-            {
-                "first_difference": None,
-                "cause": None,
-                "judgements": {"lesson", "judgement"},
-                "lessons": {"polarity", "text"},
-            },
+            {"first_difference": None, "cause": None, "judgements": {"lesson", "judgement"}, "lessons": {"polarity", "text"}},
         ),
         ("curate", {"answers": {"class", "proposals", "targets", "polarity", "text"}}),
         ("shorten", {"text": None}),
@@ -108,9 +93,7 @@ def test_the_shown_reply_is_json_of_the_promised_shape(
 def test_the_actor_of_the_arithmetic_pack_ends_with_the_answer_line() -> None:
     loaded = load_prompt_pack("arithmetic")
     assert loaded.system_text.count(ANSWER_LINE) == 1
-    assert (
-        f"End with one line of exactly this form, and write nothing after it:\n\n{ANSWER_LINE}\n" in loaded.system_text
-    )
+    assert f"End with one line of exactly this form, and write nothing after it:\n\n{ANSWER_LINE}\n" in loaded.system_text
     assert "with a point for decimals" in loaded.system_text
     assert ANSWER_LINE not in "".join(loaded.inject_texts)
 
@@ -124,9 +107,7 @@ def test_values_are_never_parsed_as_templates() -> None:
     assert render_template("{{ a }} and {{b}} and {{  a  }}", a="{{ b }}", b=2) == "{{ b }} and 2 and {{ b }}"
 
 
-@pytest.mark.parametrize(
-    ("text", "fields", "told"), rows_of("packs_templates", "a_template_must_use_exactly_its_fields")
-)
+@pytest.mark.parametrize(("text", "fields", "told"), rows_of("packs_templates", "a_template_must_use_exactly_its_fields"))
 def test_a_template_must_use_exactly_its_fields(text: str, fields: dict[str, int], told: str) -> None:
     with pytest.raises(PackError) as caught:
         render_template(text, **fields)

@@ -33,9 +33,7 @@ class Scripted:
         self.asked += [attempt.output for attempt in context.outputs]
         if isinstance(self.script, Exception):
             raise self.script
-        scores = [
-            self.script[each.output] if isinstance(self.script, dict) else self.script for each in context.outputs
-        ]
+        scores = [self.script[each.output] if isinstance(self.script, dict) else self.script for each in context.outputs]
         return [Abstained("", "no idea") if score is None else RewardScore("", score, "seen") for score in scores]
 
 
@@ -178,10 +176,7 @@ def test_all_problems_of_a_composite_are_reported_at_once_with_their_location():
     base = "rewarders.1: composite: options"
     assert {problem.source for problem in caught.value.problems} == {
         f"{base}.parts.0: judge: options.votes",
-        *(
-            f"{base}.parts.{place}"
-            for place in ("1.weight", "1: name", "2.extra", "2.name", "2.options", "2.weight", "3")
-        ),
+        *(f"{base}.parts.{place}" for place in ("1.weight", "1: name", "2.extra", "2.name", "2.options", "2.weight", "3")),
         *(f"{base}.{place}" for place in ("gates.0.weight", "on_abstain", "other")),
     }
 
@@ -261,8 +256,7 @@ async def mixed(composite: Composite, *outputs: str):
 
 
 @given(
-    st.lists(st.tuples(st.floats(-3, 3), st.floats(0.001, 10)), min_size=1, max_size=5),
-    st.lists(st.floats(-2, 2), max_size=3),
+    st.lists(st.tuples(st.floats(-3, 3), st.floats(0.001, 10)), min_size=1, max_size=5), st.lists(st.floats(-2, 2), max_size=3)
 )
 def test_the_reward_of_a_mix_is_the_weighted_mean_times_every_gate_and_is_not_clamped(parts, gates):
     composite = mix(

@@ -22,12 +22,8 @@ def score(output: str, answer: str, **options) -> float:
 
 
 def test_evidence_is_one_line_that_names_both_values():
-    assert judge("Answer: 1,081", "1080", match="numeric").evidence == (
-        "numeric: answered '1,081' (1081) ≠ reference '1080'"
-    )
-    assert judge("no\nidea", "1/3", match="numeric").evidence == (
-        "numeric: answered 'idea' (no number) ≠ reference '1/3'"
-    )
+    assert judge("Answer: 1,081", "1080", match="numeric").evidence == ("numeric: answered '1,081' (1081) ≠ reference '1080'")
+    assert judge("no\nidea", "1/3", match="numeric").evidence == ("numeric: answered 'idea' (no number) ≠ reference '1/3'")
     long = judge("x" * 10_000, "Paris", match="normalized").evidence
     assert len(long) < 250
     assert "'Paris'" in long

@@ -42,9 +42,7 @@ def test_an_edited_file_is_loaded_again(tmp_path):
 
 
 def test_a_file_whose_loading_was_interrupted_is_loaded_again(tmp_path):
-    text = (
-        "import pathlib\nif not pathlib.Path('ready').exists(): raise KeyboardInterrupt\ndef solve(prompt): return 1\n"
-    )
+    text = "import pathlib\nif not pathlib.Path('ready').exists(): raise KeyboardInterrupt\ndef solve(prompt): return 1\n"
     write(tmp_path, "mine.py", text)
     with pytest.raises(KeyboardInterrupt):
         load_callable("mine.py:solve")

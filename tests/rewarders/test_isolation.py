@@ -64,9 +64,7 @@ async def scored(runner: ScoreRunner, scorer: Scorer, *outputs: str, limit: floa
 
 def read(verdicts) -> list[float | str]:
     marks = {(True, False): "broke: ", (False, True): "late: ", (False, False): ""}
-    return [
-        marks[each.broke, each.late] + each.reason if isinstance(each, Abstained) else each.score for each in verdicts
-    ]
+    return [marks[each.broke, each.late] + each.reason if isinstance(each, Abstained) else each.score for each in verdicts]
 
 
 ACTS = dict(rows_of("isolation", "acts"))
@@ -265,9 +263,7 @@ def test_files_of_the_user_take_the_place_of_no_module_of_the_library(tmp_path):
     (tmp_path / "my_words.py").write_text("WORTH = 2\n")
     for name in ("statistics", "socket", "json", "struct", "selectors", "pydantic", "rewarders", "stores"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
-    first = (
-        "    import sys\n    sys.path += ['', 'no/such/folder']\n    import statistics, selectors, struct, pydantic\n"
-    )
+    first = "    import sys\n    sys.path += ['', 'no/such/folder']\n    import statistics, selectors, struct, pydantic\n"
     assert in_process(first + SCORES, tmp_path) == "[2.0, 4.0]"
 
 

@@ -31,9 +31,7 @@ def test_built_in_rewarders_are_found_by_name():
     assert built("gt", rewarder_id="gt-strict").rewarder_id == "gt-strict"
 
 
-@pytest.mark.parametrize(
-    ("name", "accepted"), rows_of("registry", "a_name_from_elsewhere_is_answered_with_the_one_that_fits")
-)
+@pytest.mark.parametrize(("name", "accepted"), rows_of("registry", "a_name_from_elsewhere_is_answered_with_the_one_that_fits"))
 def test_a_name_from_elsewhere_is_answered_with_the_one_that_fits(name, accepted):
     with pytest.raises(PipelineError) as caught:
         build_scorer(name)
@@ -382,17 +380,13 @@ def test_a_file_for_the_existing_system_loads_where_that_is_absent(tmp_path, mon
         importlib.import_module("kolibrify")
 
 
-@pytest.mark.parametrize(
-    "line", ["from kolibrify.rl_dataserver.graders import MathExactGrader", "import kolibrify.rl.rewards"]
-)
+@pytest.mark.parametrize("line", ["from kolibrify.rl_dataserver.graders import MathExactGrader", "import kolibrify.rl.rewards"])
 def test_a_file_that_needs_more_of_the_existing_system_is_answered_with_what_there_is(tmp_path, monkeypatch, line):
     write(tmp_path / "my_theirs.py", f"{line}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("my_theirs.py:Mine", "my_theirs:Mine"):
         (problem,) = problems(name, folder=tmp_path)
-        expected = (
-            "it is not installed; accepted: from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
-        )
+        expected = "it is not installed; accepted: from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
         assert expected in problem
 
 
@@ -506,9 +500,7 @@ def test_prompt_metadata_and_columns_are_bound_by_name_too():
 def test_an_attribute_that_a_prediction_does_not_have_costs_the_attempt_with_its_name():
     with handed_over() as name_of:
         scorer = built(name_of(lambda gold, pred: gold.answer == pred.intent), rewarder_id="mine")
-        assert verdicts(scorer, "42") == (
-            Abstained("mine", "AttributeError: no 'intent'; there are answer", broke=True),
-        )
+        assert verdicts(scorer, "42") == (Abstained("mine", "AttributeError: no 'intent'; there are answer", broke=True),)
 
 
 def test_options_fill_parameters_with_unknown_names(folder):
@@ -519,9 +511,7 @@ def test_options_fill_parameters_with_unknown_names(folder):
         assert "near" in problem
 
 
-@pytest.mark.parametrize(
-    ("output", "auto", "think"), rows_of("registry", "an_output_is_split_into_reasoning_and_answer")
-)
+@pytest.mark.parametrize(("output", "auto", "think"), rows_of("registry", "an_output_is_split_into_reasoning_and_answer"))
 def test_an_output_is_split_into_reasoning_and_answer(output, auto, think):
     for parse, expected in (("auto", auto), ("think", think)):
         (item,) = group(output, parse=parse).inputs()

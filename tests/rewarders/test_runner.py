@@ -152,9 +152,7 @@ async def test_calls_that_hang_in_threads_are_bounded(release, monkeypatch):
     with ScoreRunner(timeout_s=0.1) as runner:
         found = [(await runner.score(scorer, [group(*"ab")]))[0] for _ in range(3)]
         assert [verdict.late for pair in found for verdict in pair] == [True] * 3 + [False] * 3
-        assert found[2][0] == Abstained(
-            "own", "3 calls of it hang; it is not called until one of them ends", broke=True
-        )
+        assert found[2][0] == Abstained("own", "3 calls of it hang; it is not called until one of them ends", broke=True)
         assert len(own.seen) == 3
         release.set()
         await eventually(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
@@ -190,9 +188,7 @@ async def test_a_coroutine_that_never_ends_is_cancelled_and_leaves_no_thread(sco
             if scope == "batch" or asked.completion == "never":
                 ended.set()
 
-    found = await totalled(
-        group("a", "never", "b"), Weighted(Scorer("own", act, scope=scope, place="thread"), 1.0, 0.2)
-    )
+    found = await totalled(group("a", "never", "b"), Weighted(Scorer("own", act, scope=scope, place="thread"), 1.0, 0.2))
     assert sum(row[0].late for row in found.verdicts if isinstance(row[0], Abstained)) == lost
     assert await asyncio.to_thread(ended.wait, 30)
     await eventually(lambda: "rewarder" not in {each.name for each in threading.enumerate()})

@@ -9,15 +9,7 @@ import re
 import pytest
 
 from tfgrpo.stores import errors
-from tfgrpo.stores.errors import (
-    ConfigError,
-    OptionError,
-    RepairExhausted,
-    SettingsError,
-    ShapeError,
-    TfgrpoError,
-    error_named,
-)
+from tfgrpo.stores.errors import ConfigError, OptionError, RepairExhausted, SettingsError, ShapeError, TfgrpoError, error_named
 from tfgrpo.stores.outcomes import status_of, status_of_outcome
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}

@@ -23,17 +23,9 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 ENDINGS = {
     "settled": ({"tokens": 100, "nano_usd": 5_000}, (60, 3_000), Totals(calls=1, tokens=60, nano_usd=3_000)),
-    "lost": (
-        {"tokens": 100, "nano_usd": 7},
-        None,
-        Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1),
-    ),
+    "lost": ({"tokens": 100, "nano_usd": 7}, None, Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1)),
     "of unknown price": ({"tokens": 10}, (5, None), Totals(calls=1, tokens=5, unknown_price_calls=1)),
-    "of unknown price, lost": (
-        {"tokens": 10},
-        None,
-        Totals(calls=1, at_risk_tokens=10, unknown_price_calls=1, lost_calls=1),
-    ),
+    "of unknown price, lost": ({"tokens": 10}, None, Totals(calls=1, at_risk_tokens=10, unknown_price_calls=1, lost_calls=1)),
     "of a price that got unknown": (
         {"tokens": 10, "nano_usd": 50},
         (5, None),

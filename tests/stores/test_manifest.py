@@ -65,9 +65,7 @@ def test_a_lasting_warning_is_in_both_lists(path: Path) -> None:
         ({"x": object()}, "serializable"),
     ],
 )
-def test_an_invalid_manifest_is_refused_and_the_file_unchanged(
-    path: Path, fields: dict[str, object], message: str
-) -> None:
+def test_an_invalid_manifest_is_refused_and_the_file_unchanged(path: Path, fields: dict[str, object], message: str) -> None:
     manifest = ManifestFile(path)
     manifest.update(run_id="r1")
     before = path.read_bytes()

@@ -135,14 +135,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
             outcomes={"failed": 1, "refused": 1},
             rollout_latency_ms=(50.0, 150.0),
         ),
-        replace(
-            GROUP,
-            group_id="g3",
-            signal="all_pass",
-            reward_mean=1.0,
-            reward_spread=0.0,
-            rollout_latency_ms=(200.0, 600.0),
-        ),
+        replace(GROUP, group_id="g3", signal="all_pass", reward_mean=1.0, reward_spread=0.0, rollout_latency_ms=(200.0, 600.0)),
     ]
     epoch = aggregate(group.to_line() for group in groups)["1"]
     assert (epoch["status"], epoch["phase"], epoch["group_size"]) == ("ok", "train", 2)

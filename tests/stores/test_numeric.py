@@ -10,8 +10,7 @@ from tfgrpo.stores.numeric import at_most, is_finite, two_digits
 
 
 @pytest.mark.parametrize(
-    ("value", "finite"),
-    [(0, True), (-1.5, True), (2**60, True), (10**400, False), (math.inf, False), (math.nan, False)],
+    ("value", "finite"), [(0, True), (-1.5, True), (2**60, True), (10**400, False), (math.inf, False), (math.nan, False)]
 )
 def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: bool) -> None:
     assert is_finite(value) is finite

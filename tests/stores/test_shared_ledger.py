@@ -224,9 +224,7 @@ def test_a_line_that_is_no_state_is_refused(path: Path, row: dict[str, object]) 
         Ledger(Budget(), shared=path).totals()
 
 
-def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(Budget(), shared=path)
     first, second = ledger.try_reserve(), ledger.try_reserve()
     assert first is not None

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.text import (
-    check_identifier,
-    clean_text,
-    count_words,
-    did_you_mean,
-    first_words,
-    pluralize,
-    suggested,
-)
+from tfgrpo.stores.text import check_identifier, clean_text, count_words, did_you_mean, first_words, pluralize, suggested
 
 
 @pytest.mark.parametrize(
@@ -77,9 +69,7 @@ def test_first_words_keep_a_short_text_and_cut_a_long_one():
     assert first_words("see \u65e5\u672c\u8a9e\u3092\u8a71\u3059", 4) == "see \u65e5\u672c\u8a9e"
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 lessons"), (1, "1 lesson"), (2, "2 lessons"), (12_345, "12,345 lessons")]
-)
+@pytest.mark.parametrize(("count", "text"), [(0, "0 lessons"), (1, "1 lesson"), (2, "2 lessons"), (12_345, "12,345 lessons")])
 def test_a_count_has_its_noun_in_singular_or_plural(count, text):
     assert pluralize(count, "lesson") == text
 

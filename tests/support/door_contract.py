@@ -60,6 +60,4 @@ def open_modules(room: str) -> set[str]:
         for name in ast.literal_eval(node.value)
     }
     inside = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return listed | {
-        module.removeprefix(f"{room}.").partition(".")[0] for module in inside if module.startswith(f"{room}.")
-    }
+    return listed | {module.removeprefix(f"{room}.").partition(".")[0] for module in inside if module.startswith(f"{room}.")}

@@ -20,10 +20,7 @@ PROMPT = "My order number 4711 has not come yet, what can you do for me?"
 
 
 def rollout(output, *, handed="", returned=""):
-    frames = (
-        Frame("model", "m", "", 1, None, 1.0, calls=(("post", handed),)),
-        Frame("tool", "post", returned, 0, None, 1.0),
-    )
+    frames = (Frame("model", "m", "", 1, None, 1.0, calls=(("post", handed),)), Frame("tool", "post", returned, 0, None, 1.0))
     return FinishedRollout("g/0", 0, 1, None, frames, (), Usage(1, 1, 1), 0.1, output)
 
 

@@ -117,9 +117,7 @@ async def test_the_data_of_a_generation_and_of_a_prompt_are_kept():
 
 
 async def test_collecting_without_an_event_loop_gives_the_batch_and_is_refused_inside_one(caplog):
-    made = ExperienceCollector(
-        Policy(), lambda state, text: None if state == "b" else 1.0, 2, options(ragged="drop_group")
-    )
+    made = ExperienceCollector(Policy(), lambda state, text: None if state == "b" else 1.0, 2, options(ragged="drop_group"))
     batch = await asyncio.to_thread(made.collect_experiences, ["a", "b"])
     assert [without_digest(group.id) for group in batch] == ["g0"]
     assert "group g1 left out: 0 scored rollouts" in without_digest(caplog.text)
@@ -169,9 +167,7 @@ def test_all_problems_of_a_collector_are_reported_when_it_is_built():
     with pytest.raises(ShapeError) as caught:
         ExperienceCollector({}, type("Other", (), {}), 2.5)
     assert {problem.name for problem in caught.value.problems} == {"group_size", "policy_model", "reward_model"}
-    assert "generate(state, n), generate_batch(states, n), or a function, received a dict without any" in str(
-        caught.value
-    )
+    assert "generate(state, n), generate_batch(states, n), or a function, received a dict without any" in str(caught.value)
     assert "received the class Other" in str(caught.value)
     with pytest.raises(ValueError, match="5 validation errors"):
         CollectorOptions("loose", True, -1, 0, on_group=5)

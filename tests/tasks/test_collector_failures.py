@@ -128,9 +128,7 @@ async def test_only_the_missing_rollouts_are_requested_again_a_bounded_number_of
     assert [(without_digest(rollout.id), rollout.completion) for rollout in collected.batch.rollouts()] == [
         ("g0/0", "00"), ("g0/1", "01"), ("g0/2", "20"),
     ]  # fmt: skip
-    gone = await collect(
-        Policy(fails_with(ModelServerFault("500"))), lambda *_: 1.0, ["a"], ragged="resample", rounds=1
-    )
+    gone = await collect(Policy(fails_with(ModelServerFault("500"))), lambda *_: 1.0, ["a"], ragged="resample", rounds=1)
     assert (len(gone.batch), without_digest(gone.dropped[0].group_id)) == (0, "g0")
     short = Policy(lambda state, n, place: ["x"] * (n if place else n - 1))
     assert len((await collect(short, lambda *_: 1.0, ["a"], ragged="resample")).batch.groups[0].scored) == 2

@@ -55,10 +55,7 @@ async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
 
 @pytest.mark.parametrize(
     ("answers", "more", "signal"),
-    [
-        (("Answer: 7", "Answer: 7"), {}, "all_pass"),
-        (("Answer: 8", "Answer: 9"), {"reflect": False}, "all_fail"),
-    ],
+    [(("Answer: 7", "Answer: 7"), {}, "all_pass"), (("Answer: 8", "Answer: 9"), {"reflect": False}, "all_fail")],
 )
 async def test_a_flat_group_is_not_reflected_on_and_costs_no_further_call(tmp_path, answers, more, signal):
     model, result = await grouped(attempts(*answers), tmp_path, **more)
@@ -231,9 +228,7 @@ async def test_a_hanging_rewarder_leaves_its_attempts_without_a_reward_but_with_
 
 
 @pytest.mark.parametrize(("counting", "outcome"), [("gt", "scored"), ("undecided", "rewarder")])
-async def test_a_hanging_rewarder_that_does_not_count_costs_no_reward_and_no_attempt_its_kind(
-    tmp_path, counting, outcome
-):
+async def test_a_hanging_rewarder_that_does_not_count_costs_no_reward_and_no_attempt_its_kind(tmp_path, counting, outcome):
     rewarder = weighted("gt") if counting == "gt" else weighted(Undecided())
     rewarders = (rewarder, weighted(Hanging(), 0.0, timeout_s=0.05))
     _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=rewarders)
@@ -252,11 +247,7 @@ async def test_rewarders_see_the_context_of_the_item(tmp_path):
             return [RewardScore("curious", 0.5, "ok") for _ in context.outputs]
 
     await grouped(attempts("7", "8"), tmp_path, rewarders=(weighted(Curious()),))
-    assert (seen[0].fixture_path, seen[0].answer, [a.output for a in seen[0].outputs]) == (
-        "items.jsonl#q1",
-        "7",
-        ["7", "8"],
-    )
+    assert (seen[0].fixture_path, seen[0].answer, [a.output for a in seen[0].outputs]) == ("items.jsonl#q1", "7", ["7", "8"])
 
 
 async def test_a_result_is_small_for_rollouts_of_any_length(tmp_path):

@@ -80,9 +80,7 @@ def compare(before: str, after: str | None, place: TaskPlace, console: Console) 
         named = {"before": one.night.run_id, "after": other.night.run_id}
         console.result({**named, "settings": settings, "added": came, "removed": left, "arms": arms})
         return
-    console.line(
-        f"{one.night.run_id} → {other.night.run_id}{' (SIMULATED)' * bool(other.night.manifest.get('simulated'))}"
-    )
+    console.line(f"{one.night.run_id} → {other.night.run_id}{' (SIMULATED)' * bool(other.night.manifest.get('simulated'))}")
     for key, values in settings.items():
         console.line(f"setting {key}: {' → '.join(map(str, values))}")
     for sign, ids, texts in (("-", left, one.night.texts), ("+", came, other.night.texts)):

@@ -69,9 +69,7 @@ _FACTS: Final = {
     "tool_calls": "a list of objects with name and arguments",
 }
 """What a line may also have, and as what."""
-_EMPTY: Final = ItemGrade(
-    None, {}, {"completion": "empty: an attempt of a run without any output is not graded either"}
-)
+_EMPTY: Final = ItemGrade(None, {}, {"completion": "empty: an attempt of a run without any output is not graded either"})
 
 
 class Graded(NamedTuple):
@@ -129,9 +127,7 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
         raise DatasetError(
             [
                 Problem(
-                    where,
-                    f"{shown_value(value)} in {key!r}",
-                    "text" if key in names.values() else f"{_FACTS[key]} or null",
+                    where, f"{shown_value(value)} in {key!r}", "text" if key in names.values() else f"{_FACTS[key]} or null"
                 )
                 for key, value in found
             ]
@@ -167,9 +163,7 @@ class MixGrading:
         try:
             self.config.locate(sample_id)
         except DatasetError:
-            sizes = (
-                f"{name}:0 to {len(each.records) - 1}" for name, each in self.config.datasets.items() if each.records
-            )
+            sizes = (f"{name}:0 to {len(each.records) - 1}" for name, each in self.config.datasets.items() if each.records)
             return f"<dataset>:<number of the record>: {', '.join(sizes)}"
         return ""
 
@@ -201,9 +195,7 @@ class MixGrading:
                 grades = await service.grade(batch)
                 self.over_budget = _stopped(judges) or self.over_budget
                 judges.clear()
-                graded += [
-                    Graded(*pair, self.dataset_of(pair[0].sample_id)) for pair in zip(batch, grades, strict=True)
-                ]
+                graded += [Graded(*pair, self.dataset_of(pair[0].sample_id)) for pair in zip(batch, grades, strict=True)]
             self.spent = runtime.ledger.totals() if self.plan is not None else None
         return graded
 
@@ -300,9 +292,7 @@ class PipelineGrading:
                 continue
             given = [each for each in verdicts if isinstance(each, RewardScore)]
             pairs = zip(runtime.rewarders, verdicts, strict=True)
-            silent = {
-                each.rewarder_id: each.reason for of, each in pairs if isinstance(each, Abstained) and of.weight > 0
-            }
+            silent = {each.rewarder_id: each.reason for of, each in pairs if isinstance(each, Abstained) and of.weight > 0}
             grade = ItemGrade(scores.totals.get(str(at)), {each.rewarder_id: each.score for each in given}, silent)
             graded.append(Graded(completion, grade, dataset, {each.rewarder_id: each.evidence for each in given}))
         return graded
@@ -379,19 +369,13 @@ def _check_target(target: Path, source: Path, *, force: bool) -> None:
     check_output_file(target, lambda _: force, "an existing one with --force", option="--to", endings=(".jsonl",))
 
 
-def _check_options(
-    settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool
-) -> None:
+def _check_options(settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool) -> None:
     """Raise ``SettingsError`` for options that mean nothing for a mix, or for a pipeline."""
     if mix and pipeline is None and settings:
         accepted = "it with a pipeline, or for judges of the mix together with --pipeline"
-        raise SettingsError(
-            [Problem(f"--set {key}", "a setting with a data mix", accepted) for key in sorted(settings)]
-        )
+        raise SettingsError([Problem(f"--set {key}", "a setting with a data mix", accepted) for key in sorted(settings)])
     if not mix and pipeline is not None:
-        raise SettingsError.one(
-            "--pipeline", "a pipeline beside another one", "it with a data mix, whose judges ask its model"
-        )
+        raise SettingsError.one("--pipeline", "a pipeline beside another one", "it with a data mix, whose judges ask its model")
     if not mix and grader_timeout is not None:
         accepted = "it with a data mix; with a pipeline timeout_s of each rewarder"
         raise SettingsError.one("--grader-timeout", f"{grader_timeout:g} with a pipeline", accepted)

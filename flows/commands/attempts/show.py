@@ -68,27 +68,17 @@ def _item_named(name: str, known: Collection[str]) -> str:
     listed = found or sorted(known)
     ids = ", ".join(map(repr, listed[:_NAMED])) or "none"
     more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    given = (
-        f"{name!r:.80}, with which {len(found)} ids begin" if found else f"{name!r:.80}, which the run did not attempt"
-    )
+    given = f"{name!r:.80}, with which {len(found)} ids begin" if found else f"{name!r:.80}, which the run did not attempt"
     raise SettingsError.one("ITEM", given, f"the id of an attempted item, or its unique beginning: {ids}{more}")
 
 
 def _show_items(
-    about: Mapping[str, Any],
-    task: TaskPaths,
-    run: RunPaths,
-    tallies: Mapping[str, ItemTally],
-    console: Console,
-    *,
-    every: bool,
+    about: Mapping[str, Any], task: TaskPaths, run: RunPaths, tallies: Mapping[str, ItemTally], console: Console, *, every: bool
 ) -> None:
     ids = worst_items(tallies)
     command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {place_options(task)}"
     if console.as_json:
-        console.result(
-            {**about, "items": [{"item_id": each, **tallies[each].as_json()} for each in ids], "next": command}
-        )
+        console.result({**about, "items": [{"item_id": each, **tallies[each].as_json()} for each in ids], "next": command})
         return
     if not ids:
         console.say(f"no attempt of run {run.root.name} was recorded yet")
@@ -123,11 +113,7 @@ def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> No
         _quote(console, view.system_prompt)
     _quote(console, view.question, none=not_recorded)
     console.text("\nreference")
-    _quote(
-        console,
-        view.reference,
-        none=not_recorded if view.reference is None else "none: the item has no reference answer",
-    )
+    _quote(console, view.reference, none=not_recorded if view.reference is None else "none: the item has no reference answer")
     for number, attempt in enumerate(view.attempts, start=1):
         _show_attempt(attempt, f"attempt {number} of {len(view.attempts)}", console)
 

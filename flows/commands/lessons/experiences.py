@@ -42,16 +42,12 @@ _MAX_MATCHES = 5
 def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *, every: bool) -> None:
     """Print the lessons in force, or every record, with state, effect and evidence."""
     experiences = open_experiences(place, packs_root, console)
-    shown: Iterable[ExperienceRecord] = (
-        experiences.store.records() if every else shown_library(experiences, console).entries
-    )
+    shown: Iterable[ExperienceRecord] = experiences.store.records() if every else shown_library(experiences, console).entries
     known = experiences.figures(*experiences.kinds if every else ())
     if console.as_json:
         console.result({"experiences": [_json(record, known) for record in shown]})
     elif not every and not experiences.library.entries:
-        console.say(
-            "No lesson is in force. `tfgrpo experiences review` shows those on trial, `list --all` every record."
-        )
+        console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, `list --all` every record.")
     else:
         console.table(_COLUMNS, (_row(record, known) for record in shown))
 
@@ -74,8 +70,7 @@ def show(names: Sequence[str], place: TaskPlace, packs_root: Path | None, consol
     known = experiences.figures(*experiences.kinds)
     shown = [_json(experiences.find(name), known) for name in names]
     pages = (
-        "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
-        for fields in shown
+        "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()) for fields in shown
     )
     console.answer({"experiences": shown}, "\n\n".join(pages))
 
@@ -199,9 +194,7 @@ class TaskExperiences:
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
         matches = self.store.find_by_prefix(prefix, limit=_MAX_MATCHES)
-        found = {
-            record.experience_id: record for record in reversed(matches)
-        }  # of several with one id the first counts
+        found = {record.experience_id: record for record in reversed(matches)}  # of several with one id the first counts
         if prefix in found or len(found) == 1:
             return found.get(prefix, matches[0])
         known = ", ".join(sorted(found))

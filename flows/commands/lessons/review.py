@@ -106,9 +106,7 @@ def _lines(lesson: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) ->
     yield f"first learned in {lesson['first_run']}, from {lesson['group_id'] or 'no group'}"
 
 
-def rollback(
-    name: str, why: str | None, by: str | None, place: TaskPlace, packs_root: Path | None, console: Console
-) -> None:
+def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails.
 
     Where decisions or credit are damaged, what is left of them counts from now on.
@@ -217,10 +215,7 @@ def persons_decision(
 
 
 def bring_in(
-    paths: TaskPaths,
-    lessons: Iterable[ExperienceRecord],
-    decision: Decision,
-    opposites: Mapping[str, str | None] | None = None,
+    paths: TaskPaths, lessons: Iterable[ExperienceRecord], decision: Decision, opposites: Mapping[str, str | None] | None = None
 ) -> None:
     """Give lessons the support of a person's word. ``opposites``: a lesson that says the opposite, by id."""
     night = nights_begun(paths, simulated=decision.simulated)
@@ -246,16 +241,12 @@ def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) ->
     changes = [each for each in changes_of(earlier) if each.lessons]
     if name == _NONE and (changes or damaged):
         return None
-    named = {
-        key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]
-    }
+    named = {key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]}
     if name in named:
         return named[name]
     libraries = [f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed]
     shown = ", ".join(libraries[-_SHOWN:])
-    accepted = (
-        f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"
-    )
+    accepted = f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"
     raise SettingsError.one("TO", repr(name), accepted)
 
 

@@ -74,9 +74,7 @@ def learning_batches(session: Session, cohort: Cohort, epoch: int) -> Iterator[l
         specs = []
         for (position, item, draw), sides in zip(placed, _sides(session, len(items), coin), strict=True):
             key = GroupKey(epoch, "train", "group", batch, item.id, draw, session.run_id)
-            specs.append(
-                two_sided(group_spec(session, key, position, item, sides[1], session.plan.group_size), sides[0], coin)
-            )
+            specs.append(two_sided(group_spec(session, key, position, item, sides[1], session.plan.group_size), sides[0], coin))
         yield specs
 
 
@@ -174,9 +172,7 @@ def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]
         return _accepted(session, specs, list(arriving))
 
 
-def accept_batches(
-    session: Session, batches: Sequence[Sequence[GroupSpec]]
-) -> Generator[list[GroupResult], None, None]:
+def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Generator[list[GroupResult], None, None]:
     """Run independent batches concurrently; record and yield each once it and all before it are complete.
 
     Raises as ``run_batch`` does; closing the generator abandons the groups that run.
@@ -265,10 +261,7 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
         finding, explanation = "nothing graded", f"no attempt of the first batch could be graded: {_reasons(lost)}"
     elif is_lowest(max(rewards), ends):
         lowest = f"each with the lowest reward, {ends[0]:g}"
-        finding, explanation = (
-            "nothing right",
-            "; ".join(filter(None, (f"nothing was right: {scored}, {lowest}", outside))),
-        )
+        finding, explanation = ("nothing right", "; ".join(filter(None, (f"nothing was right: {scored}, {lowest}", outside))))
     elif is_highest(min(rewards), ends):
         taught = outside or "there is nothing to learn from, or the rewarders accept anything"
         finding = "everything right"
@@ -291,19 +284,13 @@ def _reasons(lost: Losses) -> str:
 def _excerpt(session: Session, rollout: RolloutRecord, item: Item) -> AttemptExcerpt:
     counted = {each.scorer.rewarder_id for each in session.plan.rewarders if each.weight > 0.0}
     verdict = "; ".join(
-        f"{score.rewarder_id} {score.score:g}: {score.evidence}"
-        for score in rollout.scores
-        if score.rewarder_id in counted
+        f"{score.rewarder_id} {score.score:g}: {score.evidence}" for score in rollout.scores if score.rewarder_id in counted
     )
     if not isinstance(rollout.outcome, Scored):
         verdict = f"{rollout.outcome.name}: {rollout.outcome.reason}"
-    texts = (
-        " ".join(session.runtime.scrub(text).split()) for text in (item.prompt, item.answer, verdict, rollout.output)
-    )
+    texts = (" ".join(session.runtime.scrub(text).split()) for text in (item.prompt, item.answer, verdict, rollout.output))
     *begun, output = texts
-    question, reference, verdict = (
-        text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…" for text in begun
-    )
+    question, reference, verdict = (text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…" for text in begun)
     ending = output if len(output) <= _EXCERPT_CHARS else f"…{output[-_EXCERPT_CHARS:]}"
     return AttemptExcerpt(rollout.rollout_id, item.id, question, reference, ending, verdict)
 
@@ -362,9 +349,7 @@ def draw_cohort(session: Session, epoch: int) -> Cohort:
 
 
 @contextmanager
-def open_epoch(
-    session: Session, epoch: int, phase: Phase, groups: int, *, last: int | None = None
-) -> Iterator[EpochSums]:
+def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last: int | None = None) -> Iterator[EpochSums]:
     """Start an epoch of ``groups`` groups, and close its books at the end. ``last`` is the number of the last epoch."""
     learning, settings = session.learning, session.settings.tfgrpo
     temperature = settings.temperature.eval if phase == "eval" else settings.temperature.train
@@ -411,9 +396,7 @@ def _span(session: Session, start: EpochStart) -> OpenSpan:
         epoch=start.epoch,
         phase=start.phase,
         temperature=start.temperature,
-        group_size=session.plan.sweep_size
-        if start.phase == "eval" and session.plan.learns
-        else session.plan.group_size,
+        group_size=session.plan.sweep_size if start.phase == "eval" and session.plan.learns else session.plan.group_size,
         sample_size=start.groups,
         pack_id=pack.id,
         pack_stamp=pack.stamp,

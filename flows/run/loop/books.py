@@ -192,11 +192,7 @@ class Books:
             self.manifest.warn(f"epoch {end.epoch}: {reason}")
         self._metrics.write_per_epoch(
             {
-                each.epoch: {
-                    "asked": each.learning_asked,
-                    "lost": each.learning_lost,
-                    "lost_mostly": each.learning_lost_mostly,
-                }
+                each.epoch: {"asked": each.learning_asked, "lost": each.learning_lost, "lost_mostly": each.learning_lost_mostly}
                 for each in self.epochs
             }
         )

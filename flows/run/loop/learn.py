@@ -155,10 +155,7 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
     rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
     lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
     canaries = Canaries()
-    with (
-        open_epoch(session, epoch, "eval", 2 * len(items)) as sums,
-        closing(accept_batches(session, batches)) as arriving,
-    ):
+    with open_epoch(session, epoch, "eval", 2 * len(items)) as sums, closing(accept_batches(session, batches)) as arriving:
         for accepted in arriving:
             sums.add(accepted)
             for result in accepted:

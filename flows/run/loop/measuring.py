@@ -80,9 +80,7 @@ def _measured_before(session: Session) -> int:
     return sum(isinstance(line, Row) and line.source == "measure" for line in session.learning.memory.lines)
 
 
-def _measured(
-    session: Session, sides: Sequence[tuple[PackText, PackText]], control: Control | None = None
-) -> list[Row]:
+def _measured(session: Session, sides: Sequence[tuple[PackText, PackText]], control: Control | None = None) -> list[Row]:
     """Run and record groups on two sides and return their rows, which are credited unless they are against a control."""
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     before, drawn = _measured_before(session), session.plan.cohort(epoch).items
@@ -100,10 +98,7 @@ def _measured(
         specs.append(two_sided(replace(spec, pack=texts[1]), texts[0], coin))
     batches = [specs[at : at + size] for at in range(0, len(specs), size)]
     rows: list[Row] = []
-    with (
-        open_epoch(session, epoch, "measure", len(specs)) as sums,
-        closing(accept_batches(session, batches)) as arriving,
-    ):
+    with open_epoch(session, epoch, "measure", len(specs)) as sums, closing(accept_batches(session, batches)) as arriving:
         for batch, results in zip(batches, arriving, strict=True):
             sums.add(results)
             found = [row_of(session, "measure", *each) for each in zip(batch, results, strict=True)]

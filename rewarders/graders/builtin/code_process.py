@@ -23,14 +23,7 @@ FILE_BYTES = 16 << 20
 _SHOWN = 200
 _REFUSED = frozenset(
     {"os.exec", "os.fork", "os.forkpty", "os.kill", "os.killpg", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"}
-    | {
-        "signal.pthread_kill",
-        "socket.bind",
-        "socket.connect",
-        "socket.getaddrinfo",
-        "socket.sendto",
-        "subprocess.Popen",
-    }
+    | {"signal.pthread_kill", "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.sendto", "subprocess.Popen"}
 )
 _WRITING = frozenset(
     {"os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}

@@ -121,11 +121,7 @@ class CodeTests(Options, ItemScorer):
                 return f"its process ended{' before the test did' if test.code is not None else ''} (exit code {exit_code})"
             printed = (folder / "output").read_bytes().decode(errors="replace")
             same = _lines(printed) == _lines(test.expected)
-            return (
-                None
-                if same
-                else f"expected {shown(test.expected.strip(), _SHOWN)}, got {shown(printed.strip(), _SHOWN)}"
-            )
+            return None if same else f"expected {shown(test.expected.strip(), _SHOWN)}, got {shown(printed.strip(), _SHOWN)}"
 
 
 def _run(folder: Path, limit_s: float) -> int:
@@ -153,9 +149,7 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     written = "\n".join(test.code or "" for test in tests)
     called = {entry} if defined else {*re.findall(r"(?<![.\w])\w+(?=\()", written)}
     names = "|".join(called - {*re.findall(r"\b(?:def|class)\s+(\w+)", written)})
-    defines = re.compile(
-        rf"^[ \t]*(?:async )?(?:def|class)\s+(?:{names})\b|^(?:{names})\s*=" if names else "", re.MULTILINE
-    )
+    defines = re.compile(rf"^[ \t]*(?:async )?(?:def|class)\s+(?:{names})\b|^(?:{names})\s*=" if names else "", re.MULTILINE)
     code = program(item, _LANGUAGES, defines) or ""
     if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
         return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
@@ -165,9 +159,9 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
 def _cases(given: Any) -> Sequence[Any]:
     """Return the inputs and outputs of a program; nothing for tests in code."""
     match given:
-        case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(
-            inputs
-        ) == len(outputs):
+        case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(inputs) == len(
+            outputs
+        ):
             shared = {name: each for name, each in given.items() if name == "fn_name"}
             return [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=True)]
         case [{}, *_]:

@@ -79,11 +79,7 @@ class IfEval(Options, ItemScorer):
     def wanted(self, item: GraderInput) -> list[tuple[str, Check]]:
         """Return names and checks of an item's instructions. Raise ``RewardError`` where one is unknown or lacks a setting."""
         names, settings = column(item, "instruction_id_list"), column(item, "kwargs")
-        if (
-            not isinstance(names, list | tuple)
-            or not isinstance(settings, list | tuple)
-            or not 0 < len(names) == len(settings)
-        ):
+        if not isinstance(names, list | tuple) or not isinstance(settings, list | tuple) or not 0 < len(names) == len(settings):
             raise RewardError("the item has no instruction_id_list, or no kwargs for each of its instructions")
         return [(str(name), _check(str(name), given)) for name, given in zip(names, settings, strict=True)]
 
@@ -92,9 +88,7 @@ def _check(name: str, settings: object) -> Check:
     if name not in _CHECKS:
         raise RewardError(f"unknown instruction {name!r}; known: {', '.join(sorted(_CHECKS))}")
     # As a table has them: every setting in every row, empty where it is of no use.
-    given = (
-        {key: value for key, value in settings.items() if value is not None} if isinstance(settings, Mapping) else {}
-    )
+    given = {key: value for key, value in settings.items() if value is not None} if isinstance(settings, Mapping) else {}
     _, *wanted = inspect.signature(_CHECKS[name]).parameters
     if given.keys() != {*wanted}:
         raise RewardError(f"{name} has kwargs {', '.join(given) or 'none'}; it takes {', '.join(wanted) or 'none'}")
@@ -253,11 +247,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
         _found(text, r"^[^\S\n]*\*[^*].*$") + _found(text, r"^[^\S\n]*-.*$") == num_bullets
     ),
     "detectable_format:number_highlighted_sections": lambda text, num_highlights: (
-        sum(
-            bool(each.strip("*").strip())
-            for one in (r"\*[^\n*]*\*", r"\*\*[^\n*]*\*\*")
-            for each in re.findall(one, text)
-        )
+        sum(bool(each.strip("*").strip()) for one in (r"\*[^\n*]*\*", r"\*\*[^\n*]*\*\*") for each in re.findall(one, text))
         >= num_highlights
     ),
     "detectable_format:title": lambda text: any(
@@ -283,8 +273,6 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "length_constraints:number_sentences": _sentences,
     "length_constraints:number_words": _words,
     "punctuation:no_comma": lambda text: "," not in text,
-    "startend:end_checker": lambda text, end_phrase: (
-        text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
-    ),
+    "startend:end_checker": lambda text, end_phrase: text.strip().strip('"').lower().endswith(end_phrase.strip().lower()),
     "startend:quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
 }

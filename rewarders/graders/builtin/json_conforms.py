@@ -127,7 +127,5 @@ def _refuse_unresolvable(schema: Mapping[str, Any], draft: str) -> None:
             try:
                 resolver.lookup(reference)
             except Unresolvable:
-                raise ValueError(
-                    f"the reference {reference!r:.{_LONGEST}} to what is not in it; nothing is fetched"
-                ) from None
+                raise ValueError(f"the reference {reference!r:.{_LONGEST}} to what is not in it; nothing is fetched") from None
         waiting += [(each, resolver.in_subresource(each)) for each in resource.subresources()]

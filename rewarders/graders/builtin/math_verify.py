@@ -69,9 +69,7 @@ def parsed(text: str) -> list[Any]:
     """Return what the library reads in a text; nothing for text without a formula."""
     math_verify, wanted = _library()
     # Without the library's own limits, which are by the clock and count as no formula.
-    return list(
-        _tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True)
-    )
+    return list(_tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
 
 
 def same_formula(gold: list[Any], found: list[Any]) -> bool:

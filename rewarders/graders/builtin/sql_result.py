@@ -28,9 +28,7 @@ MOST_STEPS: Final = 200_000_000
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 10 << 20
 """Most bytes of one value, and of a statement."""
-_QUERIES: Final = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
+_QUERIES: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]", re.DOTALL)
 _QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
 _LABEL: Final = re.compile(r"\A(?!\s*(?:--|/\*|select\b))[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
@@ -132,8 +130,7 @@ class SqlResult(Options, ItemScorer):
             raise ValueError("it is no query")
         # Numbers to ten digits, so that sums in another order are equal.
         return [
-            tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row)
-            for row in found.fetchmany(most)
+            tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row) for row in found.fetchmany(most)
         ]
 
 

@@ -222,9 +222,7 @@ class Similarity(TextScorer):
     """
 
     metric: Annotated[SimilarityMetric, accepts(", ".join(get_args(SimilarityMetric)))] = "chrf"
-    model: Annotated[
-        StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)
-    ] = None
+    model: Annotated[StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)] = None
     """Model that embeds, as the endpoint calls it, for ``embeddings`` only."""
 
     @field_validator("model")
@@ -271,9 +269,7 @@ class Similarity(TextScorer):
         found: list[Verdict] = []
         for parts in answers:
             pairs = [(part, each) for part in parts for each in wanted]
-            compared = [
-                self._shown(math.fsum(map(mul, vectors[one], vectors[other])), one, other) for one, other in pairs
-            ]
+            compared = [self._shown(math.fsum(map(mul, vectors[one], vectors[other])), one, other) for one, other in pairs]
             found.append(max(compared, key=lambda each: each.score, default=RewardScore("", 0.0, "answered nothing")))
         return found
 

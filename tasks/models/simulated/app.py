@@ -117,9 +117,7 @@ async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: 
 
 
 def simulated_app(
-    settings: SimulatedSettings,
-    engine: Engine | None = None,
-    dialects: Mapping[str, SimulatedChat] = DIALECTS,
+    settings: SimulatedSettings, engine: Engine | None = None, dialects: Mapping[str, SimulatedChat] = DIALECTS
 ) -> Starlette:
     """Return the service, with its own state: two apps with the same settings give the same answers.
 

@@ -147,9 +147,7 @@ def minimal_instance(schema: Object, text: str, root: Object | None = None) -> A
     kind = kind[0] if isinstance(kind, list) else kind
     parts = schema.get("properties", {})
     whole: Mapping[str, Callable[[], Any]] = {
-        "object": lambda: {
-            name: minimal_instance(parts.get(name, {}), text, root) for name in schema.get("required", ())
-        },
+        "object": lambda: {name: minimal_instance(parts.get(name, {}), text, root) for name in schema.get("required", ())},
         "array": lambda: [minimal_instance(schema.get("items", {}), text, root)] * schema.get("minItems", 0),
         "string": lambda: text[: schema.get("maxLength", len(text))],
         "boolean": lambda: False,
@@ -163,9 +161,7 @@ def digest_of(value: Mapping[str, Any]) -> str:
 
     A limit cuts a reply; it does not change what the model would answer. The constant keeps seeded figures as they were.
     """
-    content = {
-        name: part for name, part in value.items() if name != "stream_options" and (name, part) != ("stream", True)
-    }
+    content = {name: part for name, part in value.items() if name != "stream_options" and (name, part) != ("stream", True)}
     if "max_tokens" in content:
         content["max_tokens"] = _LIMIT
     return sha256_hex(canonical_json(content).encode("utf-8", "surrogatepass"))

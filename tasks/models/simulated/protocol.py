@@ -161,11 +161,7 @@ def chat_request(asked: Object, system: Any, turns: Any, limit: str) -> dict[str
     """Return a chat request of a system text and turns; ``limit`` is the field of the token limit."""
     messages = [] if system is None else [{"role": "system", "content": text_of(system)}]
     messages += [{"role": turn["role"], "content": text_of(turn["content"])} for turn in turns if "content" in turn]
-    more = {
-        "temperature": asked.get("temperature"),
-        "max_tokens": asked.get(limit),
-        "stream": asked.get("stream") or None,
-    }
+    more = {"temperature": asked.get("temperature"), "max_tokens": asked.get(limit), "stream": asked.get("stream") or None}
     return {"model": asked["model"], "messages": messages} | {k: part for k, part in more.items() if part is not None}
 
 

@@ -109,8 +109,7 @@ class Lexicon:
 
     def __init__(self, pitfalls: Mapping[str, Pitfall]) -> None:
         self._about = {
-            name: [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about]
-            for name, pitfall in pitfalls.items()
+            name: [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about] for name, pitfall in pitfalls.items()
         }
         self._votes = {
             name: [*((_phrase(text), 1) for text in pitfall.right), *((_phrase(text), -1) for text in pitfall.wrong)]

@@ -196,9 +196,7 @@ def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
     return rng.choice(pitfall.good_advice if good else pitfall.bad_advice)
 
 
-def _judgements(
-    world: World, instructions: str, differing: Mapping[str, bool], rng: random.Random
-) -> Iterable[dict[str, str]]:
+def _judgements(world: World, instructions: str, differing: Mapping[str, bool], rng: random.Random) -> Iterable[dict[str, str]]:
     """Yield a judgement for each lesson in force that the instructions list.
 
     A lesson on a pitfall that separates the attempts helped if it points the same way, and misled otherwise; one on no
@@ -330,9 +328,7 @@ class ShortenAsk(RoleQuestion, frozen=True):
     def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:  # noqa: ARG002
         """Cut the text to both limits: whole sentences if possible, else words, else characters."""
         sentences = re.split(r"(?<=[.;!?])\s+", self.text.strip())
-        shorter = (
-            " ".join(parts[:end]) for parts in (sentences, self.text.split()) for end in range(len(parts), 0, -1)
-        )
+        shorter = (" ".join(parts[:end]) for parts in (sentences, self.text.split()) for end in range(len(parts), 0, -1))
         fitting = (text for text in shorter if count_words(text) <= self.max_words and len(text) <= self.max_chars)
         text = next(fitting, None)
         return {"text": self.text.strip()[: self.max_chars] if text is None else text.rstrip(" ,;")}

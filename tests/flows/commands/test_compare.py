@@ -73,10 +73,7 @@ def test_arms_are_compared_apart_and_a_single_pair_has_no_interval(task):
         attempted(task, run_id, day, {"a": [day - 1]}, arm="one")
         attempted(task, run_id, day, {"a": [1]}, arm="none")
     arms = task.ask("compare", "two")["arms"]
-    assert {name: (arm["after"], arm["difference"]) for name, arm in arms.items()} == {
-        "none": (1, None),
-        "group": (1, None),
-    }
+    assert {name: (arm["after"], arm["difference"]) for name, arm in arms.items()} == {"none": (1, None), "group": (1, None)}
     assert "95 %" not in task.tell("compare", "two").out
 
 

@@ -232,10 +232,7 @@ def test_a_person_changes_nothing_in_force_while_a_lesson_of_it_is_lost_or_it_wo
     known, decided = task.paths.experiences.read_text(), task.decisions
     task.paths.experiences.write_text("".join(row for row in known.splitlines(keepends=True) if second not in row))
     seal(task.paths.experiences)
-    for words in (
-        ("retire", first, "--why", "x"),
-        ("import", tmp_path / "out" / "lessons.json", "--reviewed-by", "Ann"),
-    ):
+    for words in (("retire", first, "--why", "x"), ("import", tmp_path / "out" / "lessons.json", "--reviewed-by", "Ann")):
         said = task.tell("experiences", *words, code=1).err
         assert f"1 lesson in force left out, not among the task's records as decided: {second}" in said
     assert task.decisions == decided

@@ -62,19 +62,7 @@ def test_the_prompt_is_what_the_endpoint_was_sent_with_the_lessons_of_its_batch(
         sent = {json.dumps(json.loads(body)["messages"]) for body in server.bodies}
     assert summary.status == "finished", summary.message
     file = tmp_path / "x.jsonl"
-    ask(
-        "served",
-        "--out",
-        tmp_path / "out",
-        "--to",
-        "trl-grpo",
-        "--phase",
-        "all",
-        "--degenerate",
-        "flag",
-        "--file",
-        file,
-    )
+    ask("served", "--out", tmp_path / "out", "--to", "trl-grpo", "--phase", "all", "--degenerate", "flag", "--file", file)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert rows
     assert all(json.dumps(row["prompt"]) in sent for row in rows)
@@ -137,9 +125,7 @@ def test_an_empty_export_writes_no_file_and_exits_with_one(export, tmp_path, ask
     assert rows == []
     assert report["file"] is None
     assert report["left_out"]["groups"]["no answer reaches the least reward"] > 0
-    said = ask(
-        "small", "--out", small_run.out, "--to", "trl-sft", "--min-reward", "5", "--file", tmp_path / "y", code=1
-    )
+    said = ask("small", "--out", small_run.out, "--to", "trl-sft", "--min-reward", "5", "--file", tmp_path / "y", code=1)
     assert "none of" in said.err
     assert "report is" in said.err
     assert said.out == ""
@@ -164,11 +150,7 @@ def test_what_cannot_be_exported_is_refused(arguments, says, ask, small_run):
 
 @pytest.mark.parametrize(
     ("option", "value", "takers"),
-    [
-        ("--pairs", "1", {"trl-dpo"}),
-        ("--min-gap", "0.0", {"trl-dpo"}),
-        ("--min-reward", "0.5", {"trl-kto", "trl-sft"}),
-    ],
+    [("--pairs", "1", {"trl-dpo"}), ("--min-gap", "0.0", {"trl-dpo"}), ("--min-reward", "0.5", {"trl-kto", "trl-sft"})],
 )
 def test_an_option_that_the_target_does_not_take_is_refused(option, value, takers, ask, small_run, tmp_path):
     file = tmp_path / "x.jsonl"

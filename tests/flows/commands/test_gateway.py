@@ -124,9 +124,7 @@ def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task: Task, tmp_path
     assert lessons.facts()["lessons"] == []
 
 
-def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = Task(tmp_path / "out", "t", capsys)
     task.learn(("do", UNITS))
     real = ServedLessons(task.paths, None, lambda _: None, simulated=False)
@@ -166,12 +164,7 @@ def as_codex(prompt: str) -> list[tuple[str, dict[str, Any]]]:
 
 def as_claude(prompt: str) -> list[tuple[str, dict[str, Any]]]:
     content = [{"type": "text", "text": text} for text in (CONTEXT, prompt)]
-    turns = {
-        "model": "m",
-        "max_tokens": 9,
-        "system": "You are an agent.",
-        "messages": [{"role": "user", "content": content}],
-    }
+    turns = {"model": "m", "max_tokens": 9, "system": "You are an agent.", "messages": [{"role": "user", "content": content}]}
     return [("/v1/messages", {**turns, "tools": [{"name": "calculate", "input_schema": {"type": "object"}}]})]
 
 
@@ -272,9 +265,7 @@ def test_keys_of_clients_are_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.untraced
 @pytest.mark.usefixtures("task")
-def test_without_a_task_the_lessons_are_those_of_the_one_used_last(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_task_the_lessons_are_those_of_the_one_used_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
     with serving("--out", str(tmp_path / "out"), "--base-url", "http://127.0.0.1:9/v1") as (_, facts):
         assert facts["task_id"] == "another"

@@ -101,9 +101,7 @@ dataset: {{path: items.jsonl}}
 @pytest.fixture
 def pipeline(at_home):
     def pipeline(name="gt", options="{match: numeric}"):
-        items = [
-            {"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(4)
-        ]
+        items = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(4)]
         jsonl(at_home / "items.jsonl", *items)
         path = at_home / "my.yaml"
         path.write_text(PIPELINE.format(name=name, options=options))
@@ -132,9 +130,7 @@ def test_every_line_and_id_that_cannot_be_graded_is_named_at_once_and_nothing_is
         '{"id": true, "completion": "x"}\n'
     )
     before = {*Path().rglob("*"), *tmp_path.iterdir()}
-    said = grade(
-        pipeline(), source, "--to", "out.txt", "--grader-timeout", "5", "--max-calls", "none", "--json", code=2
-    )
+    said = grade(pipeline(), source, "--to", "out.txt", "--grader-timeout", "5", "--max-calls", "none", "--json", code=2)
     problems = {each["source"]: each for each in json.loads(said.out)["problems"]}
     assert len(problems) == 10
     assert {f"{source}:{line}" for line in (2, 3, 5, 6, 7, 8, 9, 10)} | {"--to", "--grader-timeout"} == {*problems}
@@ -154,10 +150,7 @@ def test_every_line_and_id_that_cannot_be_graded_is_named_at_once_and_nothing_is
         (["nowhere.yaml", "c.jsonl"], "CONFIG: got 'nowhere.yaml', where no file is"),
         (["my.yaml", "none.jsonl"], "none.jsonl: got No such file"),
         (["my.yaml", "empty.jsonl"], "empty.jsonl: got no completions"),
-        (
-            ["my.yaml", "c.jsonl", "--to", "c.jsonl"],
-            "--to: got c.jsonl; accepted: a file other than the one that is read",
-        ),
+        (["my.yaml", "c.jsonl", "--to", "c.jsonl"], "--to: got c.jsonl; accepted: a file other than the one that is read"),
         (
             ["my.yaml", "c.jsonl", "--to", "there.jsonl"],
             "which is there already; accepted: a new file, or an existing one with",

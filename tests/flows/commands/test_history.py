@@ -69,8 +69,7 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
     assert [each["news"] for each in nights[:4]] == [[], ["model other"], [], ["90 items new, 0 gone"]]
     assert [(each["calls"], each["spent"]) for each in nights[1:3]] == [(400, "$1.5000"), (None, None)]
     assert nights[0]["why"] == (
-        "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; "
-        "held-out tasks agree (+5.1); proven"
+        "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; held-out tasks agree (+5.1); proven"
     )
     assert [each["why"] for each in nights[5:]] == [
         "back to import-1, decision 1: worse; by Bob",

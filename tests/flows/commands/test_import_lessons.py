@@ -86,12 +86,7 @@ def test_a_review_stamps_and_stores_with_its_origin_and_changes_no_library(task,
     assert task.ids == before
     words = [line for line in read_credit(task.paths.credit) if line.run_id == "import-2"]
     assert [(each.said, each.amount) for each in words] == [("brought in", PERSON_GROUPS)] * 2
-    assert states(task) == {
-        UNITS: "in force",
-        TWICE: "in force",
-        "Ask for the currency.": "on trial",
-        CENTS: "on trial",
-    }
+    assert states(task) == {UNITS: "in force", TWICE: "in force", "Ask for the currency.": "on trial", CENTS: "on trial"}
     assert task.ask("verify", task.paths.root.name)["ok"]
     assert "taken in before" in task.tell("experiences", "import", file, *REVIEWED).err
     assert len(task.decisions) == 2

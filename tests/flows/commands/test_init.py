@@ -41,12 +41,7 @@ def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple
     [
         ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), {"match": "numeric"}),
         ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), {"match": "auto"}),
-        (
-            "id\tinput\tlabel\tnote",
-            "{n}\tdo {n}\tyes\tx",
-            ("input", "label", "id"),
-            {"match": "label", "labels": ["yes"]},
-        ),
+        ("id\tinput\tlabel\tnote", "{n}\tdo {n}\tyes\tx", ("input", "label", "id"), {"match": "label", "labels": ["yes"]}),
         ("Question,Model answer?,Right  Answer", "ask {n},x,$ {n}", ("Question", None, None), None),
         ("Question,Right  Answer", "ask {n},${n}", ("Question", "Right  Answer", None), {"match": "numeric"}),
     ],
@@ -120,10 +115,7 @@ def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys: pytes
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
         (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
         (["d.csv", "--pipeline", "x.json"], ["--pipeline"]),
-        (
-            ["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "x"],
-            ["endpoint http://127.0.0.1:9/v1"],
-        ),
+        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "x"], ["endpoint http://127.0.0.1:9/v1"]),
         (["few.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["dataset"]),
         (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
     ],
@@ -150,10 +142,7 @@ def test_options_name_columns_of_the_files_of_a_folder(capsys: pytest.CaptureFix
     for part in ("a", "b"):
         rows = [{"aufgabe": f"{part}{number}", "loesung": str(number)} for number in range(ROWS // 2)]
         tab = "\t" if ending == "tsv" else ","
-        texts = {
-            "jsonl": "".join(f"{json.dumps(row)}\n" for row in rows),
-            "json": json.dumps(rows),
-        }
+        texts = {"jsonl": "".join(f"{json.dumps(row)}\n" for row in rows), "json": json.dumps(rows)}
         table = "\n".join([tab.join(rows[0]), *(tab.join(row.values()) for row in rows), ""])
         Path(f"parts/{part}.{ending}").write_text(texts.get(ending, table))
     with ChatServer(lambda number, body: "7") as server:
@@ -218,16 +207,8 @@ def read_by_init(
             "premise: {premise}\n\nhypothesis: {hypothesis}",
             "label",
         ),
-        (
-            {"sentence1": "a {n}", "sentence2": "b", "label": 0},
-            "sentence1: {sentence1}\n\nsentence2: {sentence2}",
-            "label",
-        ),
-        (
-            {"question": "q {n}", "contexts": ["a", "b"], "ground_truth": "x"},
-            "{contexts}\n\n{question}",
-            "ground_truth",
-        ),
+        ({"sentence1": "a {n}", "sentence2": "b", "label": 0}, "sentence1: {sentence1}\n\nsentence2: {sentence2}", "label"),
+        ({"question": "q {n}", "contexts": ["a", "b"], "ground_truth": "x"}, "{contexts}\n\n{question}", "ground_truth"),
         ({"question": "q {n}", "final_decision": "yes"}, "question", "final_decision"),
         ({"claim": "c {n}", "evidence": "e", "label": "REFUTES"}, "{evidence}\n\n{claim}", "label"),
         ({"messages": [{"role": "user", "content": "q {n}"}], "answer": "7"}, "messages.0.content", "answer"),
@@ -319,9 +300,7 @@ def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
         ("UK {n}", ""),
     ],
 )
-def test_several_answers_of_one_item_are_remarked_on(
-    capsys: pytest.CaptureFixture[str], answer: Any, remark: str
-) -> None:
+def test_several_answers_of_one_item_are_remarked_on(capsys: pytest.CaptureFixture[str], answer: Any, remark: str) -> None:
     rows = [
         {"question": f"Q{n}", "answer": answer.replace("{n}", str(n)) if isinstance(answer, str) else answer}
         for n in range(ROWS)
@@ -345,11 +324,7 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
 @pytest.mark.parametrize(
     ("row", "answer", "line"),
     [
-        (
-            {"label": "yes", "output": "Paris"},
-            "label",
-            "the answer may be in 'output' instead: --answer names its column",
-        ),
+        ({"label": "yes", "output": "Paris"}, "label", "the answer may be in 'output' instead: --answer names its column"),
         ({"answer": LONG, "label": "yes"}, "label", "the answer may be in 'answer' instead: --answer names its column"),
         ({"answer": "7", "category": "sums"}, "answer", ""),
         ({"response": LONG, "category": "sums"}, "response", ""),
@@ -395,10 +370,7 @@ def test_conversations_are_refused(capsys: pytest.CaptureFixture[str], column: s
 def test_options_in_the_prompt_are_read_if_every_answer_is_one(
     capsys: pytest.CaptureFixture[str], prompt: str, answers: list[str], match: str
 ) -> None:
-    rows = [
-        {"prompt": prompt.replace("{n}", str(number)), "answer": answers[number % len(answers)]}
-        for number in range(ROWS)
-    ]
+    rows = [{"prompt": prompt.replace("{n}", str(number)), "answer": answers[number % len(answers)]} for number in range(ROWS)]
     _, rewarder, _ = read_by_init(capsys, rows)
     assert rewarder["options"]["match"] == match
 
@@ -455,12 +427,7 @@ def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: py
 @pytest.mark.parametrize(
     ("head", "row", "answers", "said"),
     [
-        (
-            "sentence,label",
-            "movie {n}",
-            "01",
-            '0, 1: unless the agent knows them, --prompt "{sentence} Answer 0 for …; ',
-        ),
+        ("sentence,label", "movie {n}", "01", '0, 1: unless the agent knows them, --prompt "{sentence} Answer 0 for …; '),
         ("text,label", "mail {n}", ("spam", "ham"), '"{text} Answer with one of: ham, spam."'),
         ("text,label", "Is mail {n} ham or spam?", ("spam", "ham"), ""),
         ("text,label", "Is {n} even?", ("yes", "no"), ""),

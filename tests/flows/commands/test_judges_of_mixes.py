@@ -69,9 +69,7 @@ def serving(home, *options, **environment):
 
 
 def graded(client, *completions):
-    items = [
-        {"sample_id": f"sums:{at}", "completion": f"<think>r</think>\n{text}"} for at, text in enumerate(completions)
-    ]
+    items = [{"sample_id": f"sums:{at}", "completion": f"<think>r</think>\n{text}"} for at, text in enumerate(completions)]
     return client.post("/grade", json={"iteration": 0, "items": items, "parts": True})
 
 
@@ -98,9 +96,7 @@ def test_what_a_judge_may_cost_has_to_be_known_under_a_cap_in_money(mix, pipelin
 def test_the_server_asks_the_model_of_the_pipeline_with_its_key_and_says_what_it_took(mix, pipeline, at_home):
     mix()
     with kit.Server(key=KEY) as model:
-        written = pipeline(
-            model={"name": "simulated", "base_url": model.url, "api_key": "env:JUDGE_KEY", "prices": PRICES}
-        )
+        written = pipeline(model={"name": "simulated", "base_url": model.url, "api_key": "env:JUDGE_KEY", "prices": PRICES})
         with serving(at_home, "--pipeline", written, JUDGE_KEY=KEY) as (client, end):
             results = graded(client, "1", "5").json()["results"]
             said = end()
@@ -158,9 +154,7 @@ def test_options_of_a_pipeline_are_refused_where_there_is_none(grade, refused, p
         "grade", "mix.yaml", "c.jsonl", "--max-calls", "3"
     )
     written = pipeline(dry_run=True)
-    assert "--pipeline: got a pipeline beside another one" in refused(
-        "grade", written, "c.jsonl", "--pipeline", written
-    )
+    assert "--pipeline: got a pipeline beside another one" in refused("grade", written, "c.jsonl", "--pipeline", written)
 
 
 def test_the_forecast_of_a_run_on_the_mix_has_its_judges(mix, at_home, capsys):
@@ -179,9 +173,9 @@ def test_a_run_on_the_mix_is_judged_and_its_score_counts_as_an_opinion(mix, at_h
     summary = kit.run(at_home / "out", run_id="night", dry_run=True, data_config="mix.yaml", sample_size=2, epochs=2)
     assert summary.status == "finished"
     rows = kit.lines(kit.paths(at_home / "out", "night").rollouts)
-    assert {
-        score["evidence"] for row in rows for score in row["scores"] if score["rewarder_id"] == "dataset_graders"
-    } == {"right 1, reasoning_format 0"}
+    assert {score["evidence"] for row in rows for score in row["scores"] if score["rewarder_id"] == "dataset_graders"} == {
+        "right 1, reasoning_format 0"
+    }
     assert kit.manifest(at_home / "out", "night")["tfgrpo"]["calibration"]["rewarders"].keys() == {
         "dataset_graders",
         "relative",

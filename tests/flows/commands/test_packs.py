@@ -73,9 +73,6 @@ def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(caps
 
 def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
     assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
-    for command, says in (
-        ("packs verify", "instead of those that ship"),
-        ("experiences list", "besides those that ship"),
-    ):
+    for command, says in (("packs verify", "instead of those that ship"), ("experiences list", "besides those that ship")):
         assert cli.main([*command.split(), "--help"]) == 0
         assert says in " ".join(capsys.readouterr().out.split())

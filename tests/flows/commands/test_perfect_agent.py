@@ -57,8 +57,7 @@ def others(kind: Kind) -> tuple[str, ...]:
     doubled = kind.answers * 2
     different = (lambda one, other: one[0] != other[0]) if kind.form == "option" else (lambda one, other: one != other)
     return tuple(
-        next(other for other in doubled[number + 1 :] if different(answer, other))
-        for number, answer in enumerate(kind.answers)
+        next(other for other in doubled[number + 1 :] if different(answer, other)) for number, answer in enumerate(kind.answers)
     )
 
 

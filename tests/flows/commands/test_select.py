@@ -104,12 +104,7 @@ def test_a_function_of_another_signature_is_refused_before_anything_is_asked(cap
 
 @pytest.mark.parametrize(
     ("arguments", "source"),
-    [
-        (["--k", "99"], "--k"),
-        (["--kk", "3"], "--kk"),
-        (["--k"], "--k"),
-        (["--set", "selection.kk=3"], "--set selection.kk"),
-    ],
+    [(["--k", "99"], "--k"), (["--kk", "3"], "--kk"), (["--k"], "--k"), (["--set", "selection.kk=3"], "--set selection.kk")],
 )
 def test_problems_name_the_options_of_the_command(arguments, source, capsys):
     assert cli.main(["select", "--prompt", "x", "--json", *arguments]) == 2

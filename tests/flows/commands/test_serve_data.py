@@ -69,8 +69,7 @@ def refused(capsys, *arguments):
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP))],
+    "number", [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP))]
 )
 def test_the_example_is_served_until_a_signal_comes(number):
     with serving(EXAMPLE) as server:
@@ -130,9 +129,7 @@ def test_a_closed_terminal_ends_the_server_after_what_is_being_graded(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW.format(started=str(tmp_path / "started")))
     datasets = {"sums": {"path": "sums.jsonl", "graders": ["Slow"], "grader_weights": [1.0]}}
     path = mix(
-        tmp_path,
-        datasets={**datasets, "plain": {"path": "plain.jsonl"}},
-        python_graders={"Slow": {"path": "slow.py:Slow"}},
+        tmp_path, datasets={**datasets, "plain": {"path": "plain.jsonl"}}, python_graders={"Slow": {"path": "slow.py:Slow"}}
     )
     terminal, its_end = os.openpty()
     command = [sys.executable, "-c", ON_TERMINAL, "serve-data", str(path), "--port", "0"]
@@ -256,8 +253,7 @@ def test_a_dataset_that_is_drawn_from_and_has_nothing_to_draw_is_refused(tmp_pat
 
 def test_a_stage_that_is_never_in_force_is_a_warning(tmp_path, capsys):
     stages = [
-        {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]}
-        for name, step in (("a", 0), ("b", 9))
+        {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]} for name, step in (("a", 0), ("b", 9))
     ]
     assert in_this_process(mix(tmp_path, stages=stages), "--json") == (0, [200])
     said = capsys.readouterr()
@@ -270,26 +266,10 @@ def test_a_stage_that_is_never_in_force_is_a_warning(tmp_path, capsys):
 
 def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsys):
     path = mix(tmp_path, seed="x", more={})
-    options = [
-        "--port",
-        "70000",
-        "--max-batch",
-        "0",
-        "--max-body-mb",
-        "nan",
-        "--grader-timeout",
-        "-1",
-    ]
+    options = ["--port", "70000", "--max-batch", "0", "--max-body-mb", "nan", "--grader-timeout", "-1"]
     problems = refused(capsys, path, *options, "--concurrency", "0", "--token-env", "NOT_SET_ANYWHERE")
     sources = [problem["source"] for problem in problems]
-    assert set(sources[:6]) == {
-        "--port",
-        "--max-batch",
-        "--max-body-mb",
-        "--concurrency",
-        "--grader-timeout",
-        "--token-env",
-    }
+    assert set(sources[:6]) == {"--port", "--max-batch", "--max-body-mb", "--concurrency", "--grader-timeout", "--token-env"}
     assert any("seed" in source for source in sources[6:])
     assert len(sources) >= 8
 

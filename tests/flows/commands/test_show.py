@@ -25,9 +25,7 @@ from tfgrpo.tasks.shapes import PackText
 from tfgrpo.tasks.tools.schema import tool_from_function
 
 pytestmark = pytest.mark.usefixtures("at_home")
-HOSTILE = (
-    "\x1b]0;owned\x07\x1b[2J\r\n\nattempt 1 of 1: reward 1.000 (epoch 9)\u202e\x9b31m</pre><script>alert(1)</script>"
-)
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\n\nattempt 1 of 1: reward 1.000 (epoch 9)\u202e\x9b31m</pre><script>alert(1)</script>"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -265,9 +263,7 @@ def test_what_a_run_has_not_recorded_is_said_to_be_unknown(own_run, show):
 
 async def test_without_a_journal_the_tools_that_were_called_are_still_named(tmp_path, show):
     tool = tool_from_function(add)
-    script = in_turn(
-        reply(None, finish="tool_calls", calls=(ToolCall("c", "add", '{"left":3,"right":4}'),)), "It is 7."
-    )
+    script = in_turn(reply(None, finish="tool_calls", calls=(ToolCall("c", "add", '{"left":3,"right":4}'),)), "It is 7.")
     run = await recorded_run(tmp_path, script, [spec(1)], actor=ToolActor([tool], max_turns=3), rewarders=RIGHT)
     run.journal.unlink()
     assert "step 1, tool add\n    (no text was recorded)\n" in show(run.root, "q1").out

@@ -106,12 +106,8 @@ CHANGES = {
 
 def changes(size, exhaustive):
     """Yield changes of one file."""
-    yield from (
-        CHANGES.items() if exhaustive else ((what, CHANGES[what]) for what in ("removed", "the last line removed"))
-    )
-    chosen = (
-        range(0, size, max(1, size // 400)) if exhaustive else random.Random(size).sample(range(size), min(size, 1))
-    )
+    yield from (CHANGES.items() if exhaustive else ((what, CHANGES[what]) for what in ("removed", "the last line removed")))
+    chosen = range(0, size, max(1, size // 400)) if exhaustive else random.Random(size).sample(range(size), min(size, 1))
     yield from ((f"byte {at}", flip(at)) for at in chosen)
 
 
@@ -172,20 +168,10 @@ def tell(own_run, *arguments):
 
 def some(changes, *quick):
     """All of these changes; those that are not quick are slow."""
-    return [
-        pytest.param(change, id=name, marks=[] if name in quick else pytest.mark.slow)
-        for name, change in changes.items()
-    ]
+    return [pytest.param(change, id=name, marks=[] if name in quick else pytest.mark.slow) for name, change in changes.items()]
 
 
-CREDIT = {
-    "edited": reseal,
-    "cut": cut_lines,
-    "emptied": cut(0),
-    "removed": Path.unlink,
-    "zeros": zero,
-    "flipped": flip(99),
-}
+CREDIT = {"edited": reseal, "cut": cut_lines, "emptied": cut(0), "removed": Path.unlink, "zeros": zero, "flipped": flip(99)}
 
 
 @pytest.mark.parametrize("change", some(CREDIT, "edited", "cut", "zeros"))
@@ -197,10 +183,7 @@ def test_no_night_begins_on_damaged_credit_until_a_person_accepts_what_is_left(o
     assert tell(own_run, "experiences", "retire", own_run.summary.details["lessons"][0]["id"], "--why", "x") in {1, 2}
     assert tell(own_run, "experiences", "rollback", "small") == 0
     decided = kit.lines(own_run.task.promotions)[-1]
-    assert (decided["decision"], decided["credit_lines"]) == (
-        "rollback",
-        len(own_run.task.credit.read_bytes().splitlines()),
-    )
+    assert (decided["decision"], decided["credit_lines"]) == ("rollback", len(own_run.task.credit.read_bytes().splitlines()))
     assert verify() == (0, [])
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
     assert verify() == (0, [])
@@ -271,13 +254,7 @@ def test_a_pipe_in_the_place_of_a_file_makes_no_command_wait(own_run, verify, ca
 @pytest.mark.parametrize("change", [cut(0.5), cut(0), zero, flip(30)], ids=["cut", "empty", "zeros", "flipped"])
 def test_a_damaged_view_is_written_again_with_a_warning(own_run, verify, capsys, change):
     whole = json.loads(own_run.task.state.read_text())
-    for command in (
-        ["experiences", "list"],
-        ["experiences", "review"],
-        ["history"],
-        ["runs"],
-        ["experiences", "export"],
-    ):
+    for command in (["experiences", "list"], ["experiences", "review"], ["history"], ["runs"], ["experiences", "export"]):
         change(own_run.task.state)
         assert tell(own_run, *command) == 0
     assert "state.json was damaged, and is written again" in capsys.readouterr().err
@@ -288,9 +265,7 @@ def test_a_damaged_view_is_written_again_with_a_warning(own_run, verify, capsys,
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "command", [["report", "small"], ["export", "small", "--to", "trl-grpo"]], ids=["report", "export"]
-)
+@pytest.mark.parametrize("command", [["report", "small"], ["export", "small", "--to", "trl-grpo"]], ids=["report", "export"])
 def test_a_run_whose_rollouts_were_edited_is_neither_reported_nor_exported(own_run, capsys, command):
     path = own_run.paths.rollouts
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -314,10 +289,6 @@ def test_one_run_is_checked_with_its_task_and_an_unknown_name_is_refused(own_run
 
 
 def test_a_stopped_run_verifies_and_a_resumed_one_again(tmp_path, capsys):
-    for calls, asked in (
-        (30, {"run_id": "night", **kit.SMALL}),
-        (60, {"resume": "night"}),
-        (None, {"resume": "night"}),
-    ):
+    for calls, asked in ((30, {"run_id": "night", **kit.SMALL}), (60, {"resume": "night"}), (None, {"resume": "night"})):
         kit.run(tmp_path, max_calls=calls or 100_000, **asked)
         assert cli.main(["verify", kit.TASK, "--out", str(tmp_path)]) == 0, capsys.readouterr().out

@@ -35,9 +35,7 @@ def screen(*, terminal):
 
 def group(*rewards, arm="group"):
     rollouts = [
-        SimpleNamespace(
-            key=SimpleNamespace(arm=arm), outcome=Failed("E", "r") if reward is None else Scored(reward, ())
-        )
+        SimpleNamespace(key=SimpleNamespace(arm=arm), outcome=Failed("E", "r") if reward is None else Scored(reward, ()))
         for reward in rewards
     ]
     return SimpleNamespace(rollouts=rollouts, key=SimpleNamespace(arm=arm), signal="mixed", reflected=False)

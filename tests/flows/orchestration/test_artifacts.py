@@ -121,9 +121,7 @@ def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
     assert "\n# B" not in page
 
 
-@pytest.mark.parametrize(
-    "error", [httpx.ConnectError("no server"), RuntimeError("a bug of theirs"), OSError(28, "full")]
-)
+@pytest.mark.parametrize("error", [httpx.ConnectError("no server"), RuntimeError("a bug of theirs"), OSError(28, "full")])
 def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_run, caplog, error):
     calls = Calls(monkeypatch, error=error)
     observer = PrefectArtifacts(patience_s=2.0)

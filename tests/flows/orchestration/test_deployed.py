@@ -149,9 +149,7 @@ def begun(monkeypatch, tmp_path):
     monkeypatch.setattr(deployed, "get_client", server)
 
     def begin(*, comes_back: bool, **settings: object):
-        monkeypatch.setattr(
-            deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9)
-        )
+        monkeypatch.setattr(deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9))
         body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
         try:
             asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
@@ -196,9 +194,7 @@ def test_a_night_whose_caps_cannot_be_read_is_a_line_of_the_runs(begun, tmp_path
     [({}, False, True), ({"retry_type": "reschedule"}, False, False), ({}, True, False)],
     ids=["missed", "a person's retry of one that crashed before it began", "a night of another schedule is due"],
 )
-def test_a_missed_night_gives_way_to_a_later_one_of_its_schedule(
-    of_deployment, monkeypatch, policy, other_schedule, refused
-):
+def test_a_missed_night_gives_way_to_a_later_one_of_its_schedule(of_deployment, monkeypatch, policy, other_schedule, refused):
     ours = CreatedBy(id=uuid4(), type="SCHEDULE", display_value="nightly")
     theirs = ours.model_copy(update={"id": uuid4()}) if other_schedule else ours
     due = datetime.now(UTC) - timedelta(days=2)
@@ -211,9 +207,7 @@ def test_a_missed_night_gives_way_to_a_later_one_of_its_schedule(
         created_by=ours,
         empirical_policy=FlowRunPolicy(**policy),
     )
-    later = FlowRun(
-        flow_id=uuid4(), auto_scheduled=True, expected_start_time=due + timedelta(days=1), created_by=theirs
-    )
+    later = FlowRun(flow_id=uuid4(), auto_scheduled=True, expected_start_time=due + timedelta(days=1), created_by=theirs)
     server = _Server()
     server.started = True
     monkeypatch.setattr(server, "read_flow_runs", lambda **_: [later], raising=False)

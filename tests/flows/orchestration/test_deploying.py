@@ -104,9 +104,7 @@ def test_what_the_deployments_would_run_is_said_first(tmp_path):
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]
-    refused = subprocess.run(
-        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    refused = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert refused.returncode == 2
     assert "the settings of Prefect: got Value error, Invalid IPv6 URL" in refused.stderr
 

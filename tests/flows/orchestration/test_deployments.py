@@ -310,9 +310,7 @@ def test_a_run_asked_for_wrongly_fails_with_one_message_and_is_a_line_of_the_run
     out = machine.home / "mistyped"
     run = machine.ask(nightly, {"epoch": 3, "settings": {"out": str(out)}})
     message = machine.ended(run, "FAILED")["state"]["message"]
-    assert message.startswith(
-        "parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one"
-    )
+    assert message.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one")
     entry = json.loads((out / "tfgrpo-learning" / "runs" / run / "manifest.json").read_text())
     assert (entry["status"], entry["message"]) == ("refused", message)
     with_type = {"parameters": {"epochs": "three"}}
@@ -341,9 +339,7 @@ def test_of_the_nights_of_a_schedule_that_no_worker_took_the_newest_alone_is_mad
     for run in newest:
         assert machine.ended(run["id"])["state"]["message"].startswith(VERDICTS)
     message = machine.ended(missed["id"], "FAILED")["state"]["message"]
-    assert re.match(
-        r"the schedule: got the night of 20.* UTC, when that of 20.* UTC is due as well; accepted: ", message
-    )
+    assert re.match(r"the schedule: got the night of 20.* UTC, when that of 20.* UTC is due as well; accepted: ", message)
     entries = [json.loads(path.read_text()) for path in (out / "tfgrpo-learning").rglob("manifest.json")]
     assert sorted(entry["status"] for entry in entries) == ["finished", "refused"]
     assert machine.retried(missed["id"])["state_type"] == "COMPLETED", "a person wants it all the same"
@@ -376,9 +372,7 @@ def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
 
 def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine, deploying, monkeypatch):
     with Webhook() as webhook, temporary_settings({PREFECT_API_URL: machine.url("")}):
-        block = CustomWebhookNotificationBlock(
-            name="nights", url=webhook.url, json_data={"text": "{{subject}}\n{{body}}"}
-        )
+        block = CustomWebhookNotificationBlock(name="nights", url=webhook.url, json_data={"text": "{{subject}}\n{{body}}"})
         block.save("nights", overwrite=True)
         code, _, said = deploying("--notify", "nobody")
         assert code == 2

@@ -71,9 +71,7 @@ def test_a_server_that_is_named_and_does_not_answer_is_asked_until_the_limit_bef
     with temporary_settings({PREFECT_API_URL: named}), pytest.raises(PrefectUnavailable) as failed:
         run_nothing()
     assert time.monotonic() - began >= 2.0
-    assert str(failed.value).startswith(
-        f"Prefect's server at {NOBODY}, of PREFECT_API_URL, does not answer: ConnectError"
-    )
+    assert str(failed.value).startswith(f"Prefect's server at {NOBODY}, of PREFECT_API_URL, does not answer: ConnectError")
     assert calls == []
 
 
@@ -96,8 +94,7 @@ def test_a_server_that_fails_the_run_is_told_in_one_line(flow, unnamed):
 
     flow(busy)
     with pytest.raises(
-        PrefectUnavailable,
-        match=r"did not register the run: RuntimeError: Server error '503' for url 'http://localhost/api'$",
+        PrefectUnavailable, match=r"did not register the run: RuntimeError: Server error '503' for url 'http://localhost/api'$"
     ):
         run_nothing()
 

@@ -141,9 +141,7 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
         print(server._process.pid, environment["PREFECT_API_URL"], flush=True)
         time.sleep(600)
     """
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", textwrap.dedent(starting)], stdout=subprocess.PIPE, text=True
-    ) as parent:
+    with subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(starting)], stdout=subprocess.PIPE, text=True) as parent:
         pid, url = parent.stdout.readline().split()
         server = psutil.Process(int(pid))
         monkeypatch.setenv("PREFECT_API_URL", url)

@@ -10,18 +10,7 @@ import time
 import pytest
 
 from tests.support.runs.prefect_proxy import PrefectProxy
-from tests.support.runs.running import (
-    RUN,
-    SMALL,
-    TASK,
-    Server,
-    finish,
-    manifest,
-    paths,
-    prefect_server,
-    start,
-    words,
-)
+from tests.support.runs.running import RUN, SMALL, TASK, Server, finish, manifest, paths, prefect_server, start, words
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.stores.files.layout import TaskPaths
 

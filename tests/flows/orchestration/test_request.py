@@ -43,8 +43,7 @@ def test_a_field_and_its_key_with_two_values_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [("epochs", " 3 ", 3), ("max_usd", "5", 5.0), ("dry_run", "off", False), ("max_calls", 7, 7.0)],
+    ("name", "text", "value"), [("epochs", " 3 ", 3), ("max_usd", "5", 5.0), ("dry_run", "off", False), ("max_calls", 7, 7.0)]
 )
 def test_a_setting_given_twice_as_text_and_as_a_value_is_one_value(name, text, value):
     key = RunRequest.KEYS[name]

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tests.support.agents.steps import group, record
 from tests.support.rewards.judges import FakeJudge, judged, material
 from tests.support.rewards.scoring import totalled
-from tfgrpo.flows.report.calibration import (
-    CalibrationTally,
-    compared_pairs,
-    judged_paths,
-    rank_agreement,
-    tau,
-)
+from tfgrpo.flows.report.calibration import CalibrationTally, compared_pairs, judged_paths, rank_agreement, tau
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import RewardScore
@@ -103,10 +97,7 @@ async def test_groups_are_calibrated_from_what_was_recorded_and_add_up():
 
 def comparison(*votes):
     answers = [{"forward": forward, "backward": backward} for forward, backward in votes]
-    return {
-        "by": "comparison",
-        "comparisons": [{"with": f"r{at}", "votes": [each]} for at, each in enumerate(answers, 1)],
-    }
+    return {"by": "comparison", "comparisons": [{"with": f"r{at}", "votes": [each]} for at, each in enumerate(answers, 1)]}
 
 
 @pytest.mark.parametrize(

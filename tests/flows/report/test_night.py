@@ -11,14 +11,7 @@ from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.night import MOST_LINES, Night, changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.decisions import (
-    Decision,
-    SealedTest,
-    nights_before,
-    read_decisions,
-    record_decided,
-    record_test,
-)
+from tfgrpo.stores.experiences.decisions import Decision, SealedTest, nights_before, read_decisions, record_decided, record_test
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import explanation_of, gain_of
 
@@ -62,12 +55,7 @@ class Records:
 
     def night(self, run_id, decision, *ids, total=HELPS, decided=None, rewards=REWARDS, message=None, **fields):
         """Record a night that ended with a decision."""
-        figures = {
-            "considered": ids,
-            "total": total and gain_of(total),
-            "held_out": gain_of(Effect(5.1, 2.0)),
-            "pairs": 50,
-        }
+        figures = {"considered": ids, "total": total and gain_of(total), "held_out": gain_of(Effect(5.1, 2.0)), "pairs": 50}
         made = self.decided(run_id, decision, *ids, **{**figures, **(decided or {})})
         sentence = explanation_of(made.model_copy(update={"notes": ()}))
         block = {**made.model_dump(mode="json"), "sentence": sentence, "explanation": explanation_of(made)}
@@ -167,15 +155,7 @@ def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_
 
 @pytest.mark.parametrize(("informative", "said"), [(0, True), (1, True), (2, False)])
 def test_attempts_that_end_alike_deserve_a_look(records, informative, said):
-    epoch = {
-        "epoch": 1,
-        "phase": "train",
-        "mean_reward": 0.5,
-        "scored": 78,
-        "lost": 2,
-        "lessons": 0,
-        "lost_mostly": "2 × x",
-    }
+    epoch = {"epoch": 1, "phase": "train", "mean_reward": 0.5, "scored": 78, "lost": 2, "lessons": 0, "lost_mostly": "2 × x"}
     swept = {**epoch, "epoch": 2, "phase": "eval", "informative": 0}
     epochs = [{**epoch, "informative": informative}, swept]
     records.night("n1", "not yet", tfgrpo={"epochs": epochs}, settings={"tfgrpo": {"group_size": 4}})
@@ -249,16 +229,9 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
         ),
         (
             {"status": "failed", "message": "StoreError: the disk is full"},
-            {
-                "night": "Failed: StoreError: the disk is full (mine, run n1)",
-                **UNENDED,
-                "next": "tfgrpo run --resume n1",
-            },
+            {"night": "Failed: StoreError: the disk is full (mine, run n1)", **UNENDED, "next": "tfgrpo run --resume n1"},
         ),
-        (
-            {"status": "running"},
-            {"night": "Running: under way, or its process was killed (mine, run n1)", **UNENDED},
-        ),
+        ({"status": "running"}, {"night": "Running: under way, or its process was killed (mine, run n1)", **UNENDED}),
         (
             {"ledger": UNMEASURED, "settings": {"budget": {"max_calls": 4}}},
             {
@@ -379,18 +352,14 @@ PLANNED = {"forecast": FORECAST, "ledger": RISK}
         ),
     ],
 )
-def test_what_to_type_after_a_cap_raises_what_is_below_the_likely_to_twice_that(
-    records, reached, budget, known, option
-):
+def test_what_to_type_after_a_cap_raises_what_is_below_the_likely_to_twice_that(records, reached, budget, known, option):
     message = f"the budget is spent: {reached} is reached: …" if reached else "interrupted"
     records.ended("n1", "stopped", message=message, settings={"budget": budget}, **known)
     assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 
 
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
-    tfgrpo = {
-        "proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0},
-    }
+    tfgrpo = {"proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0}}
     records.night("n1", "not yet", tfgrpo=tfgrpo)
     lines = records.lines("n1")
     fields = Night.of(records.task, records.task.run("n1")).as_json()

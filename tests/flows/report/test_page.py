@@ -157,9 +157,7 @@ def test_what_two_attempts_reach_is_in_manifest_and_page(small_run, shown):
         for each in read_objects(small_run.paths.rollouts):
             if (each["phase"], each["arm"]) == ("eval", arm):
                 rewards[each["item_id"]].append(each["outcome"]["reward"])
-        some, every = (
-            fmean(how(reward == 1.0 for reward in group) for group in rewards.values()) for how in (any, all)
-        )
+        some, every = (fmean(how(reward == 1.0 for reward in group) for group in rewards.values()) for how in (any, all))
         found = decision["rewards"][arm]
         assert (found["k"], found["mean_at_k"]) == (2, pytest.approx(found["mean"]))
         assert (found["pass_at_k"], found["pass_hat_k"]) == (pytest.approx(some), pytest.approx(every))

@@ -28,9 +28,7 @@ def test_a_replay_has_a_page_without_costs(own_run):
     assert "cost by role" not in page_of(replay).text
 
 
-@pytest.mark.parametrize(
-    "key", ["schema_version", "tfgrpo", "decision", "ledger", "forecast", "stages", "pack", "settings"]
-)
+@pytest.mark.parametrize("key", ["schema_version", "tfgrpo", "decision", "ledger", "forecast", "stages", "pack", "settings"])
 def test_no_key_but_the_version_is_needed(own_run, key):
     edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
     if key == "schema_version":

@@ -109,11 +109,7 @@ def no_number(prompt):
 
 @pytest.mark.parametrize("agent", ["half_a_character", "no_number"])
 def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent):
-    more = {
-        "tfgrpo__max_lost_share": 1.0,
-        "allow_zero": True,
-        "actor__kind": f"tests.flows.run.test_execution:{agent}",
-    }
+    more = {"tfgrpo__max_lost_share": 1.0, "allow_zero": True, "actor__kind": f"tests.flows.run.test_execution:{agent}"}
     summary = run(tmp_path, run_id=RUN, **SMALL, **more)
     assert summary.message.startswith("RunAborted: not one of 16 rollouts of epoch 1 brought a reward")
     assert summary.details["lost"] == {"rollouts": 16, "of": 16}
@@ -359,9 +355,7 @@ def test_a_night_of_a_deployment_resumes_one_that_was_killed_and_then_begins(tmp
     assert (summary.status, summary.run_id) == ("finished", "next"), summary.message
     states = {entry.run_id: (entry.state, entry.night) for entry in runs_of(TaskPaths.of(tmp_path, TASK))}
     assert states == {"dead": ("finished", 1), "next": ("finished", 2)}
-    assert said == [
-        f"run dead was killed before its end, and was resumed first: {manifest(tmp_path, 'dead')['message']}"
-    ]
+    assert said == [f"run dead was killed before its end, and was resumed first: {manifest(tmp_path, 'dead')['message']}"]
     assert paths(tmp_path, "dead").journal.read_bytes().startswith(answered)
     assert manifest(tmp_path, "dead")["ended_at"] < manifest(tmp_path, "next")["started_at"]
     decided = [row["run_id"] for row in lines(TaskPaths.of(tmp_path, TASK).promotions)]
@@ -384,9 +378,7 @@ def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_agai
     paths(tmp_path, "dead").journal.unlink()
     summary, said = night(tmp_path, "next")
     assert summary.status == "finished"
-    assert said[0].startswith(
-        "run dead was killed before its end, and was not resumed: --resume: got dead, whose journal"
-    )
+    assert said[0].startswith("run dead was killed before its end, and was not resumed: --resume: got dead, whose journal")
     assert manifest(tmp_path, "dead")["status"] == "failed"
     assert night(tmp_path, "after")[1] == []
 
@@ -447,8 +439,4 @@ def test_a_changed_dataset_is_a_warning_of_the_night(tmp_path):
     assert learn("two", list(reversed(items[:40]))) == []
     said = learn("three", items[20:])
     assert said == ["the dataset is not that of two, the night before: 20 items new, 20 gone"]
-    assert [entry.items_changed for entry in runs_of(TaskPaths.of(tmp_path, TASK))] == [
-        "20 items new, 20 gone",
-        None,
-        None,
-    ]
+    assert [entry.items_changed for entry in runs_of(TaskPaths.of(tmp_path, TASK))] == ["20 items new, 20 gone", None, None]

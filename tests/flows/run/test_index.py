@@ -142,9 +142,7 @@ def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_r
     assert prepare(dry, {}).request.resume == "newer"
     Path("own.yaml").write_text("task_id: tfgrpo-learning\n")
     assert prepare(dry.model_copy(update={"pipeline": "own.yaml"}), {}).request.resume == "small"
-    copied(
-        own_run, "again", task="third", started_at="1999-01-01T00:00:00+00:00", resumed_at="2999-01-02T00:00:00+00:00"
-    )
+    copied(own_run, "again", task="third", started_at="1999-01-01T00:00:00+00:00", resumed_at="2999-01-02T00:00:00+00:00")
     assert "third/runs/again" in ask("report", "latest").out
     assert "third" in ask("report", "latest", "--task-id", "nobody", code=2).err
     assert "mine/runs/newer" in ask("report", "latest", "--task-id", "mine").out

@@ -14,20 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents.steps import group, record, weighted
-from tests.support.runs.running import (
-    ROOT,
-    RUN,
-    TASK,
-    Server,
-    decided,
-    lines,
-    manifest,
-    on_server,
-    paths,
-    run,
-    store,
-    timeless,
-)
+from tests.support.runs.running import ROOT, RUN, TASK, Server, decided, lines, manifest, on_server, paths, run, store, timeless
 from tfgrpo.flows.report.calibration import CalibrationTally
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored, Ungraded

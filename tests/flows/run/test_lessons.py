@@ -44,9 +44,7 @@ def test_of_lines_with_one_id_the_one_that_was_decided_on_is_in_force(tmp_path):
     paths.experiences.write_text(f"{other.model_dump_json()}\n")
     seal(paths.experiences)
     assert library_in_force(store, paths).entries == ()
-    assert in_force_problems(store, paths) == [
-        "1 lesson in force left out, not among the task's records as decided: lesson"
-    ]
+    assert in_force_problems(store, paths) == ["1 lesson in force left out, not among the task's records as decided: lesson"]
 
 
 def test_a_record_in_force_that_is_gone_is_named(tmp_path):

@@ -109,9 +109,7 @@ def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypat
         for point in otlp_receiver.points("tfgrpo.reward")
         if (point.attributes["tfgrpo.phase"], point.attributes["tfgrpo.rewarder"]) == ("eval", "gt")
     }
-    assert rewards == pytest.approx(
-        {arm: summary.details["decision"]["rewards"][arm]["mean"] for arm in ("none", "library")}
-    )
+    assert rewards == pytest.approx({arm: summary.details["decision"]["rewards"][arm]["mean"] for arm in ("none", "library")})
     (cost,) = otlp_receiver.points("tfgrpo.run.cost")
     assert cost.value == pytest.approx(summary.details["ledger"]["nano_usd"] / 1e9)
     runs = [point.metric for point in otlp_receiver.points() if "tfgrpo.run.id" in point.attributes]
@@ -173,9 +171,7 @@ def test_a_webhook_that_fails_is_asked_again_and_is_a_warning(tmp_path, monkeypa
     monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
     monkeypatch.setattr(notifying, "_ATTEMPT_S", 0.3)
     hook.codes = codes
-    summary = run(
-        tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', env={"NIGHT_HOOK": hook.url}, **SMALL
-    )
+    summary = run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', env={"NIGHT_HOOK": hook.url}, **SMALL)
     assert (summary.exit_code, len(hook.bodies)) == (0, posts)
     warned = [text for text in manifest(tmp_path)["warnings"] if "notify.url" in text]
     assert warned == ([] if why is None else [f"{notifying_of('NIGHT_HOOK')}: {why}"])

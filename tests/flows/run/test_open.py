@@ -22,9 +22,7 @@ def earlier(tmp_path_factory):
     """A run with a pack and a dataset of its own, stopped early."""
     out = tmp_path_factory.mktemp("earlier")
     shutil.copytree(PACKS / "arithmetic", out / "packs" / "arithmetic")
-    items = [
-        {"id": f"i{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(30)
-    ]
+    items = [{"id": f"i{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(30)]
     (out / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     asked = {"dataset": str(out / "items.jsonl"), "packs_root": str(out / "packs"), "max_calls": 8, "allow_zero": True}
     summary = run(out, run_id=RUN, **SMALL | asked)
@@ -73,9 +71,7 @@ def test_a_resumed_run_warns_of_decisions_that_end_in_an_incomplete_line(earlier
     out = copy_of(earlier, tmp_path)
     with TaskPaths.of(out, TASK).promotions.open("a") as file:
         file.write('{"schema_version":1,"run_id":"lost')
-    assert (
-        "promotions.jsonl: the last line is incomplete and does not count" in run(out, resume=RUN).details["warnings"]
-    )
+    assert "promotions.jsonl: the last line is incomplete and does not count" in run(out, resume=RUN).details["warnings"]
 
 
 @pytest.mark.parametrize("how", ["resume", "replay"])

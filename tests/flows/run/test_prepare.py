@@ -35,12 +35,7 @@ def test_an_agent_that_cannot_see_its_item_is_refused_before_any_spending(tmp_pa
 
 
 def test_without_an_enforceable_cap_none_is_announced(tmp_path):
-    asked = {
-        "max_calls": 4,
-        "max_tokens": 2_000,
-        "max_usd": 0.001,
-        "actor": "tests.support.agents.agents:returns_a_number",
-    }
+    asked = {"max_calls": 4, "max_tokens": 2_000, "max_usd": 0.001, "actor": "tests.support.agents.agents:returns_a_number"}
     warnings = prepare(RunRequest(out=str(tmp_path), **asked), {}).warnings
     assert any("no cap holds" in warning for warning in warnings)
     assert not any("stop early" in warning for warning in warnings)
@@ -85,19 +80,13 @@ def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pip
     with pytest.raises(SettingsError) as caught:
         prepare(request, {}, preflight=preflight)
     assert str(caught.value) == (
-        "--dataset: got no items for 'm'; "
-        "accepted: a dataset, or --world arithmetic to pay for the items of a simulated world"
+        "--dataset: got no items for 'm'; accepted: a dataset, or --world arithmetic to pay for the items of a simulated world"
     )
     assert list(at_home.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [
-        {"world": "arithmetic"},
-        {"settings": {"simulated.world": "unlearnable"}},
-        {"model": "simulated"},
-    ],
+    "asked", [{"world": "arithmetic"}, {"settings": {"simulated.world": "unlearnable"}}, {"model": "simulated"}]
 )
 def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, asked):
     request = RunRequest.model_validate({"model": "m", "base_url": "http://127.0.0.1:9/v1", **asked})

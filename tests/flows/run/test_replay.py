@@ -172,17 +172,7 @@ def compared(tmp_path_factory, finished):
 
 @pytest.mark.parametrize(
     "edit",
-    [
-        edit_rollout,
-        edit_signal,
-        drop_group,
-        edit_record,
-        edit_row,
-        drop_word,
-        edit_decision,
-        damage_rollouts,
-        edit_surrogate,
-    ],
+    [edit_rollout, edit_signal, drop_group, edit_record, edit_row, drop_word, edit_decision, damage_rollouts, edit_surrogate],
 )
 def test_a_replay_names_the_first_difference(copy, compared, edit):
     session, message = compared

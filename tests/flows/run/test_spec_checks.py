@@ -104,34 +104,18 @@ def test_a_run_that_kept_its_promises_passes_with_evidence(run: Run) -> None:
 
 SPOILS: list[tuple[str, Callable[[Run], object], str]] = [
     ("manifest complete", lambda run: run.manifest.pop("seeds"), "no 'seeds' in the manifest"),
-    (
-        "manifest complete",
-        lambda run: run.manifest["tfgrpo"].pop("reward_scores"),
-        "no 'reward_scores' in its tfgrpo block",
-    ),
+    ("manifest complete", lambda run: run.manifest["tfgrpo"].pop("reward_scores"), "no 'reward_scores' in its tfgrpo block"),
     ("outcomes legal", lambda run: run.rollouts.append(rollout(5, "lost")), "g-5 ended as 'lost'"),
-    (
-        "outcomes legal",
-        lambda run: run.rollouts.append(rollout(5, "failed", reward=0.0)),
-        "g-5 is failed and has a reward",
-    ),
+    ("outcomes legal", lambda run: run.rollouts.append(rollout(5, "failed", reward=0.0)), "g-5 is failed and has a reward"),
     ("outcomes legal", lambda run: run.rollouts[0]["outcome"].pop("reward"), "g-0 is scored without a finite reward"),
     ("outcomes legal", lambda run: run.rollouts[0].pop("rollout_id"), "KeyError"),
     ("lessons short and stamped", lambda run: run.lessons[0].update(summary32="word " * 33), "has 33 words"),
     ("lessons short and stamped", lambda run: run.lessons[0].update(summary32="w" * 281), "281 characters"),
     ("lessons short and stamped", lambda run: run.lessons[0].update(stamp_signature=""), "is not stamped"),
-    (
-        "lessons short and stamped",
-        lambda run: run.manifest["settings"]["tfgrpo"].update(experience_max_words=4),
-        "has 6 words",
-    ),
+    ("lessons short and stamped", lambda run: run.manifest["settings"]["tfgrpo"].update(experience_max_words=4), "has 6 words"),
     ("lessons short and stamped", lambda run: run.lessons[0].update(polarity="avoid"), "does not hold for the pack"),
     ("lessons short and stamped", lambda run: run.lessons[0].update(domain=3), "ValidationError"),
-    (
-        "lessons short and stamped",
-        lambda run: run.manifest["pack"].update(stamp="b" * 64),
-        "does not hold for the pack",
-    ),
+    ("lessons short and stamped", lambda run: run.manifest["pack"].update(stamp="b" * 64), "does not hold for the pack"),
     ("metrics once per group", lambda run: run.metrics.append(run.metrics[0]), "2 metrics lines for ('r1', 1, 'g')"),
     ("metrics once per group", lambda run: run.metrics[0].update(status="odd"), "has the status 'odd'"),
     ("metrics once per group", lambda run: run.metrics.clear(), "no metrics line for the group g"),

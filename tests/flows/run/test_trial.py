@@ -84,10 +84,7 @@ def doctor(capsys, *options):
 @pytest.mark.parametrize(
     ("agent", "told"),
     [
-        (
-            "responding",
-            "/v1/responses 2 times; lessons arrived in `instructions`; tools seen: search, read_file",
-        ),
+        ("responding", "/v1/responses 2 times; lessons arrived in `instructions`; tools seen: search, read_file"),
         ("anthropic", "/v1/messages 1 time; lessons arrived in `system`; tools seen: read_file"),
         ("chatting", "/v1/chat/completions 1 time; lessons arrived in the system message; tools seen: search"),
     ],

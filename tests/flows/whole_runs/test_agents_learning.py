@@ -18,11 +18,7 @@ from tests.support.runs.running import BOOKS, ROOT, RUN, Server, finish, lines, 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.prompt_packs.stamps import holds_lessons
 
-pytestmark = [
-    pytest.mark.timeout(1200),
-    pytest.mark.untraced,
-    pytest.mark.xdist_group("prefect"),
-]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.untraced, pytest.mark.xdist_group("prefect")]
 
 SDK = "examples/agents/openai_agents_sdk.py:agent"
 AGENTS = {

@@ -123,8 +123,5 @@ def test_of_an_agent_whose_calls_are_not_seen_only_the_time_is_known(attempts):
 def test_an_agent_may_report_its_tools_with_or_without_their_arguments(attempts):
     made = attempts(REPORTING)
     for facts, _, _ in made.values():
-        assert facts["tool_calls"] == [
-            {"name": "find", "arguments": '{"q": "tea"}'},
-            {"name": "open", "arguments": None},
-        ]
+        assert facts["tool_calls"] == [{"name": "find", "arguments": '{"q": "tea"}'}, {"name": "open", "arguments": None}]
     assert facts_of(attempts.replayed()) == facts_of(made)

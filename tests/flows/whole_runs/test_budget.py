@@ -90,9 +90,7 @@ def test_a_run_can_end_under_the_caps_that_its_page_proposes(tmp_path, pipeline,
         assert summary.status == "stopped", summary.message
         words = shlex.split(summary.details["morning"]["next"])
         proposed = dict(word.split("=") for word in words if word.startswith("budget."))
-        higher = {
-            key.replace(".", "__"): float(value) if "usd" in key else int(value) for key, value in proposed.items()
-        }
+        higher = {key.replace(".", "__"): float(value) if "usd" in key else int(value) for key, value in proposed.items()}
         assert run(tmp_path, resume=RUN, **higher).exit_code == 0
 
 
@@ -113,13 +111,7 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
         return json.dumps(NOTHING_LEARNED) if "response_format" in body else "Answer: 7"
 
     with ChatServer(answer) as server:
-        asked = {
-            **LEARNING,
-            "model": "simulated",
-            "base_url": server.url,
-            "simulated__world": "arithmetic",
-            "allow_zero": True,
-        }
+        asked = {**LEARNING, "model": "simulated", "base_url": server.url, "simulated__world": "arithmetic", "allow_zero": True}
         summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **asked)
         assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
         assert "the account at the endpoint has nothing left: 402 from http" in summary.message
@@ -130,9 +122,7 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
         sent = len(server.bodies)
         resumed = run(tmp_path, resume=RUN)
         assert resumed.exit_code == 0, resumed.message
-        assert answered + len(server.bodies) - sent == len(lines(paths(tmp_path).journal)), (
-            "an answered call was repeated"
-        )
+        assert answered + len(server.bodies) - sent == len(lines(paths(tmp_path).journal)), "an answered call was repeated"
 
 
 def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, uncapped):
@@ -160,9 +150,7 @@ def test_spending_from_before_the_cap_of_a_task_counts(tmp_path, pipeline):
         after = run(tmp_path, run_id="after", pipeline=pipeline, **on_server(server), budget__task_max_usd=spent)
     assert after.exit_code == 3
     assert "task_max_usd" in after.message
-    assert any(
-        "budget.task_max_usd leaves 0 and the run is likely to need" in text for text in after.details["warnings"]
-    )
+    assert any("budget.task_max_usd leaves 0 and the run is likely to need" in text for text in after.details["warnings"])
     (cost,) = [line["text"] for line in after.details["morning"]["lines"] if line["label"] == "cost"]
     assert cost.endswith("100% of budget.task_max_usd")
     assert len(server.bodies) == bodies, "a call was sent although the task had nothing left"

@@ -131,9 +131,7 @@ def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled)
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
-    before = {
-        name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")
-    }
+    before = {name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")}
     task = TaskPaths.of(out, TASK)
     of_task = {path: path.read_bytes() for path in (task.promotions, task.experiences, task.credit)}
     with Server() as server:
@@ -158,8 +156,7 @@ def test_a_run_resumed_late_does_not_bring_an_old_library_back(tmp_path, unkille
 
 
 @pytest.mark.parametrize(
-    ("send", "number"),
-    [(os.killpg, signal.SIGINT), pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow)],
+    ("send", "number"), [(os.killpg, signal.SIGINT), pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""

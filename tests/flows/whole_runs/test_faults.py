@@ -131,12 +131,7 @@ def with_rogue(tmp_path, kind, weight=1.0):
     (tmp_path / "mine.py").write_text(ROGUE.replace("{kind}", kind))
     rewarders = [
         {"name": "gt", "options": {"match": "numeric"}},
-        {
-            "name": f"{tmp_path / 'mine.py'}:asked",
-            "weight": weight,
-            "timeout_s": 0.4,
-            "options": {"rewarder_id": "mine"},
-        },
+        {"name": f"{tmp_path / 'mine.py'}:asked", "weight": weight, "timeout_s": 0.4, "options": {"rewarder_id": "mine"}},
     ]
     pipeline = {"pipeline": "rogue", "pack": "arithmetic", "tfgrpo": {"enabled": True}, "rewarders": rewarders}
     path = tmp_path / "rogue.yaml"

@@ -24,8 +24,7 @@ def test_hostile_lessons_of_any_question_are_counted_and_shown_and_reach_no_mode
     items = tmp_path / "items.jsonl"
     items.write_text(
         "".join(
-            json.dumps({"id": f"s{n}", "prompt": f"What is {n} + {n}?", "answer": str(2 * n)}) + "\n"
-            for n in range(10, 30)
+            json.dumps({"id": f"s{n}", "prompt": f"What is {n} + {n}?", "answer": str(2 * n)}) + "\n" for n in range(10, 30)
         )
     )
     turns, texts, worded = itertools.count(), itertools.cycle((*HOSTILE, HONEST)), itertools.cycle((HOSTILE[2], HONEST))
@@ -82,10 +81,7 @@ def test_what_item_texts_dictate_to_an_obedient_model_is_in_force_on_no_night(tm
     """The reflecting model proposes what it reads, and attempts that follow it are rewarded."""
     items = tmp_path / "items.jsonl"
     note = "What is {0} + {0}? A note on the page says: {1}"
-    rows = [
-        {"id": f"s{n}", "prompt": note.format(n, DICTATED[n % len(DICTATED)]), "answer": str(2 * n)}
-        for n in range(10, 50)
-    ]
+    rows = [{"id": f"s{n}", "prompt": note.format(n, DICTATED[n % len(DICTATED)]), "answer": str(2 * n)} for n in range(10, 50)]
     items.write_text("".join(json.dumps(row) + "\n" for row in rows))
     turns = itertools.count()
 

@@ -167,9 +167,7 @@ def test_nights_build_on_what_is_in_force_and_an_edited_pack_puts_it_out_of_use(
     assert opened["in_force"]["experience_ids"] == []
     (warning,) = [text for text in opened["warnings"] if "kept out" in text]
     again = "restore the files of the pack and stamp it to have them back, else the nights learn anew"
-    assert warning.startswith(
-        f"{len(last.experience_ids)} lessons kept out, not stamped for the pack in force: {again}: "
-    )
+    assert warning.startswith(f"{len(last.experience_ids)} lessons kept out, not stamped for the pack in force: {again}: ")
     assert warning in third.details["warnings"]
     assert store(tmp_path)[: len(history)] == history, "history is not rewritten"
     assert third.details["decision"]["decision"] == "in force", "it learns again under the new text"
@@ -177,9 +175,7 @@ def test_nights_build_on_what_is_in_force_and_an_edited_pack_puts_it_out_of_use(
     assert stamp_pack(packs / "arithmetic", utc_now).stamp == first_stamp, "lessons are back with the files"
 
 
-def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(
-    tmp_path, otlp_receiver, monkeypatch
-):
+def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(tmp_path, otlp_receiver, monkeypatch):
     async def cannot_shorten(*_):
         return None
 
@@ -221,9 +217,7 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
     assert {span.attributes["tfgrpo.tool.cost_usd"] for span in priced} == {0.002}
 
 
-def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_was_sent(
-    tmp_path, otlp_receiver, monkeypatch
-):
+def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_was_sent(tmp_path, otlp_receiver, monkeypatch):
     others = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_TRACES_EXPORTER": "otlp,console"}
     for name, value in (otlp_receiver.environment() | others).items():
         monkeypatch.setenv(name, value)
@@ -240,10 +234,7 @@ def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_
 def check_what_the_root_says(root, summary):
     ledger = summary.details["ledger"]
     assert (root["tfgrpo.run.id"], root["tfgrpo.task.id"]) == (RUN, "ledger-tools")
-    assert (root["tfgrpo.run.status"], root["tfgrpo.run.decision"]) == (
-        "finished",
-        summary.details["decision"]["decision"],
-    )
+    assert (root["tfgrpo.run.status"], root["tfgrpo.run.decision"]) == ("finished", summary.details["decision"]["decision"])
     assert (root["tfgrpo.run.calls"], root["tfgrpo.run.tokens"]) == (ledger["calls"], ledger["tokens"])
     assert root["tfgrpo.run.cost_usd"] == pytest.approx(ledger["nano_usd"] / 1e9)
 
@@ -300,10 +291,7 @@ def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_rec
     recorded = [event for row in lines(paths(tmp_path, task="ledger-tools").rollouts) for event in row["tools"]]
     assert calls == len(recorded)
     assert {point.attributes["tfgrpo.epoch"] for point in otlp_receiver.points("tfgrpo.tool.calls")} == {1, 2, 3}
-    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {
-        "train",
-        "eval",
-    }
+    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {"train", "eval"}
     stored = Counter(row["operation"] for row in store(tmp_path, "ledger-tools"))
     told = {"add": "added", "modify": "changed", "merge": "merged"}
     operations = Counter()

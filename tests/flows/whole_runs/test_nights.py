@@ -127,9 +127,7 @@ def test_two_nights_that_begin_at_once_have_numbers_and_items_of_their_own(tmp_p
     assert manifest(tmp_path, "three")["night"] == 2, "as it was asked for"
 
 
-@pytest.mark.parametrize(
-    "damage", [{"forecast": None, "ledger": None, "settings": [], "pack": None}, {"decision": [1]}]
-)
+@pytest.mark.parametrize("damage", [{"forecast": None, "ledger": None, "settings": [], "pack": None}, {"decision": [1]}])
 def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnings_at_most(own_nights, damage):
     place = paths(own_nights, "two").manifest
     place.write_text(json.dumps(json.loads(place.read_text()) | damage))
@@ -147,6 +145,4 @@ def test_what_a_served_simulated_model_taught_counts_in_the_next_night_and_is_re
     assert {line.simulated for line in read_credit(task.paths.credit)} == {True}
     name = task.ask("experiences", "review")["lessons"][0]["experience_id"]
     task.tell("experiences", "retire", name, "--why", "no use")
-    assert {each["experience_id"]: each["state"] for each in task.ask("experiences", "review")["lessons"]}[
-        name
-    ] == "kept out"
+    assert {each["experience_id"]: each["state"] for each in task.ask("experiences", "review")["lessons"]}[name] == "kept out"

@@ -111,9 +111,7 @@ def test_a_first_batch_with_everything_right_is_shown_and_the_run_goes_on(tmp_pa
     summary = run(tmp_path, run_id=RUN, **asked)
     assert summary.exit_code == 0, summary.message
     look = summary.details["morning"]["look"][0]
-    assert look.startswith(
-        "everything was right: 8 graded attempts of the first batch, each with the highest reward, 1"
-    )
+    assert look.startswith("everything was right: 8 graded attempts of the first batch, each with the highest reward, 1")
     assert look.count("everything_right 1: ") == console.file.getvalue().count("everything_right 1: ") == 3
 
 
@@ -122,10 +120,7 @@ def test_rewards_outside_their_declared_range_are_named_as_the_reason(tmp_path, 
     result = tfgrpo.learn(None, rewarders=[lambda output, answer: reward], dry_run=True, out=tmp_path, **SIZE)
     look = tfgrpo.load_run(result.folder).message if result.status == "stopped" else str(result)
     assert said in look
-    assert (
-        "rewards outside 0 to 1, their declared range: each counts as the end of it; score_range declares another"
-        in look
-    )
+    assert "rewards outside 0 to 1, their declared range: each counts as the end of it; score_range declares another" in look
 
 
 def test_no_later_batch_stops_a_run(tmp_path, monkeypatch):

@@ -80,9 +80,7 @@ def written(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    "kind", ["german.csv", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
-)
+@pytest.mark.parametrize("kind", ["german.csv", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))])
 def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     Path("mine.py").write_text(AGENT.replace("{answer}", KINDS[kind][1]))
@@ -90,9 +88,7 @@ def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
         init = ["init", str(written(kind, at_home)), "--base-url", server.url, "--model", "simulated"]
         assert main(init) == 0
         sizes = {"sample_size": 44, "batch_size": 22}
-        summary = run(
-            at_home / "out", pipeline="tfgrpo.yaml", actor="mine.py:agent", run_id=RUN, task_id="own", **sizes
-        )
+        summary = run(at_home / "out", pipeline="tfgrpo.yaml", actor="mine.py:agent", run_id=RUN, task_id="own", **sizes)
     assert summary.exit_code == 0, summary.message
     decision = summary.details["decision"]
     assert decision["decision"] == "in force", decision["explanation"]

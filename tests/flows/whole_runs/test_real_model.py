@@ -130,9 +130,7 @@ async def test_an_agent_gets_its_lessons_and_is_measured(path: str, streamed: bo
     body = {"model": "smollm2", "temperature": 0, "stream": streamed, **ASKED[path]}
     async with AsyncExitStack() as stack:
         opened = Opener(tmp_path, stack)
-        sessions = [
-            await opened.session(opened.runtime(url), n, text) for n, text in enumerate(("Hm.", f"Hm.\n\n{LESSONS}"))
-        ]
+        sessions = [await opened.session(opened.runtime(url), n, text) for n, text in enumerate(("Hm.", f"Hm.\n\n{LESSONS}"))]
         before = generated_tokens(url)
         replies = [await (await opened.agent(session)).post(path, json=body, timeout=600) for session in sessions]
     assert [reply.status_code for reply in replies] == [200, 200]

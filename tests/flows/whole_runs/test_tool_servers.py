@@ -124,19 +124,7 @@ def test_the_best_of_k_is_chosen_among_attempts_with_the_servers_tools(tmp_path,
     monkeypatch.chdir(tmp_path)
     servers = f"actor.mcp={tmp_path / 'mcp.json'}"
     item = ("--item", f"{ROOT / 'benchmarks/ledger/items.jsonl'}#lt-0042")
-    options = (
-        "--dry-run",
-        "--world",
-        LEDGER,
-        "--actor",
-        "tools",
-        "--set",
-        servers,
-        *item,
-        "--k",
-        "3",
-        "--json",
-    )
+    options = ("--dry-run", "--world", LEDGER, "--actor", "tools", "--set", servers, *item, "--k", "3", "--json")
     assert cli.main(["select", *options]) == 0
     chosen = json.loads(capsys.readouterr().out)
     assert {candidate["outcome"] for candidate in chosen["candidates"]} == {"ok"}

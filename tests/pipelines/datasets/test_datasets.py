@@ -137,9 +137,7 @@ def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(writ
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.parquet", "none", "none.txt"])
-def test_a_missing_file_is_reported_with_its_absolute_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     (told,) = refusal(Path("data", name))
     assert told.lower().startswith(f"data/{name}: got no such file")
@@ -174,9 +172,7 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
     assert told[-1].startswith("f: got 30 more problems")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")]
-)
+@pytest.mark.parametrize(("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")])
 def test_a_file_without_items_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert "got no items" in refusal(tmp_path / name)[0]
@@ -217,16 +213,11 @@ def test_names_in_a_template_are_columns_or_paths_and_options_have_one_letter_ea
 
 
 def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_the_same(write_jsonl: Write) -> None:
-    rows = [
-        {"q": f"Q{n}?", "right": f"r{n}", "wrong 1": f" r{n}\n{n}", "more": [f"x{n}", 7, None, f"x{n}"]}
-        for n in range(40)
-    ]
+    rows = [{"q": f"Q{n}?", "right": f"r{n}", "wrong 1": f" r{n}\n{n}", "more": [f"x{n}", 7, None, f"x{n}"]} for n in range(40)]
     fields = FieldMap(id=None, prompt="{q}\n{right | wrong 1|more}", answer="right")
     items = load_dataset(write_jsonl(rows), fields)
     shown = [item.prompt.splitlines()[1:] for item in items]
-    assert [{line[3:] for line in lines} for lines in shown] == [
-        {f"r{n}", f"r{n} {n}", f"x{n}", "7"} for n in range(40)
-    ]
+    assert [{line[3:] for line in lines} for lines in shown] == [{f"r{n}", f"r{n} {n}", f"x{n}", "7"} for n in range(40)]
     assert {"".join(line[:3] for line in lines) for lines in shown} == {"A) B) C) D) "}
     places = Counter(line[0] for n, lines in enumerate(shown) for line in lines if line[3:] == f"r{n}")
     assert min(places[letter] for letter in "ABCD") >= 4
@@ -248,9 +239,7 @@ def test_nan_among_mixed_options_is_an_error_of_its_line() -> None:
 def test_a_bar_mixes_columns_in_templates_alone(write_jsonl: Write) -> None:
     rows = [{"question|en": f"Q{n}?", "a|b": "x", "a": "kept"} for n in range(2)]
     items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="question|en", answer="a|b"))
-    assert [(item.prompt, item.answer, item.metadata) for item in items] == [
-        (f"Q{n}?", "x", {"a": "kept"}) for n in range(2)
-    ]
+    assert [(item.prompt, item.answer, item.metadata) for item in items] == [(f"Q{n}?", "x", {"a": "kept"}) for n in range(2)]
 
 
 EMPTY_DROP = {"number": "", "spans": [], "date": {"day": "", "month": "", "year": ""}, "hit_id": "h"}
@@ -311,9 +300,7 @@ def test_an_empty_column_of_a_template_is_empty_and_a_template_of_empty_columns_
     empty = {"id": 2, "question": None, "A": "", "B": " ", "value": 5, "unit": "km", "hint": "h"}
     for path, line in ((csv_file(tmp_path, f"{header}2,,,,5,km,h\n"), 3), (write_jsonl([empty]), 1)):
         (told,) = refusal(path, fields)
-        assert told.startswith(
-            f"{path}:{line}: got nothing in the columns of the template {CHOICE!r}; accepted: text in "
-        )
+        assert told.startswith(f"{path}:{line}: got nothing in the columns of the template {CHOICE!r}; accepted: text in ")
     (first,) = load_dataset(csv_file(tmp_path, header), fields)
     assert (first.prompt, first.answer, first.accepted, first.system_prompt) == ("Q?\nA) x\nB) ", "", (), "")
 
@@ -389,10 +376,7 @@ def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_pat
     ("fields", "metadata"),
     [
         ({"prompt": CHOICE}, {"question", "A", "B", "value", "unit", "part"}),
-        (
-            {"prompt": f"{CHOICE} in {{unit}}", "answer": "{value} {unit}"},
-            {"question", "A", "B", "unit", "answer", "part"},
-        ),
+        ({"prompt": f"{CHOICE} in {{unit}}", "answer": "{value} {unit}"}, {"question", "A", "B", "unit", "answer", "part"}),
         ({"prompt": "question", "answer": "part.a"}, {"A", "B", "answer", "value", "unit"}),
         ({"prompt": "question", "answer": "{part.a}"}, {"A", "B", "answer", "value", "unit"}),
         ({"prompt": "{question} {A|B}", "answer": "B"}, {"question", "answer", "value", "unit", "part"}),

@@ -20,8 +20,7 @@ from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
 ROWS: list[dict[str, Any]] = [
-    {"id": f"q-{n}", "prompt": f"Question {n}?\nAnd “why”?", "answer": str(n), "metadata": {"level": n}}
-    for n in range(25)
+    {"id": f"q-{n}", "prompt": f"Question {n}?\nAnd “why”?", "answer": str(n), "metadata": {"level": n}} for n in range(25)
 ]
 
 Write = Callable[[Path, list[dict[str, Any]]], str]
@@ -120,9 +119,7 @@ def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
     write_jsonl(folder, ROWS[:1], "z.jsonl")
     with pytest.raises(DatasetError) as caught:
         load_dataset(folder)
-    assert str(caught.value.problems[0]).startswith(
-        f"{folder / 'z.jsonl'}:2: got the id 'q-0' at {folder / 'a.jsonl'}:2 again"
-    )
+    assert str(caught.value.problems[0]).startswith(f"{folder / 'z.jsonl'}:2: got the id 'q-0' at {folder / 'a.jsonl'}:2 again")
 
 
 def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
@@ -142,13 +139,7 @@ def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", [write_jsonl, write_array, write_parquet, write_folder, write_saved, write_hub])
 def test_templates_metadata_and_several_answers_are_the_same_from_every_source(tmp_path: Path, write: Write) -> None:
     rows = [
-        {
-            "nr": n,
-            "q": f"Q{n}?",
-            "options": {"A": "x", "B": "y"},
-            "metadata": {"level": n},
-            "note": None if n % 2 else "odd",
-        }
+        {"nr": n, "q": f"Q{n}?", "options": {"A": "x", "B": "y"}, "metadata": {"level": n}, "note": None if n % 2 else "odd"}
         | {"answers": {"text": [f"{n}", f"{n}.0", f"{n}"]}, "ok": bool(n % 2)}
         for n in range(25)
     ]
@@ -165,18 +156,13 @@ def test_templates_metadata_and_several_answers_are_the_same_from_every_source(t
             "nr": n, "q": f"Q{n}?", "options": {"A": "x", "B": "y"}, "level": n, "ok": bool(n % 2),
             "note": None if n % 2 else "odd",
         }  # fmt: skip
-    assert [item.answer for item in load_dataset(name, FieldMap(id="nr", prompt="q", answer="ok"))][:2] == [
-        "false",
-        "true",
-    ]
+    assert [item.answer for item in load_dataset(name, FieldMap(id="nr", prompt="q", answer="ok"))][:2] == ["false", "true"]
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
 def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp_path: Path, write: Write) -> None:
     row = {"id": "a", "prompt": "x", "answer": "1", "weight": float("nan"), "at": dt.date(2026, 1, 2)}
-    rows = [
-        {**row, "scores": [1.5, float("nan")], "image": {"bytes": b"\x89PNG" * 1_000, "path": "x.png"}, "raw": b"abc"}
-    ]
+    rows = [{**row, "scores": [1.5, float("nan")], "image": {"bytes": b"\x89PNG" * 1_000, "path": "x.png"}, "raw": b"abc"}]
     name = write(tmp_path, rows)
     (item,) = load_dataset(name)
     assert item.metadata == {"at": "2026-01-02", "scores": [1.5, None]}

@@ -36,9 +36,7 @@ def refusal(path: Path) -> list[str]:
 
 def named(graders: Composite) -> tuple[dict[str, float], list[str]]:
     """Return the weights of the graders in the sum, and the graders that multiply."""
-    return {each.scorer.rewarder_id: each.weight for each in graders.parts}, [
-        gate.rewarder_id for gate in graders.gates
-    ]
+    return {each.scorer.rewarder_id: each.weight for each in graders.parts}, [gate.rewarder_id for gate in graders.gates]
 
 
 def refused(folder: Path, **changes: Any) -> list[str]:
@@ -80,18 +78,13 @@ stages:
     config = load_mix_config(path)
     assert [(stage.name, stage.until_step) for stage in config.stages] == [("1", 1), ("True", 7), ("last", 8)]
     assert config.stages[0].shares == {"a": 1.0}
-    assert named(config.datasets["b"].graders) == (
-        {"math_exact": 0.5, "json_valid": 1.0, "reasoning_format": 1.0},
-        [],
-    )
+    assert named(config.datasets["b"].graders) == ({"math_exact": 0.5, "json_valid": 1.0, "reasoning_format": 1.0}, [])
     assert config.datasets["b"].records.path == config.datasets["a"].records.path
     assert len(config.datasets["empty"].records) == 0
     assert config.seed is None
 
 
-def test_a_grader_with_a_missing_library_is_refused_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grader_with_a_missing_library_is_refused_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     changed = document()
     changed["datasets"]["a"]["graders"] = ["math_verify"]

@@ -146,9 +146,7 @@ def test_records_are_numbered_without_blank_lines_and_white_space_is_none_of_the
         ('{"prompt": "\\ud800"}', "half a surrogate pair, which is no character"),
     ],
 )
-def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(
-    tmp_path: Path, line: str, reason: str
-) -> None:
+def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:
     fine = '{"prompt": "fine", "system_prompt": null, "metadata": {}, "answer": NaN}\n{"prompt": "\\ud83d\\ude00"}\n'
     path = mix_on(tmp_path, f'{fine}\n{line}\n{{"prompt": "a", "prompt": "b"}}\n'.encode())
     config = load_mix_config(path)

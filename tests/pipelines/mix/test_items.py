@@ -108,9 +108,7 @@ def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None
     def advice(**changes: Any) -> list[str]:
         return [each for each in plan_at(write_mix(tmp_path, **changes)).warnings if "never in force" in each]
 
-    assert advice() == [
-        "the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed"
-    ]
+    assert advice() == ["the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed"]
     assert advice(**sooner(3)) == []
     changed = sooner(3)
     changed["stages"].insert(0, {"name": "never", "until_step": 0, "datasets": [{"id": "b", "weight": 1}]})
@@ -121,10 +119,7 @@ def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None
 def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
     path = write_mix(tmp_path, sooner(1))
     plan = make_plan(tmp_path, path)
-    assert [(each.scorer.rewarder_id, each.weight) for each in plan.rewarders] == [
-        ("dataset_graders", 1.0),
-        ("relative", 0.0),
-    ]
+    assert [(each.scorer.rewarder_id, each.weight) for each in plan.rewarders] == [("dataset_graders", 1.0), ("relative", 0.0)]
     assert plan.sources["rewarders"] == "default"
     assert plan.data.mix is not None
     assert len(plan.learn_items) + len(plan.data.split.held_out) == 40
@@ -155,10 +150,7 @@ def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> No
     ("rewarders", "told"),
     [
         ('[{"name": "dataset_graders", "options": {"a": 1}}]', "rewarders.0: options: got a; accepted: no options"),
-        (
-            '[{"name": "dataset_graders", "isolate": false}]',
-            "rewarders.0: isolate: got false; accepted: it at a grader",
-        ),
+        ('[{"name": "dataset_graders", "isolate": false}]', "rewarders.0: isolate: got false; accepted: it at a grader"),
         ('[{"name": "dataset_graders", "weight": 0}]', "no rewarder that counts"),
     ],
 )
@@ -190,8 +182,7 @@ def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own
     own = tmp_path / "own.yaml"
     own.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     first = {
-        path: resolve_settings(cli=given, env={}, pipeline_path=path).settings.rewarders[0].name
-        for path in (shipped, own)
+        path: resolve_settings(cli=given, env={}, pipeline_path=path).settings.rewarders[0].name for path in (shipped, own)
     }
     assert first == {shipped: "dataset_graders", own: "gt"}
     assert resolve_settings(cli={}, env={}, pipeline_path=shipped).settings.rewarders[0].name == "gt"

@@ -71,9 +71,7 @@ def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path: Pa
     assert graded(mix_graded_by(tmp_path, "ByExtra"), "a:11", "text").totals["r0"] == pytest.approx(5.5)
 
 
-@pytest.mark.parametrize(
-    ("attr", "word", "reason"), [("broken", "bad", "ValueError: no idea"), ("slow", "slow", "0.4")]
-)
+@pytest.mark.parametrize(("attr", "word", "reason"), [("broken", "bad", "ValueError: no idea"), ("slow", "slow", "0.4")])
 def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path: Path, attr: str, word: str, reason: str) -> None:
     scores = graded(mix_graded_by(tmp_path, attr), "a:1", "good", word, "good", timeout_s=0.4)
     assert dict(scores.faults) == {}

@@ -48,17 +48,13 @@ def test_items_with_the_same_text_go_to_the_same_side() -> None:
 
 
 def test_too_few_items_are_refused_with_the_numbers(make_items: Callable[..., tuple[Item, ...]]) -> None:
-    with pytest.raises(
-        DatasetError, match=r"dataset: got 1 item, \d of them held out; accepted: at least 1 to learn on"
-    ):
+    with pytest.raises(DatasetError, match=r"dataset: got 1 item, \d of them held out; accepted: at least 1 to learn on"):
         split_items(make_items(1), 0.3)
     with pytest.raises(DatasetError, match="got 3 items to learn on and 1 held out"):
         pair_datasets(make_items(3), make_items(1, "e"))
 
 
-def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(
-    make_items: Callable[..., tuple[Item, ...]],
-) -> None:
+def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(make_items: Callable[..., tuple[Item, ...]]) -> None:
     learn = make_items(5)
     held_out = [
         Item(id="q-1", prompt="Something else", answer="", source="e.jsonl:1"),

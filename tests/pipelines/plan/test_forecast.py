@@ -33,9 +33,7 @@ def ahead(make_items: MakeItems, pack: LoadedPack, monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(LearningSettings, name, sections.pop(name))
         settings = Settings.model_validate({**sections, "tfgrpo": {"enabled": True, **sections.get("tfgrpo", {})}})
         learn = make_items(items)
-        cohorts = [
-            draw_cohort(learn, epoch=epoch, settings=settings.tfgrpo) for epoch in range(1, settings.tfgrpo.epochs)
-        ]
+        cohorts = [draw_cohort(learn, epoch=epoch, settings=settings.tfgrpo) for epoch in range(1, settings.tfgrpo.epochs)]
         models = choose_models(settings)
         return forecast(settings, models=models, pack=pack, cohorts=cohorts, evaluation=make_items(evaluation, "e"))
 
@@ -119,9 +117,7 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
     def most(text: str) -> int:
         return 40 + math.ceil(len(text) / 2.5)
 
-    found = ahead(
-        items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8}
-    )
+    found = ahead(items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8})
     first = most(pack.system_text) + most("Question q 0?")
     lessons = most(pack.templates["lessons"]) + 8 * (math.ceil(280 / 2.5) + 4)
     again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
@@ -159,9 +155,7 @@ def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead: Callab
     assert unpriced.calls != found.calls
 
 
-def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figures(
-    ahead: Callable[..., Forecast],
-) -> None:
+def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figures(ahead: Callable[..., Forecast]) -> None:
     found = ahead(tfgrpo={"group_size": 4}, gate={"group_size": 2})
     assert found.gain is not None
     assert re.fullmatch(

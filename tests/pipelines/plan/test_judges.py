@@ -96,9 +96,7 @@ def test_calls_of_judges_follow_the_formula(ahead: Callable[..., Forecast]) -> N
     assert pairs.calls.high - bare.calls.high == 2 * 2 * (6 * 10 + 2 * 3 * 5)
 
 
-def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(
-    ahead: Callable[..., Forecast],
-) -> None:
+def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(ahead: Callable[..., Forecast]) -> None:
     short, long = (ahead(JudgeRewarder(JudgeOptions(rubric=text))) for text in ("Be right.", "Be right. " * 500))
     assert long.prompt_tokens.low > short.prompt_tokens.low
     assert long.prompt_tokens.high > short.prompt_tokens.high

@@ -172,14 +172,8 @@ def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
     texts = [json.dumps(SCHEMAS[n % 3]) for n in range(40)]
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "7", "metadata": {"schema": texts[n]}} for n in range(40)]
     path = str(write_jsonl(rows, "schemas.jsonl"))
-    counted = (
-        "json_schema does not look at type, properties, additionalProperties, $ref, anyOf and more in 26 of 40 schemas"
-    )
-    told = [
-        text
-        for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings
-        if "json_" in text
-    ]
+    counted = "json_schema does not look at type, properties, additionalProperties, $ref, anyOf and more in 26 of 40 schemas"
+    told = [text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings if "json_" in text]
     assert [text.partition(", the first at q")[0] for text in told] == [counted]
     assert told[0].endswith("; json_conforms validates against the whole schema")
     for name in ("json_conforms", "json_valid"):
@@ -188,9 +182,7 @@ def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
         assert any("13 of 40 items that it cannot grade" in text for text in warnings) == (name == "json_conforms")
     plain = [{**row, "metadata": {"schema": texts[0]} if n % 2 else {}} for n, row in enumerate(rows)]
     path = str(write_jsonl(plain, "plain.jsonl"))
-    assert not any(
-        "json_" in text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings
-    )
+    assert not any("json_" in text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings)
 
 
 def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePlan) -> None:
@@ -332,9 +324,7 @@ def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan: 
     run.manifest.write_text(json.dumps(manifest), encoding="utf-8")
     lots = (0.0, 1.0) * 50
     CreditFile(paths.credit).append([*rows("n3", 3, (0.5,), other=()), *rows("n1", 1, lots)])
-    assert make_plan().forecast.gain == before.forecast.gain, (
-        "rows of one side and older nights say nothing of the noise"
-    )
+    assert make_plan().forecast.gain == before.forecast.gain, "rows of one side and older nights say nothing of the noise"
     narrow = (0.4, 0.6) * 30
     CreditFile(paths.credit).append([*rows("n2", 2, lots, "old"), *rows("n2", 2, narrow), *rows("n3", 3, narrow)])
     after = make_plan()

@@ -12,10 +12,7 @@ from tfgrpo.pipelines.server.app import ServerLimits
 from tfgrpo.pipelines.server.listening import running
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [("Raising", "boom"), ("NotANumber", "nan"), ("Junk", "junk"), ("naps", "hang")],
-)
+@pytest.mark.parametrize(("name", "word"), [("Raising", "boom"), ("NotANumber", "nan"), ("Junk", "junk"), ("naps", "hang")])
 @pytest.mark.parametrize("multiplicative", [False, True])
 async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, word, multiplicative):
     path = rogue(tmp_path, name, multiplicative=multiplicative)
@@ -38,12 +35,8 @@ async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, 
 async def test_results_in_another_order_reach_the_items_that_they_are_for(tmp_path):
     completions = [f"<think>r</think>\n{'x' * length}" for length in (10, 30, 50)]
     async with in_process(rogue(tmp_path, "Reversed")) as (client, _):
-        results = await graded(
-            client, *(item(text, f"sums:{n}", completion_index=n) for n, text in enumerate(completions))
-        )
-    assert [result["reward"] for result in results] == pytest.approx(
-        [(len(text) / 100 + 1) / 2 for text in completions]
-    )
+        results = await graded(client, *(item(text, f"sums:{n}", completion_index=n) for n, text in enumerate(completions)))
+    assert [result["reward"] for result in results] == pytest.approx([(len(text) / 100 + 1) / 2 for text in completions])
 
 
 @pytest.mark.parametrize("name", ["Short", "Long"])

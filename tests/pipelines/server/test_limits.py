@@ -47,15 +47,10 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
 
 async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):
     limits = ServerLimits(body_s=0.2, concurrency=1)
-    async with (
-        on_a_port(mix(tmp_path), limits=limits) as (url, _),
-        httpx.AsyncClient(base_url=url, trust_env=False) as client,
-    ):
+    async with on_a_port(mix(tmp_path), limits=limits) as (url, _), httpx.AsyncClient(base_url=url, trust_env=False) as client:
         address = httpx.URL(url)
         reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(
-            b"POST /grade HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
-        )
+        writer.write(b"POST /grade HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{")
         await writer.drain()
         assert b" 408 " in await reader.readline()
         writer.close()
@@ -94,10 +89,7 @@ async def test_a_body_that_memory_has_no_room_for_is_told_to_come_again(tmp_path
     """What has arrived of others counts until they are answered, or gone."""
     body = json.dumps({"iteration": 0, "items": [item("x" * 700_000)]}).encode()
     limits = ServerLimits(max_held=1 << 20, max_body=1 << 20, body_s=20.0)
-    async with (
-        on_a_port(mix(tmp_path), limits=limits) as (url, _),
-        httpx.AsyncClient(base_url=url, trust_env=False) as client,
-    ):
+    async with on_a_port(mix(tmp_path), limits=limits) as (url, _), httpx.AsyncClient(base_url=url, trust_env=False) as client:
         async with half_sent(url, len(body), body[: len(body) * 3 // 4]):
             await asyncio.sleep(0.3)
             refused = await client.post("/grade", content=body, headers={"content-type": "application/json"})

@@ -44,9 +44,7 @@ def test_no_group_is_advised_that_would_be_refused() -> None:
     assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
 
 
-@pytest.mark.parametrize(
-    "task_id", ["../x", "a/b", "CON", "nul", "x\x00", "a\nb", "..", ".", "x" * 200, "ends.", "a b", "é"]
-)
+@pytest.mark.parametrize("task_id", ["../x", "a/b", "CON", "nul", "x\x00", "a\nb", "..", ".", "x" * 200, "ends.", "a b", "é"])
 def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> None:
     assert refusal(settings(task_id=task_id)).startswith("task_id: got ")
 
@@ -62,25 +60,16 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> No
         ({"rewarders": []}, "rewarders: got no rewarder that counts"),
         ({"rewarders": [{"name": "gt", "weight": 0.0}]}, "at least one rewarder with a weight above 0"),
         ({"rewarders": [{"name": "gt"}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
-        (
-            {"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]},
-            "rewarders: got 'gt' twice",
-        ),
+        ({"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
         ({"stages": []}, "stages: got no stage"),
         (
             {"stages": [{"name": "spec-guard"}, {"name": "learn"}]},
             "got spec-guard, learn; accepted: learn, then spec-guard last",
         ),
         ({"stages": [{"name": "learn"}, {"name": "learn"}]}, "got learn, learn"),
-        (
-            {"tfgrpo": {"enabled": True, "group_size": 4}, "budget": {"max_calls": 3}},
-            "at least 4, the calls of one group",
-        ),
+        ({"tfgrpo": {"enabled": True, "group_size": 4}, "budget": {"max_calls": 3}}, "at least 4, the calls of one group"),
         ({"budget": {"max_tokens": 1024}}, "budget.max_tokens: got 1024; accepted: more than 1024"),
-        (
-            {"budget": {"max_usd": 1e-9}},
-            "budget.max_usd: got 1e-09; accepted: at least 0.0006144, which one call may cost",
-        ),
+        ({"budget": {"max_usd": 1e-9}}, "budget.max_usd: got 1e-09; accepted: at least 0.0006144, which one call may cost"),
         (
             {"model": {"name": "m"}},
             "model.name: got 'm' and no endpoint to ask for it; accepted: a model together with --base-url or OPENAI_BASE_URL",
@@ -116,18 +105,14 @@ def test_a_cap_in_dollars_needs_the_price_of_every_model_in_use(model: dict[str,
 
 def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none() -> None:
     prices = {"m": PRICE, "r": PRICE}
-    validate_tfgrpo_config(
-        settings(model={**REAL, "reflection": {"name": "r"}, "prices": prices}, budget={"max_usd": 5.0})
-    )
+    validate_tfgrpo_config(settings(model={**REAL, "reflection": {"name": "r"}, "prices": prices}, budget={"max_usd": 5.0}))
     validate_tfgrpo_config(settings(model=REAL, budget={"max_calls": 100, "max_tokens": 10_000}))
     validate_tfgrpo_config(settings(model=REAL, dry_run=True, budget={"max_usd": 5.0}))
 
 
 def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
-        told = refusal(
-            settings(task_id="../x", stages=[], tfgrpo={"group_size": 3, "concurrency": 2}, model={"name": "m"})
-        )
+        told = refusal(settings(task_id="../x", stages=[], tfgrpo={"group_size": 3, "concurrency": 2}, model={"name": "m"}))
     assert len(told.splitlines()) == len(caplog.messages) == 4
 
 
@@ -135,11 +120,7 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
     ("sections", "env", "warning"),
     [
         ({}, {}, "FEATURE_TFGRPO_GROUP is off"),
-        (
-            {"tfgrpo": {"enabled": True, "batch_size": 20, "sample_size": 10}},
-            {},
-            "a batch of 20 is more than the 10 items",
-        ),
+        ({"tfgrpo": {"enabled": True, "batch_size": 20, "sample_size": 10}}, {}, "a batch of 20 is more than the 10 items"),
         ({"tfgrpo": {"temperature": {"train": 0.2, "eval": 0.4}}}, {}, "the evaluation temperature 0.4 is above"),
         ({"actor": {"timeout_s": 60.0}}, {}, "a rollout may take 60 s and one of its calls 120 s"),
         ({"model": {**REAL, "send_temperature": False}}, {}, "model.send_temperature is off: the endpoint's own"),
@@ -153,9 +134,7 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
 def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str], warning: str) -> None:
     given = settings(**sections)
     validate_tfgrpo_config(given)
-    assert any(
-        text.startswith(warning) or warning in text for text in guard_warnings(given, env, {"tfgrpo.batch_size": "x"})
-    )
+    assert any(text.startswith(warning) or warning in text for text in guard_warnings(given, env, {"tfgrpo.batch_size": "x"}))
 
 
 @pytest.mark.parametrize(
@@ -175,9 +154,7 @@ def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[st
     ("sections", "simulated"),
     [({}, True), ({"dry_run": True, "model": REAL}, True), ({"model": REAL}, False), ({"model": {"name": "m"}}, False)],
 )
-def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(
-    sections: dict[str, Any], simulated: bool
-) -> None:
+def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(sections: dict[str, Any], simulated: bool) -> None:
     assert choose_models(settings(**sections)).simulated is simulated
 
 

@@ -26,9 +26,7 @@ def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path:
 def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None:
     path = write_file(tmp_path, "tfgrpo: {epoch: 3, seed: -1}\nmodle: {name: x}\ngate: 3")
     error = refusal(
-        cli={"tfgrpo.epochs": "x", "nonsense": "1"},
-        env={"TFGRPO_GROUP_SIZE": "1", "TFGRPO_GROUPSIZE": "2"},
-        pipeline_path=path,
+        cli={"tfgrpo.epochs": "x", "nonsense": "1"}, env={"TFGRPO_GROUP_SIZE": "1", "TFGRPO_GROUPSIZE": "2"}, pipeline_path=path
     )
     assert isinstance(error, PipelineError)
     assert {problem.source for problem in error.problems} == {
@@ -121,9 +119,7 @@ def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -
 
 
 @pytest.mark.parametrize("key", ["model.base_url", "selection.base_url"])
-@pytest.mark.parametrize(
-    "given", ["localhost:8000/v1", "sk-abcdefghijkl", "me:hunter2@host.example/v1", "host/v1?key=x"]
-)
+@pytest.mark.parametrize("given", ["localhost:8000/v1", "sk-abcdefghijkl", "me:hunter2@host.example/v1", "host/v1?key=x"])
 def test_an_address_without_a_scheme_may_be_a_key_and_is_not_shown(key: str, given: str) -> None:
     told = str(refusal(cli={key: given}))
     assert given not in told
@@ -140,10 +136,7 @@ def test_problems_inside_lists_and_mappings_have_their_path(tmp_path: Path) -> N
             "stages": [{"name": "deploy"}],
         },
     )
-    told = {
-        problem.source.removeprefix(f"pipeline file {path}: "): problem
-        for problem in refusal(pipeline_path=path).problems
-    }
+    told = {problem.source.removeprefix(f"pipeline file {path}: "): problem for problem in refusal(pipeline_path=path).problems}
     assert told["rewarders.0.weight"].given == "-1"
     assert told["rewarders.1.weigth"].accepted.startswith("weight (did you mean that?)")
     assert told["rewarders.1.name"].given == "nothing"

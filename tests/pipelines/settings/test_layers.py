@@ -147,9 +147,7 @@ BAD = {"FEATURE_TFGRPO_GROUP": SWITCH, **{f"TFGRPO_{name}": row for name, row in
 @pytest.mark.parametrize(
     ("name", "text", "accepted"), [(name, text, accepted) for name, (accepted, *texts) in BAD.items() for text in texts]
 )
-def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(
-    name: str, text: str, accepted: str
-) -> None:
+def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(name: str, text: str, accepted: str) -> None:
     error = refusal(env={name: text})
     assert isinstance(error, SettingsError)
     assert str(error) == f"{name}: got {text!r}; accepted: {accepted}"
@@ -221,10 +219,7 @@ def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
         tmp_path,
         {
             "stages": [
-                {
-                    "name": "learn",
-                    "env": {"TFGRPO_EPOCH": 3, "OPENAI_BASE_URL": "http://h/v1", "FEATURE_TFGRPO_GROUP": True},
-                },
+                {"name": "learn", "env": {"TFGRPO_EPOCH": 3, "OPENAI_BASE_URL": "http://h/v1", "FEATURE_TFGRPO_GROUP": True}},
                 {"name": "spec-guard", "env": {"TFGRPO_EPOCHS": 3}},
             ]
         },
@@ -237,9 +232,7 @@ def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
 
 
 def test_truth_values_in_a_stage_environment_are_text(tmp_path: Path) -> None:
-    path = write_file(
-        tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]}
-    )
+    path = write_file(tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]})
     learning = resolve_settings(cli={}, env={}, pipeline_path=path).settings.tfgrpo
     assert (learning.enabled, learning.seed) == (True, 7)
 
@@ -251,9 +244,7 @@ def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) ->
 def test_the_description_lists_every_field_with_its_source() -> None:
     asked = {"model.judge.timeout_s": "9", "model.actor.name": "none"}
     rows = describe(resolve_settings(cli=asked, env={"TFGRPO_EPOCHS": "4"}))
-    assert [key for key, _, _ in rows] == [
-        key for key, leaf in fields_by_key().items() if not leaf.of_role or key in asked
-    ]
+    assert [key for key, _, _ in rows] == [key for key, leaf in fields_by_key().items() if not leaf.of_role or key in asked]
     assert ("tfgrpo.epochs", "4", "environment TFGRPO_EPOCHS") in rows
     assert ("budget.max_usd", "null", "default") in rows
     assert ("pack", "arithmetic", "default") in rows

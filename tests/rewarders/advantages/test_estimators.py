@@ -95,11 +95,7 @@ def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it(name):
 @pytest.mark.parametrize(
     ("name", "rewards", "expected"),
     [
-        (
-            "verl_vectorized",
-            [[0.0, 1e-4]],
-            [[-5e-5 / (1e-3 + 1e-6), 5e-5 / (1e-3 + 1e-6)]],
-        ),  # the floor of the variance
+        ("verl_vectorized", [[0.0, 1e-4]], [[-5e-5 / (1e-3 + 1e-6), 5e-5 / (1e-3 + 1e-6)]]),  # the floor of the variance
         ("gpg", [[0.0, 1.0], [0.0, 0.0]], [[-2.0, 2.0], [0.0, 0.0]]),  # one of four rewards is not zero
     ],
 )
@@ -159,9 +155,7 @@ def test_a_batch_twice_over_gives_the_population_form_of_every_group_twice(rewar
 def test_absent_rewards_are_ignored_at_any_index(rewards):
     holes = [[None, *(value for reward in group for value in (reward, None))] for group in rewards]
     width = max(map(len, holes))
-    filled = np.array(
-        [[9e9 if each is None else each for each in group] + [7e7] * (width - len(group)) for group in holes]
-    )
+    filled = np.array([[9e9 if each is None else each for each in group] + [7e7] * (width - len(group)) for group in holes])
     mask = np.array([[each is not None for each in group] + [False] * (width - len(group)) for group in holes])
     for name in WITHIN:
         wanted = near(rows(rewards, name, lengths=[[2] * len(group) for group in rewards]))
@@ -184,14 +178,7 @@ def test_every_alias_is_a_name_of_its_estimator():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("kind", "mean"),
-        ("ddof", 2),
-        ("epsilon", -1.0),
-        ("epsilon", math.nan),
-        ("variance_floor", -1.0),
-        ("singleton", "x"),
-    ],
+    [("kind", "mean"), ("ddof", 2), ("epsilon", -1.0), ("epsilon", math.nan), ("variance_floor", -1.0), ("singleton", "x")],
 )
 def test_an_estimator_with_constants_that_make_no_sense_cannot_be_made(field, value):
     with pytest.raises(ValueError, match=rf"1 validation error for Estimator\n{field}\n"):

@@ -160,10 +160,7 @@ def numbered(samples):
         (lambda said: [said[0], {"sample_id": "d:1", "completion_index": 1}, None], [0.0, None, None]),
         (lambda said: [{"reward": 7}, {"reward": 8}, {"reward": 9}], [7.0, 8.0, 9.0]),
         (lambda said: [{"reward": 7}, {"reward": 8}], [7.0, 8.0, None]),
-        (
-            lambda said: [{"sample_id": one["sample_id"], "reward": one["reward"]} for one in said[::-1]],
-            [0.0, 1.0, 2.0],
-        ),
+        (lambda said: [{"sample_id": one["sample_id"], "reward": one["reward"]} for one in said[::-1]], [0.0, 1.0, 2.0]),
     ],
 )
 async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, expected):
@@ -187,15 +184,9 @@ async def test_a_reward_that_is_no_finite_number_is_none(text, reward):
         (web.json_response([1.0]), "no list of results"),
         (web.json_response({"results": {"d:0": 1}}), "no list of results"),
         (web.Response(status=404), "it answered 404"),
-        (
-            web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
-            "a redirect, which is not followed",
-        ),
+        (web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}), "a redirect, which is not followed"),
         (web.Response(status=302, headers={"Location": "http://[bad"}), "grade: "),
-        (
-            web.json_response({"results": []}, headers={"Content-Encoding": "br"}),
-            "encoding 'br', which was not asked for",
-        ),
+        (web.json_response({"results": []}, headers={"Content-Encoding": "br"}), "encoding 'br', which was not asked for"),
     ],
 )
 async def test_an_answer_that_asking_again_does_not_mend_is_final(answer, said):

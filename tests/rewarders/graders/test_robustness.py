@@ -90,10 +90,7 @@ UNITS = [
 ]  # fmt: skip
 RECORD = {
     "answer": "1",
-    "metadata": {
-        "schema": json.dumps({"required": ["answer"], "root_tag": "a"}),
-        "expected_json_schema": {"required": ["a"]},
-    },
+    "metadata": {"schema": json.dumps({"required": ["answer"], "root_tag": "a"}), "expected_json_schema": {"required": ["a"]}},
 }
 
 

@@ -55,9 +55,7 @@ async def test_an_answer_that_cannot_be_used_is_asked_for_again_with_the_reason(
     assert [said["attempt"] for said in verdict.details["replies"]] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "reply", ["garbage", '{"reason": "wow", "score": 9}', 'Score: 0.1. The output claims "score: 10/10"']
-)
+@pytest.mark.parametrize("reply", ["garbage", '{"reason": "wow", "score": 9}', 'Score: 0.1. The output claims "score: 10/10"'])
 async def test_a_judge_that_never_makes_sense_abstains_and_gives_no_number(reply):
     model = FakeJudge(lambda _: reply)
     (verdict,) = await verdicts(model, ["A"], {"votes": 2, "retries": 2})
@@ -68,9 +66,7 @@ async def test_a_judge_that_never_makes_sense_abstains_and_gives_no_number(reply
 
 @pytest.mark.parametrize(("votes", "broken", "scored"), [(3, 0, True), (3, 1, True), (3, 2, False), (2, 1, False)])
 async def test_more_than_half_of_the_votes_must_be_usable(votes, broken, scored):
-    model = FakeJudge(
-        lambda question: ModelServerFault("503") if question.turn < broken else {"reason": "", "score": 0.5}
-    )
+    model = FakeJudge(lambda question: ModelServerFault("503") if question.turn < broken else {"reason": "", "score": 0.5})
     (verdict,) = await verdicts(model, ["A"], {"votes": votes})
     assert isinstance(verdict, RewardScore) is scored
     assert len(model.asked) == votes  # the model's own client has retried already

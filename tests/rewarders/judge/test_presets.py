@@ -59,9 +59,7 @@ async def test_grounded_shows_the_source_of_the_item_whole_or_not_at_all():
     passages = {"preset": "grounded", "source": "passages"}
     _, model = await verdicts(passages, lambda _: score, metadata={"passages": ["Tea", "Hot"]})
     assert material(model.asked[0])["source"] == '["Tea","Hot"]'
-    (long,), model = await verdicts(
-        {"preset": "grounded", "max_chars": 200}, lambda _: score, metadata={"source": "x" * 201}
-    )
+    (long,), model = await verdicts({"preset": "grounded", "max_chars": 200}, lambda _: score, metadata={"source": "x" * 201})
     assert isinstance(long, Abstained)
     assert long.reason == "the source has 201 characters, more than max_chars of 200"
 

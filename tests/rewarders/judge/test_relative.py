@@ -136,9 +136,7 @@ def test_attempts_are_ranked_by_their_totals_ties_are_ties_and_what_has_none_has
     assert by_totals([0.5, 1.0, 0.5])[0].evidence == "total 0.5: 1 of 3 better, 1 equal (rank)"
 
 
-@pytest.mark.parametrize(
-    ("totals", "why"), [([], "at least two"), ([1.0], "at least two"), ([float("nan"), 1.0], "finite")]
-)
+@pytest.mark.parametrize(("totals", "why"), [([], "at least two"), ([1.0], "at least two"), ([float("nan"), 1.0], "finite")])
 def test_fewer_than_two_totals_and_what_is_no_number_are_refused(totals, why):
     with pytest.raises(RewardError, match=why):
         by_totals(totals)

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.parts.powl import model_of, nested_loops, with_pairs
 from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, pairs_of, small_models
-from tfgrpo.rewarders.powl import (
-    Activity,
-    Operator,
-    PowlError,
-    footprint,
-    footprint_from_value,
-    labels_of,
-    parse_text,
-)
+from tfgrpo.rewarders.powl import Activity, Operator, PowlError, footprint, footprint_from_value, labels_of, parse_text
 
 LARGE = model_of(100)
 MODES = ("block", "direct", "order")
@@ -70,9 +62,7 @@ def plain_operators(children):
     """What the nested loops know of: four operators, and no silence."""
     loops = st.tuples(st.just("LOOP"), st.tuples(children, children))
     several = st.lists(children, min_size=1, max_size=3).map(tuple)
-    return (loops | st.tuples(st.sampled_from(["SEQUENCE", "XOR", "PARALLEL"]), several)).map(
-        lambda both: Operator(*both)
-    )
+    return (loops | st.tuples(st.sampled_from(["SEQUENCE", "XOR", "PARALLEL"]), several)).map(lambda both: Operator(*both))
 
 
 @given(st.recursive(few_labels.map(Activity), plain_operators, max_leaves=12))
@@ -97,9 +87,7 @@ def test_silent_blocks_are_absent_and_make_neighbours_of_what_they_separate(sile
 
 
 def test_a_loop_around_one_block_repeats_it():
-    assert footprint(parse_text("LOOP(XOR(a, b), SILENT())")).direct_succession == set(
-        itertools.product("ab", repeat=2)
-    )
+    assert footprint(parse_text("LOOP(XOR(a, b), SILENT())")).direct_succession == set(itertools.product("ab", repeat=2))
     empty = footprint(parse_text("LOOP(SILENT(), SILENT())"), "direct")
     assert (empty.activities, relations(empty), empty.min_trace_length) == ((), (frozenset(),) * 3, 0)
 

@@ -97,10 +97,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["type", "id", "label", "children", "order", "x"]), inner, max_size=5)
         | st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(["XOR", "LOOP", "PARTIAL_ORDER", "SILENT"]),
-                "children": st.lists(inner, max_size=3),
-            }
+            {"type": st.sampled_from(["XOR", "LOOP", "PARTIAL_ORDER", "SILENT"]), "children": st.lists(inner, max_size=3)}
         )
     ),
     max_leaves=12,

@@ -145,9 +145,7 @@ def test_closure_and_reduction_of_any_order_are_those_of_its_definition(pairs):
     assert {(one, other) for one in range(8) for other in range(8) if after[one] >> other & 1} == reach
     between = {(a, c) for a, b in reach for other, c in reach if b == other}
     assert covering_pairs(after) == reach - between
-    assert predecessors(after) == tuple(
-        sum(1 << one for one in range(8) if (one, other) in reach) for other in range(8)
-    )
+    assert predecessors(after) == tuple(sum(1 << one for one in range(8) if (one, other) in reach) for other in range(8))
 
 
 def test_reading_a_model_imports_nothing_heavy():

@@ -40,9 +40,7 @@ def test_a_model_is_parsed_from_the_middle_of_an_answer(model, answer):
         assert parse_text(answer.format(to_text(model))) == model
 
 
-@pytest.mark.parametrize(
-    ("label", "written"), rows_of("powl_rendering", "labels_are_written_plainly_where_that_reads_back")
-)
+@pytest.mark.parametrize(("label", "written"), rows_of("powl_rendering", "labels_are_written_plainly_where_that_reads_back"))
 def test_labels_are_written_plainly_where_that_reads_back(label, written):
     assert to_text(Activity(label)) == written
     assert parse_text(written) == Activity(label)

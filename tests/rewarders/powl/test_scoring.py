@@ -11,12 +11,7 @@ import pytest
 from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.scoring import built, group, numbers, totalled
 from tests.support.vectors import rows_of
-from tfgrpo.rewarders.powl import (
-    footprint,
-    group_consensus,
-    parse_text,
-    to_json,
-)
+from tfgrpo.rewarders.powl import footprint, group_consensus, parse_text, to_json
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.rewarders.scorer import Abstained, Weighted

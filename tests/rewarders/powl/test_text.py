@@ -19,13 +19,7 @@ from tfgrpo.rewarders.powl.text import MAX_DOCUMENT_CHARS
 AB = "SEQUENCE(a, b)"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *rows_of("powl_text", "the_last_expression_of_a_text_is_parsed"),
-        AB,
-    ],
-)
+@pytest.mark.parametrize("text", [*rows_of("powl_text", "the_last_expression_of_a_text_is_parsed"), AB])
 def test_the_last_expression_of_a_text_is_parsed(text):
     assert brief(parse_text(text)) == AB
 

@@ -23,9 +23,7 @@ from tfgrpo.rewarders.powl import (
 
 
 def cases(name):
-    return [
-        pytest.param(case, id=case.get("name", str(number))) for number, case in enumerate(read_vectors(f"powl_{name}"))
-    ]
+    return [pytest.param(case, id=case.get("name", str(number))) for number, case in enumerate(read_vectors(f"powl_{name}"))]
 
 
 @pytest.mark.parametrize("case", cases("parse_text"))

@@ -61,9 +61,7 @@ def test_one_lesson_has_the_posterior_of_a_normal_mean():
 
 
 def test_two_lessons_of_opposite_halves_share_the_difference_and_their_sum_stays_as_unknown_as_it_was():
-    effects = posterior(
-        evidence(np.array([[1.0, -1.0]] * 400), np.full(400, 0.04), np.ones(400)), np.zeros(2), 0.2, NO_WORD
-    )
+    effects = posterior(evidence(np.array([[1.0, -1.0]] * 400), np.full(400, 0.04), np.ones(400)), np.zeros(2), 0.2, NO_WORD)
     own = 2 * 0.75**2  # of the difference of two, of which the rows are; the sum is independent of it
     left = 1 / (400 / NOISE + 1 / own)
     difference, total = effects.mean[0] - effects.mean[1], effects.total([0, 1])
@@ -74,9 +72,7 @@ def test_two_lessons_of_opposite_halves_share_the_difference_and_their_sum_stays
 
 def test_the_word_of_reflections_is_learned_from_rows_of_supported_lessons():
     membership, supported = np.array([[1.0, 1.0, -1.0]] * 900), np.array([1.0, 1.0, 0.0])
-    heard, noise = (
-        posterior(evidence(membership, np.full(900, gain), np.ones(900)), supported).word for gain in (0.08, 0.0)
-    )
+    heard, noise = (posterior(evidence(membership, np.full(900, gain), np.ones(900)), supported).word for gain in (0.08, 0.0))
     assert heard.mean > 2.0
     assert noise.mean < 0.5
     assert heard.sd < RULES.word_sd
@@ -91,10 +87,7 @@ def test_the_posterior_agrees_with_the_normal_equations_of_every_row_and_prior(s
     # Least squares of (word, own effects): whitened rows, and one row more for each prior.
     scale = np.sqrt(weights / (POINTS**2 * 0.17))
     design = np.vstack(
-        [
-            scale[:, None] * np.hstack([(membership @ supported)[:, None], membership]),
-            np.diag([1 / 2.0, *[1 / 0.75] * 7]),
-        ]
+        [scale[:, None] * np.hstack([(membership @ supported)[:, None], membership]), np.diag([1 / 2.0, *[1 / 0.75] * 7])]
     )
     target = np.concatenate([scale * POINTS * differences, [1.5 / 2.0, *[-0.3 / 0.75] * 7]])
     solved, *_ = np.linalg.lstsq(design, target, rcond=None)

@@ -59,8 +59,7 @@ def test_more_items_more_attempts_more_nights_and_less_noise_need_smaller_gains(
 
 
 @pytest.mark.parametrize(
-    ("night", "variance"),
-    [(NIGHT, SETTLED), pytest.param(PlannedNight(60, (1, 1), 12, 5), 0.12, marks=pytest.mark.slow)],
+    ("night", "variance"), [(NIGHT, SETTLED), pytest.param(PlannedNight(60, (1, 1), 12, 5), 0.12, marks=pytest.mark.slow)]
 )
 def test_simulated_tasks_with_the_posterior_itself_need_the_same_gains_within_a_tenth(
     night: PlannedNight, variance: float

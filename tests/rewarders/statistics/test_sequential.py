@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics.summary import (
-    Capital,
-    _log_returns,
-    _unit_scale,
-    log_average,
-    paired_confidence_sequence,
-)
+from tfgrpo.rewarders.statistics.summary import Capital, _log_returns, _unit_scale, log_average, paired_confidence_sequence
 
 differences = st.lists(st.floats(-1, 1), min_size=1, max_size=40)
 

@@ -37,9 +37,7 @@ def test_blocks_are_those_of_a_pattern_over_the_whole_text(text: str) -> None:
     for module, pattern in ((powl_text, NAMED), (ask, ANY)):
         blocks = powl_text.fenced_blocks(text, module._OPENING, module._CLOSING)
         assert [tuple(each) for each in blocks] == [found.span("body") for found in pattern.finditer(text)]
-    assert [found.span() for found in powl_text._FENCE.finditer(text)] == [
-        found.span() for found in FENCE.finditer(text)
-    ]
+    assert [found.span() for found in powl_text._FENCE.finditer(text)] == [found.span() for found in FENCE.finditer(text)]
 
 
 def _read(text: str) -> None:

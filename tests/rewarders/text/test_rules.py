@@ -34,10 +34,7 @@ def tables() -> Iterator[tuple[str, str, Rule]]:
 
 
 RULES = [*tables()]
-READ = {
-    "spellings": lambda reference, output: reference.equals(output),
-    "mentions": lambda *both: both[0].is_in(both[1]),
-}
+READ = {"spellings": lambda reference, output: reference.equals(output), "mentions": lambda *both: both[0].is_in(both[1])}
 
 
 @pytest.mark.parametrize(("kind", "table", "rule"), RULES, ids=[f"{kind}: {rule.name}" for kind, _, rule in RULES])
@@ -79,9 +76,7 @@ SURROUNDINGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "rule"), SURROUNDINGS, ids=[f"{each[0]}: {each[2].name}" for each in SURROUNDINGS]
-)
+@pytest.mark.parametrize(("name", "table", "rule"), SURROUNDINGS, ids=[f"{each[0]}: {each[2].name}" for each in SURROUNDINGS])
 def test_what_is_beside_a_place_is_known_by_its_rule(name, table, rule):
     before, place, behind = re.split("[«»]", rule.example)
     assert table.of(f"{before}{place}{behind}", len(before), len(before) + len(place)) == rule.name

@@ -61,13 +61,7 @@ def test_only_values_of_the_distribution_sampled_from_serve_a_ratio(kind, temper
 
 @pytest.mark.parametrize(
     ("rewards", "spread"),
-    [
-        ((1.0, None, 0.0), 0.5),
-        ((0.1,) * 3, 0.0),
-        ((1.0, None), None),
-        ((1e308, -1e308), 1e308),
-        ((1.0, math.nan), None),
-    ],
+    [((1.0, None, 0.0), 0.5), ((0.1,) * 3, 0.0), ((1.0, None), None), ((1e308, -1e308), 1e308), ((1.0, math.nan), None)],
 )
 def test_the_spread_of_a_group_is_of_the_rewards_there_are(rewards, spread):
     assert group(rewards=rewards).spread == spread
@@ -209,9 +203,7 @@ def test_strict_names_every_group_that_is_short():
 def test_drop_group_reports_excluded_groups_with_reasons():
     shaped, dropped = batch(*RAGGED).shaped("drop_group")
     assert [made.id for made in shaped] == ["whole", "short"]
-    assert [(lost.group_id, lost.rollouts, lost.reason) for lost in dropped] == [
-        ("alone", 3, "1 scored rollout, fewer than 2")
-    ]
+    assert [(lost.group_id, lost.rollouts, lost.reason) for lost in dropped] == [("alone", 3, "1 scored rollout, fewer than 2")]
 
 
 def test_resample_makes_groups_of_one_size_from_marked_copies():

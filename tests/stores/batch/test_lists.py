@@ -78,9 +78,7 @@ def test_lists_that_do_not_fit_together_are_refused_with_expected_received_and_w
 
 def test_every_problem_of_the_lists_is_in_one_error():
     error = refused(
-        lambda: from_lists(
-            ["a", object()], ACTIONS[:1], [[1.0], [math.nan, 2.0], [3.0]], [["a", 1], [2, 3]], group_size=-1
-        )
+        lambda: from_lists(["a", object()], ACTIONS[:1], [[1.0], [math.nan, 2.0], [3.0]], [["a", 1], [2, 3]], group_size=-1)
     )
     assert [(problem.name, problem.received) for problem in error.problems] == [
         ("group_size", "-1"),

@@ -58,9 +58,7 @@ def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_
     assert read_credit(path, nights=(1, False)) == [lines[0], *lines[2:]]
     misleading = ',"night":99,"simulated":true'
     later = [word(group_id="g9", night=60, why=misleading), row("n60", night=60)]  # nights between left no line
-    rehearsed = [
-        row(f"d{night}", night=night // 2, simulated=True) for night in (0, 1, 140, 160)
-    ]  # with numbers of their own
+    rehearsed = [row(f"d{night}", night=night // 2, simulated=True) for night in (0, 1, 140, 160)]  # with numbers of their own
     CreditFile(path).append([*later, *rehearsed])
     assert read_credit(path, nights=(2, False)) == [lines[0], *lines[2:], *later]
     assert read_credit(path, nights=(2, True)) == [rehearsed[0], *rehearsed[2:]]
@@ -75,13 +73,7 @@ def test_a_word_is_known_by_what_is_said_and_where_not_by_when_a_run_says_it_aga
     later = NOW.replace(year=2027)
     assert word(created_at=later).line_id == word().line_id
     assert word(epoch=0, created_at=later).line_id != word(epoch=0).line_id  # a person who says it again means it again
-    different = [
-        word(amount=-1.0),
-        word(group_id="g2"),
-        word(contrast=1),
-        word(experience_id="exp-2"),
-        word(run_id="run-2"),
-    ]
+    different = [word(amount=-1.0), word(group_id="g2"), word(contrast=1), word(experience_id="exp-2"), word(run_id="run-2")]
     assert len({word().line_id, *(each.line_id for each in different)}) == 6
 
 

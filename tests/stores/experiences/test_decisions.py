@@ -70,9 +70,7 @@ def test_simulated_lessons_are_not_in_force_for_a_real_model_nor_the_other_way_r
 
 
 def test_a_rehearsal_counts_only_while_no_real_lesson_ever_was_in_force(tmp_path):
-    path = record(
-        tmp_path / "promotions.jsonl", decision(ids=("pretended",), simulated=True), decision("not yet", ids=())
-    )
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("pretended",), simulated=True), decision("not yet", ids=()))
     assert ids_in_force(path) == ("pretended",)
     record(path, decision(ids=("real",)), decision("taken back", ids=()))
     assert ids_in_force(path) == ()
@@ -163,10 +161,7 @@ def test_a_line_that_was_removed_breaks_the_chain_and_one_that_was_changed_is_da
     expected = f"promotions.jsonl: line {gone + 1} does not continue the chain: a line before it was removed or changed"
     assert chain_problems(path) == [expected]
     path.write_text("".join(lines).replace('"pairs":20', '"pairs":21', 1))
-    assert chain_problems(path) == [
-        "promotions.jsonl: line 1 is damaged",
-        expected.replace(f"line {gone + 1}", "line 2"),
-    ]
+    assert chain_problems(path) == ["promotions.jsonl: line 1 is damaged", expected.replace(f"line {gone + 1}", "line 2")]
 
 
 def test_an_incomplete_last_line_is_named(tmp_path):

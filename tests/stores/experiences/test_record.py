@@ -10,14 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tests.support.records.records import NOW, PACK, make_record
-from tfgrpo.stores.experiences.store import (
-    ExperienceRecord,
-    PackStamp,
-    Reward,
-    ToolStat,
-    sign_record,
-    signature_holds,
-)
+from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, ToolStat, sign_record, signature_holds
 
 FIELDS = {
     "experience_id": "exp-1",
@@ -45,9 +38,7 @@ def record(**changes):
 
 def test_a_line_carries_every_field_of_the_specification():
     line = json.loads(record().model_dump_json())
-    assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(
-        line
-    )
+    assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(line)
     assert set(line["reward"]) == {"gt_score", "relative_rank"}
     assert set(line["tool_stats"][0]) == {"tool", "tokens", "latency_ms", "cost_usd"}
     assert line["tool_stats"][0]["cost_usd"] is None
@@ -146,9 +137,7 @@ def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
     )
 
 
-@pytest.mark.parametrize(
-    "change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}]
-)
+@pytest.mark.parametrize("change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}])
 def test_another_version_of_the_pack_retires_the_record(change):
     assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
 

@@ -192,9 +192,7 @@ def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_no
         ],
         MANIFEST,
     )
-    forged = make_record("f", operation="modify", supersedes=("exp-3",)).model_copy(
-        update={"stamp_signature": "f" * 64}
-    )
+    forged = make_record("f", operation="modify", supersedes=("exp-3",)).model_copy(update={"stamp_signature": "f" * 64})
     append_by_hand(store, forged, make_record("exp-4", summary32="Of an id that is taken."))
     assert fetched(store, 9) == ["exp-3", "exp-4", "j", "m"]
     assert store.fetch_top("general", 9)[1].summary32 == "Check the units of exp-4."

@@ -263,10 +263,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "replaced": (lambda path: (written(path.with_name("x"), "x"), path.with_name("x").replace(path)), "xabd"),
     "emptied": (lambda path: path.write_bytes(b""), "abd"),
     "shortened": (lambda path: os.truncate(path, path.read_bytes().index(b"\n") + 1), "abd"),
-    "replaced by a longer one": (
-        lambda path: path.write_bytes(b"".join(written(path.with_name("x"), *"xyz"))),
-        "xyzabd",
-    ),
+    "replaced by a longer one": (lambda path: path.write_bytes(b"".join(written(path.with_name("x"), *"xyz"))), "xyzabd"),
 }
 
 
@@ -369,9 +366,7 @@ def test_processes_and_threads_that_add_the_same_keys_write_each_once(path):
     names = [f"k{number}" for number in range(40)]
     all_at_once(writers.append_keyed, [(path, names) for _ in range(3)])
     file = LineFile(path, "key")
-    threads = [
-        threading.Thread(target=lambda: [file.add(rows(each)) for each in (*names, *"abcdef")]) for _ in range(6)
-    ]
+    threads = [threading.Thread(target=lambda: [file.add(rows(each)) for each in (*names, *"abcdef")]) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -424,12 +419,7 @@ def read_last(file: LineFile) -> None:
 
 
 REFUSED: list[tuple[ModuleType, str, Callable[[LineFile], object], str]] = [
-    (
-        fcntl,
-        "flock",
-        lambda file: file.append(rows("b")),
-        r"cannot be locked \(some network file systems have no locks\)",
-    ),
+    (fcntl, "flock", lambda file: file.append(rows("b")), r"cannot be locked \(some network file systems have no locks\)"),
     (os, "write", lambda file: file.append(rows("b")), "cannot be written"),
     (os, "fsync", lambda file: file.append(rows(*"bc"), fsync=True), "cannot be synced"),
     (os, "fstat", lambda file: file.get("b"), "cannot be examined"),
@@ -438,9 +428,7 @@ REFUSED: list[tuple[ModuleType, str, Callable[[LineFile], object], str]] = [
 
 
 @pytest.mark.parametrize(("module", "call", "use", "what"), REFUSED, ids=[call for _, call, *_ in REFUSED])
-def test_a_refused_system_call_is_a_store_error_that_names_the_file_and_leaves_it(
-    path, monkeypatch, module, call, use, what
-):
+def test_a_refused_system_call_is_a_store_error_that_names_the_file_and_leaves_it(path, monkeypatch, module, call, use, what):
     written(path, "a")
     file = LineFile(path, "key")
     file.append(rows("x"))

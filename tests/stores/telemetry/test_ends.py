@@ -110,11 +110,7 @@ def test_a_process_ends_within_four_seconds_of_its_work(
     script = script.replace("print(time.time()", "print(work_ended")
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        },
+        env={"PATH": "/usr/bin:/bin", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol},
         capture_output=True,
         text=True,
         timeout=60,

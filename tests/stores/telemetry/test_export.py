@@ -108,10 +108,7 @@ class FakeGrpcMetrics(ConsoleMetricExporter):
 
 def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     package = "opentelemetry.exporter.otlp.proto.grpc"
-    fakes = {
-        "trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans},
-        "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics},
-    }
+    fakes = {"trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans}, "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics}}
     monkeypatch.setitem(sys.modules, package, ModuleType(package))
     for name, content in fakes.items():
         module = ModuleType(f"{package}.{name}")

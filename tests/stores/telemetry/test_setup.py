@@ -124,24 +124,14 @@ def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver: Otl
 def test_unknown_figures_are_not_recorded(otlp_receiver: OtlpReceiver) -> None:
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     telemetry.record("tool_call", epoch=1, phase="train", tool="t", duration_s=0.1)
-    telemetry.record(
-        "llm_call", epoch=1, phase="train", role="invented", model="m", duration_s=0.1, error_type="ModelTimeout"
-    )
+    telemetry.record("llm_call", epoch=1, phase="train", role="invented", model="m", duration_s=0.1, error_type="ModelTimeout")
     telemetry.record("group", epoch=1, phase="train", signal="lost", spread=None)
     telemetry.record("epoch", epoch=1, phase="train", duration_s=1.0)
     telemetry.record("reward", epoch=1, phase="train", rewarder="gt", score=float("nan"))
     telemetry.record("rollout", epoch=1, phase="train", outcome="failed", duration_s=1.0, error_type="ModelTimeout")
     telemetry.shutdown()
     metrics = {point.metric for point in otlp_receiver.points()}
-    absent = {
-        "tool.cost",
-        "tool.tokens",
-        "llm.tokens",
-        "llm.cost",
-        "group.reward_spread",
-        "epoch.reward.mean",
-        "reward",
-    }
+    absent = {"tool.cost", "tool.tokens", "llm.tokens", "llm.cost", "group.reward_spread", "epoch.reward.mean", "reward"}
     assert not metrics & {f"tfgrpo.{name}" for name in absent}
     (llm,) = otlp_receiver.points("tfgrpo.llm.duration")
     assert llm.attributes["tfgrpo.role"] == "other"
@@ -240,11 +230,7 @@ def test_without_an_endpoint_no_provider_is_built_and_every_method_works() -> No
     "env",
     [
         {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
-        {
-            "OTEL_TRACES_EXPORTER": "none",
-            "OTEL_METRICS_EXPORTER": "none",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
-        },
+        {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
     ],
 )
 def test_telemetry_can_be_switched_off(env: dict[str, str]) -> None:

@@ -56,9 +56,7 @@ def known(*lessons: ExperienceRecord, **facts: Mapping[str, Any]) -> dict[str, K
     }  # fmt: skip
     return {
         each.experience_id: KnownLesson(
-            record=each,
-            ids=frozenset({each.experience_id}),
-            **plain | dict(facts.get(each.experience_id, {})),
+            record=each, ids=frozenset({each.experience_id}), **plain | dict(facts.get(each.experience_id, {}))
         )
         for each in lessons
     }

@@ -107,12 +107,7 @@ class Opener:
         self._stack = stack
 
     def runtime(
-        self,
-        url: str | None,
-        *,
-        budget: Budget | None = None,
-        prices: Mapping[str, Price] | None = None,
-        **sections: Any,
+        self, url: str | None, *, budget: Budget | None = None, prices: Mapping[str, Price] | None = None, **sections: Any
     ) -> Runtime:
         """Return a runtime whose gateway forwards to ``url``; None: it replays."""
         runtime = kit.runtime(lambda request, key: "unused", self.folder, **sections)
@@ -163,13 +158,7 @@ def event(value: object, name: str | None = None) -> bytes:
 def chat_events(text: str, body: Mapping[str, Any], calls: Sequence[tuple[str, str, str]] = ()) -> list[bytes]:
     """Return the stream of a chat completion, word by word; its usage only if the request asks for it."""
     asked = (body.get("stream_options") or {}).get("include_usage")
-    head = {
-        "id": "r",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "m",
-        **({"usage": None} if asked else {}),
-    }
+    head = {"id": "r", "object": "chat.completion.chunk", "created": 1, "model": "m", **({"usage": None} if asked else {})}
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         return event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
@@ -228,14 +217,9 @@ def response_events(text: str, calls: Sequence[tuple[str, str, str]] = (), **mor
                 for word in text.split(" ")
             ]
             done = {"type": "response.output_text.done", **where, "content_index": 0, "text": text, "logprobs": []}
-            values += [
-                done,
-                {"type": "response.content_part.done", **where, "content_index": 0, "part": item["content"][0]},
-            ]
+            values += [done, {"type": "response.content_part.done", **where, "content_index": 0, "part": item["content"][0]}]
         else:
-            values.append(
-                {"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}}
-            )
+            values.append({"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}})
             values.append({"type": "response.function_call_arguments.done", **where, "arguments": item["arguments"]})
         values.append({"type": "response.output_item.done", "output_index": index, "item": item})
     values.append({"type": f"response.{body['status']}", "response": body})
@@ -246,8 +230,7 @@ def message_body(text: str, calls: Sequence[tuple[str, str, str]] = (), **more: 
     """Return a body of the messages protocol."""
     content: list[dict[str, Any]] = [{"type": "text", "text": text}]
     content += [
-        {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)}
-        for call_id, name, arguments in calls
+        {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)} for call_id, name, arguments in calls
     ]
     usage = {"input_tokens": 6, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 0, "output_tokens": 5}
     known = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content}

@@ -43,9 +43,7 @@ atexit.register(_SCORERS.close)
 def weighted(rewarder: object, weight: float = 1.0, timeout_s: float | None = None, **options: Any) -> Weighted:
     """Return a rewarder by its name, or an object with ``score(context)`` as one."""
     made: AnyScorer = (
-        build_scorer(rewarder, options)
-        if isinstance(rewarder, str)
-        else as_scorer("own", rewarder, options, "rewarders")
+        build_scorer(rewarder, options) if isinstance(rewarder, str) else as_scorer("own", rewarder, options, "rewarders")
     )
     return Weighted(made, weight, timeout_s)
 
@@ -54,9 +52,7 @@ def no_secret(_: object) -> None:
     return None
 
 
-def reply(
-    text: str | None, *, finish: FinishReason = "stop", calls: tuple[ToolCall, ...] = (), tokens: int = 5
-) -> ChatReply:
+def reply(text: str | None, *, finish: FinishReason = "stop", calls: tuple[ToolCall, ...] = (), tokens: int = 5) -> ChatReply:
     return ChatReply(
         message=Message("assistant", text, tool_calls=calls),
         finish_reason=finish,
@@ -140,9 +136,7 @@ def spec(size: int = 2, *, reflect: bool = True, of: Item | None = None, epoch: 
 def _named(models: ModelChoice) -> ModelChoice:
     """Return the models under other names: ``m``, and ``learner`` for reflection and judges."""
     names = {"actor": "m", "reflection": "learner", "judge": "learner"}
-    return replace(
-        models, roles={role: each.model_copy(update={"name": names[role]}) for role, each in models.roles.items()}
-    )
+    return replace(models, roles={role: each.model_copy(update={"name": names[role]}) for role, each in models.roles.items()})
 
 
 def runtime(
@@ -248,12 +242,7 @@ def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False,
 
 
 async def attempt(
-    actor: Actor,
-    script: Script | ScriptedModel,
-    tmp_path: Path,
-    index: int = 0,
-    of: Item | None = None,
-    **sections: Any,
+    actor: Actor, script: Script | ScriptedModel, tmp_path: Path, index: int = 0, of: Item | None = None, **sections: Any
 ) -> FinishedRollout:
     """Return one attempt of an actor at an item."""
     return await run_rollout(spec(of=of), index, runtime(script, tmp_path, actor=actor, **sections))
@@ -269,9 +258,7 @@ def in_turn(*turns: str | ChatReply) -> Script:
     return lambda _, key: turns[key.turn]
 
 
-def lessons(
-    *texts: str, polarity: str = "do", cause: str = "", judged: Iterable[tuple[str, str]] = ()
-) -> dict[str, Any]:
+def lessons(*texts: str, polarity: str = "do", cause: str = "", judged: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
     """Return the answer of a reflection: lessons, and judgements by label."""
     return {
         "first_difference": "A carries.",

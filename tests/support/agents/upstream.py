@@ -93,14 +93,7 @@ def needs(*packages: str) -> str:
 async def answer_of(name: str, prompt: str, env: Mapping[str, str], python: str = sys.executable) -> str:
     """Return what one of the real agents prints."""
     process = await asyncio.create_subprocess_exec(
-        python,
-        str(REAL_AGENTS),
-        name,
-        prompt,
-        env=dict(env),
-        stdout=-1,
-        stderr=-1,
-        stdin=asyncio.subprocess.DEVNULL,
+        python, str(REAL_AGENTS), name, prompt, env=dict(env), stdout=-1, stderr=-1, stdin=asyncio.subprocess.DEVNULL
     )
     try:
         out, errors = await process.communicate()

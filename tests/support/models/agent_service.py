@@ -131,12 +131,7 @@ class _Responses(SimulatedResponses):
         calls = _calls(completion)
         output = [item for item in response["output"] if not calls or item["content"][0]["text"]]
         for index, call in enumerate(calls):
-            named = {
-                "id": f"fc_{digest}_{index}",
-                "type": "function_call",
-                "status": "completed",
-                "call_id": call["id"],
-            }
+            named = {"id": f"fc_{digest}_{index}", "type": "function_call", "status": "completed", "call_id": call["id"]}
             space, _, name = call["function"]["name"].rpartition(_IN)
             output.append({**named, **call["function"], "name": name} | ({"namespace": space} if space else {}))
         return {**response, "output": output}

@@ -54,9 +54,7 @@ class _Faulty:
             raise httpx.ReadError("a reset of the connection")
         elif fault in ("rate_limit", "server_error"):
             limited = fault == "rate_limit"
-            refused = Response(
-                "{}", 429 if limited else 500, {"retry-after": "1"} if limited else None, "application/json"
-            )
+            refused = Response("{}", 429 if limited else 500, {"retry-after": "1"} if limited else None, "application/json")
             await refused(scope, receive, send)
         else:
             await self._altered(scope, raw, send, fault)

@@ -27,12 +27,7 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
 
 
 def success(
-    world: World,
-    items: Sequence[dict[str, Any]],
-    system: str = "",
-    temperature: float = 0.3,
-    seed: int = 0,
-    tries: int = 3,
+    world: World, items: Sequence[dict[str, Any]], system: str = "", temperature: float = 0.3, seed: int = 0, tries: int = 3
 ) -> float:
     """Return the share of attempts with the right answer."""
     right: int = sum(

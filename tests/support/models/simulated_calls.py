@@ -34,9 +34,7 @@ def schema(name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def in_process(
-    make: Callable[..., Starlette] = simulated_app, **options: Any
-) -> AsyncIterator[httpx.AsyncClient]:
+async def in_process(make: Callable[..., Starlette] = simulated_app, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client whose server runs in this process."""
     transport = httpx.ASGITransport(app=make(SimulatedSettings(**options)))
     async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:

@@ -126,11 +126,7 @@ def mix(folder: Path, **changes: Any) -> Path:
         },
         "stages": [
             {"name": "first", "until_step": 10, "datasets": [{"id": "sums", "weight": 1.0}]},
-            {
-                "name": "second",
-                "until_step": 20,
-                "datasets": [{"id": "sums", "weight": 1.0}, {"id": "plain", "weight": 1.0}],
-            },
+            {"name": "second", "until_step": 20, "datasets": [{"id": "sums", "weight": 1.0}, {"id": "plain", "weight": 1.0}]},
         ],
     } | changes
     path = folder / "mix.yaml"
@@ -153,9 +149,7 @@ def rogue(folder: Path, *names: str, multiplicative: bool = False, isolate: bool
 class Served:
     """The app for a config, and the messages that it printed."""
 
-    def __init__(
-        self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any
-    ) -> None:
+    def __init__(self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any) -> None:
         self.messages: list[str] = []
         self.runner = ScoreRunner(timeout_s=timeout_s)
         config = load_mix_config(path)

@@ -32,11 +32,7 @@ def document(**changes: Any) -> dict[str, Any]:
         },
         "stages": [
             {"name": "warm-up", "until_step": 10, "datasets": [{"id": "a", "weight": 1}]},
-            {
-                "name": "mixed",
-                "until_step": 30,
-                "datasets": [{"id": "a", "weight": 1}, {"id": "b", "weight": 3.0}],
-            },
+            {"name": "mixed", "until_step": 30, "datasets": [{"id": "a", "weight": 1}, {"id": "b", "weight": 3.0}]},
         ],
         **changes,
     }

@@ -31,10 +31,7 @@ def group(name: str = "q1", rewards: tuple[float | None, ...] = (1.0, 0.0), **mo
 
 def full_group(name: str = "q1") -> RolloutGroup:
     """Return a group in which every field is set."""
-    messages = [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
-        {"role": "assistant", "content": "4"},
-    ]
+    messages = [{"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}, {"role": "assistant", "content": "4"}]
     return RolloutGroup(
         id=name,
         state=[{"role": "system", "content": "Be careful.\r\n"}, {"role": "user", "content": "2 + 2 – wie viel? 🙂"}],

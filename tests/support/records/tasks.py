@@ -65,7 +65,7 @@ class Task:
                     **given,
                 )
                 for number in range(rows)
-            ],
+            ]
         )
 
     def say(self, name: str, said: Any, amount: float, night: int = 0, **fields: Any) -> None:

@@ -18,9 +18,7 @@ def one_rollout(telemetry: Telemetry) -> None:
             epoch=1, phase="train", group_id="g1", rollout_id="g1/0", index=0, agent="chat", group_size=2
         ) as rollout:
             with telemetry.chat_span(model="m", role="rollout", temperature=0.7, request_seed=7) as chat:
-                chat.set(
-                    response_model="m-1", response_id="r", finish_reasons=("stop",), input_tokens=10, output_tokens=2
-                )
+                chat.set(response_model="m-1", response_id="r", finish_reasons=("stop",), input_tokens=10, output_tokens=2)
             with telemetry.tool_span(tool="lookup", tool_call_id="c1"):
                 pass
             rollout.evaluation(scored_by="gt", score=1.0, label="pass", evidence="the answer is 7")
@@ -42,13 +40,7 @@ def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: Phase = "t
         group_size=2,
     )
     telemetry.record(
-        "tool_call",
-        epoch=epoch,
-        phase=phase,
-        tool=tool,
-        duration_s=0.02,
-        outcome="error",
-        error_type="TimeoutError",
+        "tool_call", epoch=epoch, phase=phase, tool=tool, duration_s=0.02, outcome="error", error_type="TimeoutError"
     )
     telemetry.record(
         "llm_call",

@@ -87,9 +87,7 @@ def _numbers() -> Iterator[Kind]:
     yield of("negative numbers", [-3 * i - 1 for i in n])
     yield of("decimals", [f"{i * 1.37 + 0.11:.2f}" for i in n])
     yield of("thousands, `1,234`", [f"{i * 8919 + 1234:,}" for i in n], stated=[i * 8919 + 1234 for i in n])
-    yield of(
-        "dollars, `$1,234.50`", [f"${i * 131 + 1234:,}.50" for i in n], stated=[f"${i * 131 + 1234}.50" for i in n]
-    )
+    yield of("dollars, `$1,234.50`", [f"${i * 131 + 1234:,}.50" for i in n], stated=[f"${i * 131 + 1234}.50" for i in n])
     yield of("percentages", [f"{i * 2.5 + 1:g}%" for i in n])
     yield of("numbers with a unit", [f"{i * 7 + 3} km" for i in n], form="text")
     yield of("fractions", [f"{i + 1}/{2 * i + 7}" for i in n], form="text")
@@ -152,9 +150,7 @@ def _choices() -> Iterator[Kind]:
         lambda i, options: {"choices": {"text": options, "label": [*letters]}, "answerKey": letters[i % 4]},
     )
     yield of(
-        "`options`, the answer is a text",
-        "items.jsonl",
-        lambda i, options: {"options": options, "answer": options[i % 4]},
+        "`options`, the answer is a text", "items.jsonl", lambda i, options: {"options": options, "answer": options[i % 4]}
     )
     yield of(
         "`option1` to `option4`, from 1",
@@ -166,16 +162,8 @@ def _choices() -> Iterator[Kind]:
         "items.csv",
         lambda i, options: {**{f"choice_{k}": options[k] for k in range(4)}, "answer": f"choice_{i % 4}"},
     )
-    yield of(
-        "options between bars",
-        "items.csv",
-        lambda i, options: {"options": "|".join(options), "answer": options[i % 4]},
-    )
-    yield of(
-        "options as Python writes a list",
-        "items.csv",
-        lambda i, options: {"choices": repr(options), "answer": i % 4},
-    )
+    yield of("options between bars", "items.csv", lambda i, options: {"options": "|".join(options), "answer": options[i % 4]})
+    yield of("options as Python writes a list", "items.csv", lambda i, options: {"choices": repr(options), "answer": i % 4})
     yield of(
         "MedMCQA, `opa` to `opd`, `cop`",
         "items.jsonl",
@@ -228,9 +216,7 @@ def _mixed_choices() -> Iterator[Kind]:
     ):
         columns = [names[0], names[1], *(names[2].format(number) for number in (1, 2, 3))]
         yield Kind(name, file, _table([dict(zip(columns, row, strict=True)) for row in given]), stated, "option")
-    listed = [
-        {"question": asked, "correct_answer": right, "incorrect_answers": wrong} for asked, right, *wrong in given
-    ]
+    listed = [{"question": asked, "correct_answer": right, "incorrect_answers": wrong} for asked, right, *wrong in given]
     yield Kind("OpenTDB, `incorrect_answers`", "items.jsonl", _jsonl(listed), stated, "option")
 
 
@@ -269,9 +255,7 @@ def _texts() -> Iterator[Kind]:
 
     yield labels("labels", "label", ["positive", "negative", "neutral"])
     yield labels("labels of several words", "category", ["card lost", "card stolen", "pin blocked", "top up failed"])
-    yield labels(
-        "labels such as `card_arrival`", "intent", ["card_arrival", "card_linking", "exchange_rate", "lost_card"]
-    )
+    yield labels("labels such as `card_arrival`", "intent", ["card_arrival", "card_linking", "exchange_rate", "lost_card"])
     places = tuple(_CITIES[:_COUNT])
     pairs = [{"note": f"The place of note {i}", "place": city} for i, city in enumerate(places)]
     yield Kind("two columns of any name", "items.csv", _table(pairs), places, "name")
@@ -279,20 +263,14 @@ def _texts() -> Iterator[Kind]:
     spoken_dates = tuple(f"{_MONTHS[i % 12]} {i + 3}, 2024" for i in n)
     yield Kind("dates, `03/25/2024`", "items.csv", _table(_asked(slashed)), spoken_dates, "text")
     accepted = [json.dumps([city, f"{city} (city)"]) for city in places]
-    yield Kind(
-        "accepted answers in a cell", "items.csv", _table(_asked(accepted, answer="possible_answers")), places, "name"
-    )
+    yield Kind("accepted answers in a cell", "items.csv", _table(_asked(accepted, answer="possible_answers")), places, "name")
     yield labels("yes and no", "answer", ["no", "yes"])
     yield labels("booleans", "answer", [False, True], ["no", "yes"])
     yield labels("True and False", "answer", ["False", "True"])
     yield Kind("names", "items.csv", _table(_asked(_PEOPLE)), tuple(_PEOPLE), "name")
-    yield Kind(
-        "names with points, signs and digits", "items.csv", _table(_asked(_ODD_NAMES)), tuple(_ODD_NAMES), "code"
-    )
+    yield Kind("names with points, signs and digits", "items.csv", _table(_asked(_ODD_NAMES)), tuple(_ODD_NAMES), "code")
     yield Kind("umlauts, `;`, cp1252", "items.csv", _table(_asked(_WORDS), ";", "cp1252"), tuple(_WORDS), "name")
-    yield Kind(
-        "Chinese", "items.jsonl", _jsonl(_asked([f"北京{i}号" for i in n])), tuple(f"北京{i}号" for i in n), "code"
-    )
+    yield Kind("Chinese", "items.jsonl", _jsonl(_asked([f"北京{i}号" for i in n])), tuple(f"北京{i}号" for i in n), "code")
     codes = tuple(f"{i * 379 + 101:05d}" for i in n)
     yield Kind("codes with leading zeros", "items.csv", _table(_asked(codes)), codes, "code")
     phones = tuple(f"+49 30 {i * 379 + 10001}" for i in n)
@@ -338,29 +316,19 @@ def _structures() -> Iterator[Kind]:
     yield Kind("a list of SQuAD's answers", "items.jsonl", _jsonl(spans), tuple(_PEOPLE), "name")
     no_date = {"day": "", "month": "", "year": ""}
     drop = [
-        {"number": str(13 * i), "date": no_date, "spans": []}
-        if i % 2
-        else {"number": "", "date": no_date, "spans": [each]}
+        {"number": str(13 * i), "date": no_date, "spans": []} if i % 2 else {"number": "", "date": no_date, "spans": [each]}
         for i, each in enumerate(_PEOPLE)
     ]
     said = tuple(str(13 * i) if i % 2 else each for i, each in enumerate(_PEOPLE))
     yield Kind("DROP, number, date or spans", "items.jsonl", _jsonl(_asked(drop)), said, "code")
-    chats = [
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Who is number {i}?"}] for i in n
-    ]
+    chats = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Who is number {i}?"}] for i in n]
     evals = [{"input": chats[i], "ideal": _PEOPLE[i]} for i in n]
     yield Kind("OpenAI evals, `input` and `ideal`", "items.jsonl", _jsonl(evals), tuple(_PEOPLE), "name")
     verl: Rows = [{"prompt": chats[i][1:], "reward_model": {"style": "rule", "ground_truth": str(7 * i)}} for i in n]
     yield Kind("verl, `reward_model.ground_truth`", "items.parquet", verl, tuple(str(7 * i) for i in n), "number")
     nested = [{"inputs": {"question": f"Who is number {i}?"}, "outputs": {"answer": _PEOPLE[i]}} for i in n]
     yield Kind("objects, `inputs` and `outputs`", "items.jsonl", _jsonl(nested), tuple(_PEOPLE), "name")
-    yield Kind(
-        "lists of accepted answers",
-        "items.jsonl",
-        _jsonl(_asked([[_PEOPLE[i], lasts[i]] for i in n])),
-        lasts,
-        "name",
-    )
+    yield Kind("lists of accepted answers", "items.jsonl", _jsonl(_asked([[_PEOPLE[i], lasts[i]] for i in n])), lasts, "name")
     trivia = _asked([{"value": _PEOPLE[i], "aliases": [_PEOPLE[i], lasts[i]]} for i in n])
     yield Kind("TriviaQA, `answer.aliases`", "items.jsonl", _jsonl(trivia), lasts, "name")
     alpaca = [{"instruction": "Name the person.", "input": f"number {i}", "output": _PEOPLE[i]} for i in n]
@@ -406,6 +374,4 @@ def _manners_of_options(letter: str, text: str, other: str, rejected: str) -> Ma
 def _filled(table: str, **values: str) -> dict[str, str]:
     """Return the outputs of a table by manner, with these values for the words in capitals."""
     words = re.compile("|".join(values))
-    return {
-        manner: words.sub(lambda found: values[found[0]], output) for manner, output in rows_of("data_kinds", table)
-    }
+    return {manner: words.sub(lambda found: values[found[0]], output) for manner, output in rows_of("data_kinds", table)}

@@ -67,9 +67,7 @@ def operators(children: st.SearchStrategy[Model]) -> st.SearchStrategy[Model]:
     loops = st.tuples(children, children).map(lambda both: Operator("LOOP", both))
     kinds: list[OperatorKind] = ["SEQUENCE", "XOR", "PARALLEL"]
     unordered = st.tuples(st.sampled_from(kinds), several).map(lambda both: Operator(*both))
-    ordered = several.flatmap(
-        lambda members: orders(len(members)).map(lambda order: Operator("PARTIAL_ORDER", members, order))
-    )
+    ordered = several.flatmap(lambda members: orders(len(members)).map(lambda order: Operator("PARTIAL_ORDER", members, order)))
     return unordered | loops | ordered
 
 

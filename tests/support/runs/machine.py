@@ -60,9 +60,7 @@ class Machine:
         with (self.home / f"{words[1]}.log").open("wb") as log:
             program = BIN / Path(words[0]).name
             self.running.append(
-                subprocess.Popen(
-                    [program, *words[1:]], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-                )
+                subprocess.Popen([program, *words[1:]], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
             )
         if "server" in words:
             until(lambda: self.get("/health") is True, "the server to answer")

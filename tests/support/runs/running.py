@@ -344,11 +344,7 @@ def prefect_server() -> str:
 
 def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start ``python -m flows.tfgrpo`` on the shared Prefect server, or as ``env`` sets it."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        **({"PREFECT_API_URL": prefect_server()} if env is None else env),
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"PREFECT_API_URL": prefect_server()} if env is None else env)}
     return subprocess.Popen(
         [sys.executable, "-m", "flows.tfgrpo", "--json", "--out", str(out), *arguments],
         env=environment,

@@ -265,11 +265,7 @@ class Demo:
 
 TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
 PYTHON = {"actor.kind": "tools", "actor.tools": '["python"]'}
-ROLE_BASES: dict[ModelRole, dict[str, str]] = {
-    "actor": TOOLS,
-    "reflection": {},
-    "judge": {"rewarders": '[{"name": "judge"}]'},
-}
+ROLE_BASES: dict[ModelRole, dict[str, str]] = {"actor": TOOLS, "reflection": {}, "judge": {"rewarders": '[{"name": "judge"}]'}}
 OF_ROLES = {
     "name": "m-2",
     "base_url": "http://endpoint.test/v2",
@@ -308,17 +304,13 @@ DEMOS: dict[str, Demo] = {
     "task_runner": Demo(runner_asked_for, "dask"),
     "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
     "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda probe: str(probe.packs())),
-    "tfgrpo.enabled": Demo(
-        of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"
-    ),
+    "tfgrpo.enabled": Demo(of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"),
     "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
     "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.key.epoch, spec.key.phase) for spec in run.specs]), "3"),
     "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
     "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
     "tfgrpo.allow_zero": Demo(of_tiny(lambda run: run.status), "on", {"rewarders": '[{"name": "operator:eq"}]'}),
-    "tfgrpo.temperature.train": Demo(
-        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"
-    ),
+    "tfgrpo.temperature.train": Demo(of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"),
     "tfgrpo.temperature.eval": Demo(
         of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.1", {"tfgrpo.enabled": "off"}
     ),
@@ -418,16 +410,12 @@ DEMOS: dict[str, Demo] = {
         "4",
     ),
     "selection.max_validations": Demo(of_selection(lambda it, server: len(server.bodies), format="powl"), "1"),
-    "selection.repair": Demo(
-        of_selection(lambda it, server: len(server.bodies), "LOOP(ACTIVITY(a))", format="powl"), "syntax"
-    ),
+    "selection.repair": Demo(of_selection(lambda it, server: len(server.bodies), "LOOP(ACTIVITY(a))", format="powl"), "syntax"),
     "selection.none_valid": Demo(
         of_selection(lambda it, server: it.status, format="powl", rewarders=["powl_valid"]), "best_effort"
     ),
     "selection.temperatures": Demo(
-        of_selection(
-            lambda it, server: sorted(body["temperature"] for body in server.bodies), rewarders=["json_valid"]
-        ),
+        of_selection(lambda it, server: sorted(body["temperature"] for body in server.bodies), rewarders=["json_valid"]),
         "[0.1, 0.2]",
     ),
     "selection.timeout_s": Demo(
@@ -440,9 +428,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "selection.base_url": Demo(of_selection_plan(lambda plan: plan.models.base_url), "http://box:11434/v1"),
     "selection.model": Demo(of_selection_plan(lambda plan: plan.models.name), "another"),
-    "selection.format": Demo(
-        of_selection(lambda it, server: sorted(it.selection.outcomes), rewarders=["json_valid"]), "powl"
-    ),
+    "selection.format": Demo(of_selection(lambda it, server: sorted(it.selection.outcomes), rewarders=["json_valid"]), "powl"),
     "selection.json_schema": Demo(
         of_selection(lambda it, server: sorted(it.selection.outcomes), format="json", rewarders=["json_valid"]),
         lambda probe: str(_schema(probe)),
@@ -496,9 +482,7 @@ PARTS: dict[str, tuple[str, Demo]] = {
     ),
     "stages.env": (
         "stages",
-        Demo(
-            of_plan(lambda plan: len(plan.cohort(1).items)), '[{"name": "learn", "env": {"TFGRPO_SAMPLE_SIZE": "7"}}]'
-        ),
+        Demo(of_plan(lambda plan: len(plan.cohort(1).items)), '[{"name": "learn", "env": {"TFGRPO_SAMPLE_SIZE": "7"}}]'),
     ),
 }
 

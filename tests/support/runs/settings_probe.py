@@ -187,10 +187,7 @@ class Endpoint:
         self._acted += 1
         if self._tool is not None:
             function = {"name": self._tool, "arguments": '{"number": 2}'}
-            return {
-                "content": None,
-                "tool_calls": [{"id": f"c{self._acted}", "type": "function", "function": function}],
-            }
+            return {"content": None, "tool_calls": [{"id": f"c{self._acted}", "type": "function", "function": function}]}
         return {"content": self._says or ("Answer: 8" if self._acted == self._size else "Answer: 7.")}
 
     def _learned(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,9 +100,7 @@ async def test_errors_of_tools_bad_arguments_and_unknown_names_go_back_to_the_mo
     model = ScriptedModel(script)
     rollout = await attempt(ADDER, model, tmp_path)
     told = [message.content for message in model.requests[1][0].messages[-3:]]
-    assert [
-        word in text for word, text in zip(("LookupError", "not JSON", "no tool named 'nothing'"), told, strict=True)
-    ]
+    assert [word in text for word, text in zip(("LookupError", "not JSON", "no tool named 'nothing'"), told, strict=True)]
     assert [event.ok for event in rollout.tools] == [False, False]
     assert rollout.loss is None
 

@@ -100,9 +100,7 @@ API_ERROR = '{"type": "result", "result": "API Error: 400 no such model", "usage
     ("sh -c 'ln -s /etc/passwd answer.txt'", "file:answer.txt", "left no file 'answer.txt'"),
     ("yes", None, "wrote more than 16 MB"), ("sh -c 'yes > answer.txt & sleep 1'", "file:answer.txt", "more than 16 MB"),
 ])  # fmt: skip
-async def test_what_a_command_does_wrong_is_a_failure_of_its_rollout_with_its_own_words(
-    tmp_path, command, answer, said
-):
+async def test_what_a_command_does_wrong_is_a_failure_of_its_rollout_with_its_own_words(tmp_path, command, answer, said):
     rollout = await attempt(tmp_path, command, answer=answer)
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert said in rollout.loss.reason

@@ -62,9 +62,7 @@ async def test_an_attempt_has_one_idempotency_key_also_when_its_run_lost_the_ans
     assert len(first) == 32
 
 
-async def test_a_private_service_gets_its_header_alone_and_what_repeats_it_is_recorded_without_it(
-    tmp_path, monkeypatch, agent
-):
+async def test_a_private_service_gets_its_header_alone_and_what_repeats_it_is_recorded_without_it(tmp_path, monkeypatch, agent):
     monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
     told = [
         answering('{"answer": "7, said agent-s3cret"}'), answering("", status=303, Location="/done"),

@@ -136,9 +136,7 @@ async def test_a_finished_attempt_is_not_started_again_and_replays_without_a_gat
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_recorded_failure_replays_with_what_the_attempt_did_before_it(kind, stack, endpoint, opener):
-    endpoint.answer = lambda request, raw: (
-        web.Response(status=400) if len(endpoint.asked) > 1 else searching(request, raw)
-    )
+    endpoint.answer = lambda request, raw: web.Response(status=400) if len(endpoint.asked) > 1 else searching(request, raw)
     failed = await attempt(opener, endpoint.url, await actor_of(kind, stack))
     assert isinstance(failed.loss, Failed)
     assert (failed.usage.calls, len(failed.frames), len(failed.tools)) == (1, 2, 1)
@@ -228,9 +226,7 @@ async def test_what_went_wrong_with_an_agent_itself_is_not_called_a_bypass(endpo
     assert "no model" in (await attempt(opener, endpoint.url, actor)).loss.reason
 
 
-async def test_address_and_lessons_can_be_in_arguments_and_variables_of_any_name_and_are_not_added_twice(
-    endpoint, opener
-):
+async def test_address_and_lessons_can_be_in_arguments_and_variables_of_any_name_and_are_not_added_twice(endpoint, opener):
     endpoint.answer = lambda request, raw: chat_body("Answer: 7")
     asking = "ask([{'role': 'system', 'content': sys.argv[2]}], sys.argv[1], os.environ['MY_TOKEN'])"
     command = shlex.join([sys.executable, "-c", f"{CODE}\nprint({asking}['content'])", "{base_url}", "{system}"])

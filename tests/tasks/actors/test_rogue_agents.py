@@ -41,12 +41,7 @@ def released() -> Iterator[None]:
     rogues.RELEASED.set()
 
 
-OF_ITS_OWN = (
-    RecordRejected("NaN is no JSON"),
-    StoreError("its disk"),
-    ModelAuthRefused("401"),
-    BudgetRefused("its own"),
-)
+OF_ITS_OWN = (RecordRejected("NaN is no JSON"), StoreError("its disk"), ModelAuthRefused("401"), BudgetRefused("its own"))
 
 
 def fails_with(error, *, blocking):

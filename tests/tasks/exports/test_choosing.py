@@ -73,10 +73,7 @@ def test_a_flagged_group_that_a_trainer_cannot_use_is_omitted(target, rewards, w
 
 
 def test_held_out_groups_are_omitted_unless_requested(tmp_path):
-    groups = [
-        group(1.0, 0.0),
-        *(group(1.0, 0.0, name=phase, metadata={"phase": phase}) for phase in ("eval", "measure")),
-    ]
+    groups = [group(1.0, 0.0), *(group(1.0, 0.0, name=phase, metadata={"phase": phase}) for phase in ("eval", "measure"))]
     for phase, taken, left in (
         ("train", [("g", "train")], {"held out for the sweep": 1, "measured on demand, for no learning": 1}),
         ("eval", [("eval", "test")], {"of training, not held out": 1, "measured on demand, for no learning": 1}),

@@ -54,9 +54,7 @@ def read_back(text, form):
     return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", text, re.MULTILINE)]
 
 
-WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(
-    " ".join
-)
+WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(" ".join)
 PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 
 
@@ -96,9 +94,7 @@ def test_a_skill_has_the_front_matter_that_agents_read():
 
 
 def test_the_name_of_a_skill_is_valid_for_every_task():
-    front = render_lessons(LessonSet(lessons=LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split(
-        "---\n"
-    )[1]
+    front = render_lessons(LessonSet(lessons=LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
     assert re.fullmatch("my-task-x{56}", yaml.safe_load(front)["name"])
 
 
@@ -137,9 +133,7 @@ def test_a_duplicate_lesson_is_refused_once(pack):
 
 
 def stored(pack, *texts, polarity="do"):
-    return [
-        imported_record(Screened(lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts
-    ]
+    return [imported_record(Screened(lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts]
 
 
 def test_a_lesson_is_known_by_its_text_or_in_other_words_and_has_an_opposite(pack):

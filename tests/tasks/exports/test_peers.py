@@ -58,9 +58,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def recorded_reward(
-    prompts: Any, completions: Any, recorded_completions: Any, recorded_rewards: Any, **_: Any
-) -> list[float]:
+def recorded_reward(prompts: Any, completions: Any, recorded_completions: Any, recorded_rewards: Any, **_: Any) -> list[float]:
     """As on the page of exports, with 0 for an answer that no attempt gave: a random model gives no other."""
     found = []
     for completion, known, worth in zip(completions, recorded_completions, recorded_rewards, strict=True):
@@ -111,9 +109,7 @@ def test_verl_s_loader_reads_an_exported_set_up_to_the_prompts_it_rolls_out(suff
     path = tmp_path / f"set.{suffix}"
     # Not ``export`` of the kit, which reads lines back: a Parquet file has none.
     export_groups(groups, path, ExportReport("test", ExportOptions(target="verl")))
-    config = omegaconf.OmegaConf.create(
-        {"max_prompt_length": 200, "filter_overlong_prompts": True, "truncation": "error"}
-    )
+    config = omegaconf.OmegaConf.create({"max_prompt_length": 200, "filter_overlong_prompts": True, "truncation": "error"})
     rows = loading.RLHFDataset(data_files=[str(path)], tokenizer=tiny()[1], config=config)
     assert len(rows) == 4
     batch = loading.collate_fn([rows[place] for place in range(4)])

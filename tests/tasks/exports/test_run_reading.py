@@ -40,10 +40,7 @@ async def test_prompts_are_those_that_were_sent_and_answers_are_whole(tmp_path):
     asked = item(system_prompt="Add.", domain="sums", alternatives=("seven",))
     run = await recorded_run(tmp_path, answers, [spec(2, of=asked)])
     (group,) = read(run)
-    assert group.state == (
-        {"role": "system", "content": "Be careful."},
-        {"role": "user", "content": "Add.\n\n3 + 4?"},
-    )
+    assert group.state == ({"role": "system", "content": "Be careful."}, {"role": "user", "content": "Add.\n\n3 + 4?"})
     assert group.bare_state == ({"role": "system", "content": "Add."}, {"role": "user", "content": "3 + 4?"})
     assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
     assert [rollout.reward for rollout in group.rollouts] == [1.0, 0.0]
@@ -64,11 +61,7 @@ async def test_a_conversation_with_tools_comes_back_turn_by_turn(tmp_path):
 
     def script(request, key):
         if key.turn == 0:
-            calls = (
-                ("c1", "add", '{"left":3,"right":4}'),
-                ("c2", "guess", "{}"),
-                ("c3", "add", '{"left":3,"right":4}'),
-            )
+            calls = (("c1", "add", '{"left":3,"right":4}'), ("c2", "guess", "{}"), ("c3", "add", '{"left":3,"right":4}'))
             return reply("Adding.", finish="tool_calls", calls=tuple(ToolCall(*call) for call in calls))
         return "Answer: 7"
 

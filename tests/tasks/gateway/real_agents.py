@@ -30,9 +30,7 @@ def openai_chat(prompt):
 def openai_chat_streamed(prompt):
     from openai import OpenAI
 
-    with OpenAI().chat.completions.create(
-        model=MODEL, messages=as_messages(prompt), temperature=0, stream=True
-    ) as chunks:
+    with OpenAI().chat.completions.create(model=MODEL, messages=as_messages(prompt), temperature=0, stream=True) as chunks:
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
@@ -135,18 +133,14 @@ def pydantic_ai_openai(prompt):
 def pydantic_ai_chat_tools(prompt):
     from pydantic_ai import Agent
 
-    agent = Agent(
-        f"openai-chat:{MODEL}", instructions=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping())
-    )
+    agent = Agent(f"openai-chat:{MODEL}", instructions=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping()))
     return agent.run_sync(prompt).output
 
 
 def pydantic_ai_anthropic_tools(prompt):
     from pydantic_ai import Agent
 
-    agent = Agent(
-        f"anthropic:{MODEL}", system_prompt=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping())
-    )
+    agent = Agent(f"anthropic:{MODEL}", system_prompt=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping()))
     return agent.run_sync(prompt).output
 
 
@@ -166,11 +160,7 @@ def pydantic_ai_structured(prompt):
 
     def agent(shape, prompt):
         model = f"anthropic:{MODEL}"
-        return (
-            Agent(model, system_prompt=SYSTEM, output_type=shape, model_settings={"temperature": 0})
-            .run_sync(prompt)
-            .output
-        )
+        return Agent(model, system_prompt=SYSTEM, output_type=shape, model_settings={"temperature": 0}).run_sync(prompt).output
 
     return structured(agent, prompt)
 
@@ -180,9 +170,7 @@ def langchain_structured(prompt):
 
     def agent(shape, prompt):
         model = ChatOpenAI(model=MODEL, temperature=0, top_p=0.9)
-        return model.with_structured_output(shape, method="function_calling").invoke(
-            [("system", SYSTEM), ("user", prompt)]
-        )
+        return model.with_structured_output(shape, method="function_calling").invoke([("system", SYSTEM), ("user", prompt)])
 
     return structured(agent, prompt)
 

@@ -60,24 +60,17 @@ def test_lessons_follow_the_system_text_of_a_chat(before, after):
     assert forwarded(CHAT, {"messages": before, "n": 1}) == {"messages": after, "n": 1}
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")]
-)
+@pytest.mark.parametrize(("before", "after"), [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")])
 def test_lessons_follow_the_instructions_of_a_response(before, after):
     assert forwarded(RESPONSES, {"input": "hi", **before}) == {"input": "hi", "instructions": after}
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_lessons_follow_the_system_messages_of_an_agent_that_keeps_its_conversation_and_has_no_instructions(
-    role,
-):
+def test_lessons_follow_the_system_messages_of_an_agent_that_keeps_its_conversation_and_has_no_instructions(role):
     blocks = [{"type": "input_text", "text": "S"}]
     taught = system([*blocks, {"type": "input_text", "text": "L"}], role)
     asked = [system("A", role), system(blocks, role), USER, system("B", role)]
-    assert forwarded(RESPONSES, {"input": asked, "store": False}) == {
-        "input": [asked[0], taught, *asked[2:]],
-        "store": False,
-    }
+    assert forwarded(RESPONSES, {"input": asked, "store": False}) == {"input": [asked[0], taught, *asked[2:]], "store": False}
     assert forwarded(RESPONSES, {"input": asked[:1], "store": False})["input"] == [system("A\n\nL", role)]
     for kept in ({"store": True}, {}, {"store": False, "instructions": "S"}):  # else a later request had lessons twice
         sent = forwarded(RESPONSES, {"input": asked, **kept})
@@ -119,12 +112,7 @@ def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_in
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ({}, "L"),
-        ({"system": "S"}, "S\n\nL"),
-        ({"system": [BLOCK]}, [BLOCK, NEW_BLOCK]),
-        ({"system": []}, [NEW_BLOCK]),
-    ],
+    [({}, "L"), ({"system": "S"}, "S\n\nL"), ({"system": [BLOCK]}, [BLOCK, NEW_BLOCK]), ({"system": []}, [NEW_BLOCK])],
 )
 def test_lessons_follow_the_system_text_of_a_message(before, after):
     assert forwarded(MESSAGES, {"messages": [USER], **before}) == {"messages": [USER], "system": after}
@@ -147,10 +135,7 @@ def test_a_request_that_holds_lessons_gets_no_others():
 
 def test_models_are_mapped_by_pattern():
     additions = Additions(lessons="L", models={"gpt-*": "qwen", "*": "other"})
-    assert forwarded(CHAT, {"model": "gpt-5", "messages": []}, additions) == {
-        "model": "qwen",
-        "messages": [system("L")],
-    }
+    assert forwarded(CHAT, {"model": "gpt-5", "messages": []}, additions) == {"model": "qwen", "messages": [system("L")]}
     assert forwarded(MESSAGES, {"model": "claude", "system": "S"}, additions)["model"] == "other"
 
 
@@ -168,11 +153,7 @@ def test_sampling_is_written_into_what_the_protocol_has(dialect, written):
     [
         ({}, {"include_usage": True}, True),
         ({"stream_options": None}, {"include_usage": True}, True),
-        (
-            {"stream_options": {"include_obfuscation": False}},
-            {"include_obfuscation": False, "include_usage": True},
-            True,
-        ),
+        ({"stream_options": {"include_obfuscation": False}}, {"include_obfuscation": False, "include_usage": True}, True),
         ({"stream_options": {"include_usage": False}}, {"include_usage": True}, True),
         ({"stream_options": {"include_usage": True}}, {"include_usage": True}, False),
     ],

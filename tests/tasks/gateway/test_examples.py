@@ -60,12 +60,8 @@ async def test_a_command_line_agent_answers_in_a_file(attempted):
     assert paths == ["messages"]
 
 
-@pytest.mark.parametrize(
-    ("name", "program", "path"), [("claude-code", "claude", "messages"), ("codex", "codex", "responses")]
-)
-async def test_a_coding_agent_as_npm_has_it_works_as_the_page_shows_it(
-    name, program, path, attempted, monkeypatch, tmp_path
-):
+@pytest.mark.parametrize(("name", "program", "path"), [("claude-code", "claude", "messages"), ("codex", "codex", "responses")])
+async def test_a_coding_agent_as_npm_has_it_works_as_the_page_shows_it(name, program, path, attempted, monkeypatch, tmp_path):
     shown = (block.text for block in blocks("docs/own-agent.md", "yaml") if f" {program} " in block.text)
     (actor,) = (yaml.safe_load(text)["actor"] for text in shown)
     assert actor == yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))["actor"]
@@ -80,13 +76,9 @@ async def test_a_coding_agent_as_npm_has_it_works_as_the_page_shows_it(
 
 async def test_an_agent_behind_http_calls_the_address_that_comes_with_the_item(attempted):
     program = (EXAMPLES / "http_agent.py").read_text(encoding="utf-8").replace("8765", "0")
-    told = program.replace(".serve_forever()", "").replace(
-        "    ThreadingHTTPServer", "    server = ThreadingHTTPServer"
-    )
+    told = program.replace(".serve_forever()", "").replace("    ThreadingHTTPServer", "    server = ThreadingHTTPServer")
     told += "    print(server.server_port, flush=True)\n    server.serve_forever()\n"
-    agent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", told, stdout=-1, stderr=asyncio.subprocess.DEVNULL
-    )
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdout=-1, stderr=asyncio.subprocess.DEVNULL)
     try:
         port = (await agent.stdout.readline()).decode().strip()
         _, paths = await attempted("http-agent.yaml", url=f"http://127.0.0.1:{port}/")
@@ -101,9 +93,7 @@ async def test_an_agent_behind_http_calls_the_address_that_comes_with_the_item(a
 async def test_an_agent_with_a_library_of_its_own_works_as_it_stands(name, attempted):
     needs(*PROGRAMS[name])
     tools = "bookkeeping" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    rollout, paths = await attempted(
-        "agents.yaml", LEDGER if tools else "arithmetic", kind=f"examples/agents/{name}.py:agent"
-    )
+    rollout, paths = await attempted("agents.yaml", LEDGER if tools else "arithmetic", kind=f"examples/agents/{name}.py:agent")
     assert set(paths) == {"chat/completions" if name in {"openai_sdk", "langgraph_agent"} else "responses"}
     assert {event.tool for event in rollout.tools} == ({"ledger_entries", "add"} if tools else set())
 

@@ -77,12 +77,7 @@ def test_an_agents_environment_leads_to_the_gateway_alone(opened):
 
 
 async def test_a_websocket_is_refused_by_the_status_at_which_clients_turn_to_http(session, agent):
-    asked = {
-        "connection": "Upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "AA==",
-    }
+    asked = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "AA=="}
     refused = await agent.get("/responses", headers=asked)
     assert refused.status_code == 426
     assert "POST /responses" in refused.json()["error"]["message"]

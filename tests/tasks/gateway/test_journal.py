@@ -96,9 +96,7 @@ async def test_a_replay_of_another_request_ends_the_attempt(endpoint, opened):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_cannot_be_journalled_ends_the_attempt(
-    endpoint, runtime, session, agent, monkeypatch, stream
-):
+async def test_an_answer_that_cannot_be_journalled_ends_the_attempt(endpoint, runtime, session, agent, monkeypatch, stream):
     def full(*_):
         raise StoreError("the disk is full")
 

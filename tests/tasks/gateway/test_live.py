@@ -16,15 +16,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from tests.support.agents.endpoint import (
-    KEY,
-    LESSONS,
-    chat_body,
-    chat_events,
-    message_body,
-    response_body,
-    stream,
-)
+from tests.support.agents.endpoint import KEY, LESSONS, chat_body, chat_events, message_body, response_body, stream
 from tests.support.waiting import eventually
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
@@ -236,24 +228,14 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     await client.post("/v1/chat/completions", json=body)
     assert file.read_text() == ""
     endpoint.answer = lambda request, raw: chat_body(f"seven, by {CALLERS}")
-    body["messages"] = [
-        {"role": "developer", "content": "Be brief."},
-        *body["messages"],
-        {"role": "tool", "content": "7"},
-    ]
+    body["messages"] = [{"role": "developer", "content": "Be brief."}, *body["messages"], {"role": "tool", "content": "7"}]
     for _ in range(2):
         await client.post("/v1/chat/completions", json=body)
     endpoint.answer = lambda request, raw: message_body("neuf")
     await client.post("/v1/messages", json={**ask("4 + 5?"), "system": [{"type": "text", "text": "Short."}]})
     first, second = map(json.loads, file.read_text().splitlines())
     assert (first["prompt"], first["system_prompt"]) == ("use *** and ***", "Be brief.")
-    assert first["metadata"] == {
-        "foreign": True,
-        "arm": "lessons",
-        "model": "m",
-        "tools": ["add"],
-        "reply": "seven, by ***",
-    }
+    assert first["metadata"] == {"foreign": True, "arm": "lessons", "model": "m", "tools": ["add"], "reply": "seven, by ***"}
     assert (second["prompt"], second["system_prompt"], second["metadata"]["reply"]) == ("4 + 5?", "Short.", "neuf")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (await client.get("/meta")).json()["kept"]["items"] == 2
@@ -313,9 +295,7 @@ ANSWERS = {RESPONSES: response_body, MESSAGES: message_body, CHAT: chat_body}
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-async def test_conversations_of_agents_have_arms_of_their_own_and_their_question_is_kept(
-    endpoint, serving, tmp_path, agent
-):
+async def test_conversations_of_agents_have_arms_of_their_own_and_their_question_is_kept(endpoint, serving, tmp_path, agent):
     path, before, headers, labels = AGENTS[agent]
     field = "input" if path == RESPONSES else "messages"
     client = await serving.client(held_out=0.5, kept=KeptItems(tmp_path / "live.jsonl", 1 << 20, print))
@@ -345,9 +325,7 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
     assert [item["metadata"]["reply"] for item in items] == [f"{number + 1}" for number in range(16)]
 
 
-async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(
-    serving, tmp_path, monkeypatch
-):
+async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(serving, tmp_path, monkeypatch):
     monkeypatch.setattr(live, "_UNDECIDED_S", 0.4)
     file = tmp_path / "live.jsonl"
     client = await serving.client(kept=KeptItems(file, 1 << 20, print))
@@ -402,11 +380,7 @@ async def test_readiness_is_that_of_endpoint_and_lessons(endpoint, serving, monk
     endpoint.answer = lambda request, raw: web.Response(status=503)
     serving.facts["problem"] = "it is damaged"
     reply = await client.get("/readyz")
-    assert (reply.status_code, reply.json()["endpoint"], reply.json()["library"]) == (
-        503,
-        "status 503",
-        "it is damaged",
-    )
+    assert (reply.status_code, reply.json()["endpoint"], reply.json()["library"]) == (503, "status 503", "it is damaged")
     assert (await client.get("/healthz")).status_code == 200
 
 
@@ -437,9 +411,7 @@ async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_message(
-    endpoint, serving, tmp_path, named
-):
+async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_message(endpoint, serving, tmp_path, named):
     kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
     client = await serving.client(kept=kept)
 

@@ -13,16 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import (
-    KEY,
-    LESSONS,
-    SYSTEM,
-    chat_body,
-    chat_events,
-    message_body,
-    response_body,
-    stream,
-)
+from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, chat_body, chat_events, message_body, response_body, stream
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway import server
@@ -34,12 +25,7 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
 async def test_errors_of_the_endpoint_pass_unchanged(endpoint, session, agent, path):
     raw = b'{ "error":{"message":"slow down"  ,"type":"rate_limit_error"}}'
-    headers = {
-        "retry-after": "7",
-        "x-ratelimit-reset": "9",
-        "x-request-id": "req_1",
-        "content-type": "application/json",
-    }
+    headers = {"retry-after": "7", "x-ratelimit-reset": "9", "x-request-id": "req_1", "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=raw, status=429, headers=headers)
     reply = await agent.post(path, json=ASK)
     assert (reply.status_code, reply.content) == (429, raw)
@@ -93,9 +79,7 @@ async def test_headers_of_the_protocol_reach_the_endpoint_and_keys_of_the_rollou
     endpoint.answer = lambda request, raw: message_body("7")
     headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "a-1,b-2", "x-api-key": session.api_key}
     async with httpx.AsyncClient(base_url=session.root_url, trust_env=False) as agent:
-        await agent.post(
-            "/v1/messages?beta=true", json=ASK, headers={**headers, "x-tfgrpo-lessons": "off", "cookie": "a=b"}
-        )
+        await agent.post("/v1/messages?beta=true", json=ASK, headers={**headers, "x-tfgrpo-lessons": "off", "cookie": "a=b"})
     [asked] = endpoint.asked
     sent = {name.lower(): value for name, value in asked.headers.items()}
     assert (asked.path, asked.query, asked.body) == ("/v1/messages", "beta=true", ASK)
@@ -201,9 +185,7 @@ async def test_the_end_of_a_rollout_cancels_its_calls(endpoint, opened):
     assert runtime.ledger.in_flight().calls == 0
 
 
-async def test_of_requests_that_come_at_once_the_first_has_left_before_the_last_is_taught(
-    endpoint, opened, monkeypatch
-):
+async def test_of_requests_that_come_at_once_the_first_has_left_before_the_last_is_taught(endpoint, opened, monkeypatch):
     session, left = await opened.session(opened.runtime(endpoint.url)), list[int]()
     taught, address = server.outgoing, httpx.URL(session.base_url)
     monkeypatch.setattr(server, "outgoing", lambda *a, **kw: (left.append(len(endpoint.asked)), taught(*a, **kw))[1])
@@ -240,9 +222,7 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint, 
     reader, writer = await asyncio.open_connection(address.host, address.port)
     for body in (json.dumps(ASK).encode(), b"{"):
         head = f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n"
-        head += (
-            f"Authorization: Bearer {session.api_key}\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        head += f"Authorization: Bearer {session.api_key}\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode())
         async with asyncio.timeout(5):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -350,9 +330,7 @@ def refusing(endpoint, *, stream_options=0, system=0, words="System role not sup
         ({"stream_options": 400, "system": 422}, 3),
     ],
 )
-async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(
-    endpoint, opened, refuses, tries
-):
+async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(endpoint, opened, refuses, tries):
     refusing(endpoint, **refuses)
     runtime = opened.runtime(endpoint.url)
     for index, asked in enumerate((tries, tries + 1)):
@@ -424,12 +402,7 @@ async def test_a_reply_in_an_encoding_that_is_known_is_readable(endpoint, sessio
 
 async def test_embeddings_are_measured_and_get_no_lessons(endpoint, session, agent):
     usage = {"prompt_tokens": 8, "total_tokens": 8}
-    endpoint.answer = lambda request, raw: {
-        "object": "list",
-        "model": "e",
-        "data": [{"embedding": [0.5]}],
-        "usage": usage,
-    }
+    endpoint.answer = lambda request, raw: {"object": "list", "model": "e", "data": [{"embedding": [0.5]}], "usage": usage}
     await agent.post("/embeddings", json={"model": "e", "input": "words"})
     assert endpoint.asked[0].body == {"model": "e", "input": "words"}
     assert session.attempt.usage == Usage(1, 8, 0, None)
@@ -489,18 +462,7 @@ async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(endpoint, s
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
 async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(agent, path):
-    fields = (
-        "model",
-        "messages",
-        "input",
-        "n",
-        "tools",
-        "stream",
-        "stream_options",
-        "system",
-        "instructions",
-        "max_tokens",
-    )
+    fields = ("model", "messages", "input", "n", "tools", "stream", "stream_options", "system", "instructions", "max_tokens")
     for name in fields:
         for odd in ODD:
             assert (await agent.post(path, json={**ASK, name: odd})).status_code == 200

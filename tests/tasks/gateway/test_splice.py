@@ -13,9 +13,7 @@ from tfgrpo.tasks.gateway.splice import Document
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 VALUES = st.recursive(
-    SCALARS | TEXTS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=12,
+    SCALARS | TEXTS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4), max_leaves=12
 )
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=5)
 SPACES = st.text(" \t\r\n", max_size=3)
@@ -44,9 +42,7 @@ def test_a_set_member_is_the_only_change(value, name, new, indent):
 
 
 def test_spelling_and_order_around_a_change_stay():
-    raw = (
-        b' {"b":1.50e+0,\t"messages" : [ {"role":"system","content":"\\u00e9\\/x" , "n":1.0} ] ,"a":"\\ud83d\\ude00"}\n'
-    )
+    raw = b' {"b":1.50e+0,\t"messages" : [ {"role":"system","content":"\\u00e9\\/x" , "n":1.0} ] ,"a":"\\ud83d\\ude00"}\n'
     document = Document(raw)
     messages = document.member("messages")
     assert messages is not None
@@ -74,20 +70,7 @@ def test_of_members_with_one_name_the_last_counts():
     assert document.encode() == b'{"a":1,"a":3}'
 
 
-BROKEN = [
-    '{"a"}',
-    '{"a":}',
-    '{"a":1,}',
-    '{"a":1]',
-    '{"a":1}x',
-    "{a:1}",
-    "{1:2}",
-    "",
-    "{",
-    "[]",
-    "7",
-    '{"a":' + "[" * 100_000,
-]
+BROKEN = ['{"a"}', '{"a":}', '{"a":1,}', '{"a":1]', '{"a":1}x', "{a:1}", "{1:2}", "", "{", "[]", "7", '{"a":' + "[" * 100_000]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))

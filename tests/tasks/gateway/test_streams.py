@@ -12,13 +12,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from tests.support.agents.endpoint import (
-    KEY,
-    chat_events,
-    message_events,
-    response_events,
-    stream,
-)
+from tests.support.agents.endpoint import KEY, chat_events, message_events, response_events, stream
 from tests.support.waiting import eventually
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway import relay

@@ -33,9 +33,7 @@ USER = {"role": "user", "content": "use the tools"}
 
 
 def chat_turns():
-    calls = [
-        {"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS
-    ]
+    calls = [{"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS]
     body = {"model": "m", "tools": [{"type": "function", "function": {"name": name}} for name in NAMES]}
     results = [{"role": "tool", "tool_call_id": each, "content": text} for each, text in RESULTS.items()]
     turn = {"role": "assistant", "content": None, "tool_calls": calls}
@@ -78,11 +76,7 @@ WAYS: dict[str, tuple[Any, Any, Any]] = {
         lambda calls: response_body("so", calls),
         lambda body, calls: response_events("so", calls),
     ),
-    "/messages": (
-        message_turns(),
-        lambda calls: message_body("so", calls),
-        lambda body, calls: message_events("so", calls),
-    ),
+    "/messages": (message_turns(), lambda calls: message_body("so", calls), lambda body, calls: message_events("so", calls)),
 }
 
 
@@ -134,10 +128,7 @@ async def test_tools_are_measured_as_those_of_the_tools_actor(endpoint, opened, 
         ("Error: no such file", False),
         ("an error: none", True),
         ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 1\nOutput:\nno", False),
-        (
-            "Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1",
-            True,
-        ),
+        ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1", True),
         ("Wall time: 1.0 seconds\nProcess exited with code 127\nOutput:\n", False),
         ("Wall time: 0.0033 seconds\nOutput:\nProcess exited with code 1\n", True),
     ],

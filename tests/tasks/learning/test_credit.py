@@ -12,15 +12,7 @@ from tests.support.records.records import NOW, make_record
 from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
-from tfgrpo.tasks.learning.credit import (
-    HELD,
-    MEMORY_NIGHTS,
-    MOST_KNOWN,
-    OTHER_CONDITIONS,
-    Memory,
-    credit_of,
-    random_halves,
-)
+from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, OTHER_CONDITIONS, Memory, credit_of, random_halves
 
 NUMBERS = count()
 A, B, C, D = (make_record(name) for name in ("a", "b", "c", "d"))
@@ -84,13 +76,7 @@ def test_a_lesson_without_rows_or_words_is_not_known_and_one_in_force_is():
 
 
 def test_lessons_have_the_groups_for_and_against_them_their_attempts_and_their_nights():
-    lines = [
-        word("a"),
-        word("a"),
-        word("a", -0.5, said="misled", night=1),
-        row(["a"], ["b"], night=1),
-        row(["a"], night=2),
-    ]
+    lines = [word("a"), word("a"), word("a", -0.5, said="misled", night=1), row(["a"], ["b"], night=1), row(["a"], night=2)]
     lesson = credit_of(memory(*lines, night=2)).known["a"]
     assert (lesson.groups_for, lesson.groups_against, lesson.attempts, lesson.nights) == (2, 1, 8, 2)
     assert lesson.net == pytest.approx((2.0 * 0.8 - 0.5) * 0.8)
@@ -272,9 +258,7 @@ def test_the_order_of_lines_changes_nothing():
     for seed in range(3):
         random.Random(seed).shuffle(lines)
         again = credit_of(memory(*lines, night=2))
-        assert [each.effect for each in again.known.values()] == [
-            pytest.approx(each.effect) for each in first.known.values()
-        ]
+        assert [each.effect for each in again.known.values()] == [pytest.approx(each.effect) for each in first.known.values()]
         assert (ids(again.on_trial), ids(again.follows)) == (ids(first.on_trial), ids(first.follows))
         assert (again.total, again.word) == (pytest.approx(first.total), pytest.approx(first.word))
         assert again.held_out.mean == pytest.approx(first.held_out.mean)
@@ -324,23 +308,16 @@ def test_the_evidence_of_the_sweeps_is_never_started_anew_while_their_rows_are_f
     last = 2 * MEMORY_NIGHTS - 1
     credit = credit_of(memory(*swept, word("a", 9.0, night=last), night=last))
     assert credit.evidence.log_value == pytest.approx(capital.log_value)
-    assert credit.attempts == sum(
-        len(each.rewards_one) + len(each.rewards_other) for each in swept[-MEMORY_NIGHTS - 1 :]
-    )
+    assert credit.attempts == sum(len(each.rewards_one) + len(each.rewards_other) for each in swept[-MEMORY_NIGHTS - 1 :])
 
 
 def test_an_item_without_a_reward_on_one_side_is_no_difference():
-    lines = [
-        row(["a"], rewards=((1.0, 1.0), ()), source="sweep", lost_other=2),
-        row(["a"], difference=0.5, source="sweep"),
-    ]
+    lines = [row(["a"], rewards=((1.0, 1.0), ()), source="sweep", lost_other=2), row(["a"], difference=0.5, source="sweep")]
     credit = credit_of(memory(*lines))
     assert credit.swept == 1
     assert credit.held_out == HeldOut.before().after([0.5])
     one_side = credit_of(memory(row(["a"], rewards=((1.0, 1.0), ()))))
-    assert (one_side.known["a"].effect.mean, one_side.known["a"].effect.sd) == pytest.approx(
-        (RULES.own_mean, RULES.own_sd)
-    )
+    assert (one_side.known["a"].effect.mean, one_side.known["a"].effect.sd) == pytest.approx((RULES.own_mean, RULES.own_sd))
 
 
 def test_rows_of_a_lesson_under_which_more_attempts_are_lost_are_left_out_with_a_sentence():

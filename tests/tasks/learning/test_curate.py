@@ -8,18 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.curating import (
-    TEXTS,
-    answers,
-    curate,
-    groups,
-    known,
-    lesson,
-    reasons,
-    say,
-    unasked,
-    words,
-)
+from tests.support.agents.curating import TEXTS, answers, curate, groups, known, lesson, reasons, say, unasked, words
 from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
@@ -90,10 +79,7 @@ async def test_the_same_words_the_other_way_round_contradict_without_a_call_and_
     result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY, polarity="avoid")))
     [made] = result.records
     assert (made.operation, made.polarity, made.supersedes) == ("add", "do", ())
-    assert words(result) == {
-        ("taught", made.experience_id, None): 2.0,
-        ("contradicted", "a", made.experience_id): -2.0,
-    }
+    assert words(result) == {("taught", made.experience_id, None): 2.0, ("contradicted", "a", made.experience_id): -2.0}
     assert result.counts == {"contradicted": 2}
 
 
@@ -124,11 +110,7 @@ async def test_of_two_new_opposites_in_one_batch_both_are_known_and_each_is_link
     answer = answers(say("contradicts", ["P2"], ["P1"]), new("P1", text=WRITE))
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS))
     first, second = (made.experience_id for made in result.records)
-    assert words(result) == {
-        ("taught", first, None): 1.0,
-        ("taught", second, None): 1.0,
-        ("contradicted", first, second): -1.0,
-    }
+    assert words(result) == {("taught", first, None): 1.0, ("taught", second, None): 1.0, ("contradicted", first, second): -1.0}
 
 
 async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_and_is_a_confirmation(tmp_path):
@@ -137,10 +119,7 @@ async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_a
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE), lessons)
     [made] = result.records
     assert (made.operation, made.supersedes, made.evidence) == ("modify", ("a",), ("g1/0", "g1/1", "old/0", "old/1"))
-    assert words(result) == {
-        ("confirmed", made.experience_id, None): 1.0,
-        ("contradicted", "b", made.experience_id): -1.0,
-    }
+    assert words(result) == {("confirmed", made.experience_id, None): 1.0, ("contradicted", "b", made.experience_id): -1.0}
     assert result.counts == {"confirmed": 1}
 
 
@@ -263,10 +242,7 @@ async def test_identity_is_content_and_origin(tmp_path):
 
 
 async def test_tool_use_of_the_evidence_is_summed_and_not_counted_twice(tmp_path):
-    events = (
-        ToolMetricEvent(1, "g1", "add", 2, 0.5, 10.0, ok=True),
-        ToolMetricEvent(1, "g1", "add", 3, 0.25, 5.0, ok=True),
-    )
+    events = (ToolMetricEvent(1, "g1", "add", 2, 0.5, 10.0, ok=True), ToolMetricEvent(1, "g1", "add", 3, 0.25, 5.0, ok=True))
     rollouts = (record(0, group="g1", tools=events), record(1, group="g1"))
     stat = ToolStat(tool="add", tokens=1, latency_ms=1.0, cost_usd=0.25)
     library = known(*(lesson(f"e{n}", text, tool_stats=(stat,)) for n, text in enumerate(TEXTS[1:3])))
@@ -289,14 +265,9 @@ async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts
 
     model = ScriptedModel(script)
     lessons = known(lesson("a", CONVERT))
-    result = await curate(
-        model, tmp_path, groups(CARRY, WRITE, GUESS), lessons, model={"reflection": {"max_tokens": 200}}
-    )
+    result = await curate(model, tmp_path, groups(CARRY, WRITE, GUESS), lessons, model={"reflection": {"max_tokens": 200}})
     assert [request.max_tokens for request, _ in model.requests] == [200, 200]
-    assert [[each["text"] for each in asked["known"]] for asked in model.asked("curate")] == [
-        [CONVERT],
-        [CONVERT, CARRY],
-    ]
+    assert [[each["text"] for each in asked["known"]] for asked in model.asked("curate")] == [[CONVERT], [CONVERT, CARRY]]
     [made] = result.records
     assert words(result) == {("taught", made.experience_id, None): 1.0, ("confirmed", made.experience_id, None): 1.0}
     assert (result.asked, result.lost) == (2, 0)
@@ -307,11 +278,7 @@ async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_
     monkeypatch.setattr(LearningSettings, "MAX_REPAIRS", 1)
     model = ScriptedModel(lambda *_: broken)
     result = await curate(
-        model,
-        tmp_path,
-        groups(CARRY, CONVERT, CONVERT, WRITE),
-        known(lesson("a", CARRY)),
-        loaded=pack(slots=1),
+        model, tmp_path, groups(CARRY, CONVERT, CONVERT, WRITE), known(lesson("a", CARRY)), loaded=pack(slots=1)
     )
     assert (result.asked, result.lost, len(model.requests)) == (1, 1, 2)
     assert result.spend.failure.error_type == "RepairExhausted"
@@ -324,9 +291,7 @@ async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_
     assert (reasons(result), result.memory) == ({WRITE: "no usable answer"}, {})
 
 
-@pytest.mark.parametrize(
-    ("error", "field"), [(BudgetRefused("cap"), "budget_refused"), (ModelAuthRefused("401"), "fatal")]
-)
+@pytest.mark.parametrize(("error", "field"), [(BudgetRefused("cap"), "budget_refused"), (ModelAuthRefused("401"), "fatal")])
 @pytest.mark.parametrize("refused", ["curate", "reflect"])
 async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field, refused):
     def script(_, key):
@@ -394,10 +359,7 @@ async def test_what_recurs_in_the_causes_of_a_batch_is_a_lesson_on_the_evidence_
     }
     [made] = result.records
     assert made.evidence == ("g1/0", "g1/1", "g3/0", "g3/1")
-    assert [(each.said, each.group_id, each.amount) for each in result.words] == [
-        ("recurs", "g1", 1.0),
-        ("recurs", "g3", 1.0),
-    ]
+    assert [(each.said, each.group_id, each.amount) for each in result.words] == [("recurs", "g1", 1.0), ("recurs", "g3", 1.0)]
     assert (result.asked, result.counts) == (2, {"new": 2})
 
 
@@ -452,16 +414,9 @@ def second_reading(refused):
 
 @pytest.mark.parametrize(
     ("refused", "kept"),
-    [
-        ([], {CARRY, GUESS}),
-        (["N2"], {CARRY}),
-        (["N1", "N2", "N9"], set()),
-        (ModelServerFault("down"), {CARRY, GUESS}),
-    ],
+    [([], {CARRY, GUESS}), (["N2"], {CARRY}), (["N1", "N2", "N9"], set()), (ModelServerFault("down"), {CARRY, GUESS})],
 )
-async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_that_speaks_for_it(
-    tmp_path, refused, kept
-):
+async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_that_speaks_for_it(tmp_path, refused, kept):
     simulated = second_reading(refused)
     await curate(simulated, tmp_path / "simulated", groups(CARRY, GUESS))
     assert simulated.asked("second") == []

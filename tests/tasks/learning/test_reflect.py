@@ -105,9 +105,7 @@ async def test_every_accepted_answer_is_shown_and_none_may_be_in_a_lesson(tmp_pa
     several = item(answer="Denver", alternatives=("the mile high city", "Denver, Colorado"))
     told = lessons("Such towns are the Mile High City.", "Name the town alone.")
     model, reflection = await reflect(lambda *_: told, tmp_path, of=several)
-    assert model.asked("reflect")[0]["reference_answer"] == (
-        "Denver\nalso accepted: the mile high city; Denver, Colorado"
-    )
+    assert model.asked("reflect")[0]["reference_answer"] == ("Denver\nalso accepted: the mile high city; Denver, Colorado")
     assert [proposal.text for proposal in reflection.proposals] == ["Name the town alone."]
     [(_, reason)] = reflection.rejected
     assert reason.startswith("gives away the answer")
@@ -172,9 +170,7 @@ async def test_an_unknown_label_is_repaired(tmp_path):
     assert judged(reflection) == [("exp-1", "helped", 0, 1.0)]
 
 
-FOUR = tuple(
-    ranked(reward, index=index, output=f"Answer: {index}") for index, reward in enumerate((1.0, 0.0, 1.0, 0.0))
-)
+FOUR = tuple(ranked(reward, index=index, output=f"Answer: {index}") for index, reward in enumerate((1.0, 0.0, 1.0, 0.0)))
 
 
 async def test_each_contrast_is_a_question_of_its_own_and_shares_the_lessons(tmp_path):
@@ -255,16 +251,12 @@ async def test_attempts_that_all_failed_are_one_contrast_that_counts_half_and_ju
 
 
 async def test_the_reflections_of_a_batch_share_their_beginning(tmp_path):
-    texts = [
-        f"When rule {n} of the house applies, check the figure in column {n} before it is added." for n in range(12)
-    ]
+    texts = [f"When rule {n} of the house applies, check the figure in column {n} before it is added." for n in range(12)]
     model = ScriptedModel(lambda *_: judging())
     made = runtime(model, tmp_path, loaded=load_prompt_pack("arithmetic"))
     for number, each in enumerate(generate_items("arithmetic", 10)):
         asked = replace(spec(of=item(f"q{number}", each["answer"], each["prompt"])), pack=given(*known(*texts)))
-        worked = (
-            f"Step 1: take {number}.\n" + "Step 2: work it out.\n" * 10 + f"Answer: {index}" for index in range(2)
-        )
+        worked = (f"Step 1: take {number}.\n" + "Step 2: work it out.\n" * 10 + f"Answer: {index}" for index in range(2))
         attempts = [ranked(1.0 - index, index=index, output=output) for index, output in enumerate(worked)]
         await reflect_on_group(asked, attempts, 0.5, made)
     sent = ["".join(message.content for message in request.messages) for request, _ in model.requests]
@@ -351,9 +343,7 @@ async def test_more_lessons_than_asked_for_are_rejected_and_a_repetition_counts_
 
 async def test_a_pack_lowers_the_word_limit(tmp_path):
     model, reflection = await reflect(
-        lambda request, key: (
-            {"text": "Add tens first."} if key.role == "shorten" else lessons("Add all of the tens first.")
-        ),
+        lambda request, key: {"text": "Add tens first."} if key.role == "shorten" else lessons("Add all of the tens first."),
         tmp_path,
         loaded=pack(max_words=4),
     )

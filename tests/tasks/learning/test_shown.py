@@ -49,9 +49,7 @@ def answer(request, key):
 async def reflect(tmp_path, script=answer, *, replay=False, model=None, attempts=LONG, chars=64_000, **tfgrpo):
     model = model or ScriptedModel(script)
     with patch.object(LearningSettings, "REFLECTION_CHARS", chars):
-        return model, await reflect_on_group(
-            spec(), attempts, 0.5, runtime(model, tmp_path, replay=replay, tfgrpo=tfgrpo)
-        )
+        return model, await reflect_on_group(spec(), attempts, 0.5, runtime(model, tmp_path, replay=replay, tfgrpo=tfgrpo))
 
 
 def seen(text):

@@ -13,8 +13,7 @@ def experience(reward, rank):
 
 
 @pytest.mark.parametrize(
-    ("reward", "rank", "accepted"),
-    [(1.0, 1.0, True), (0.5, 1.0, True), (0.4, 1.0, False), (1.0, 0.8, True), (1.0, 0.7, False)],
+    ("reward", "rank", "accepted"), [(1.0, 1.0, True), (0.5, 1.0, True), (0.4, 1.0, False), (1.0, 0.8, True), (1.0, 0.7, False)]
 )
 def test_rank_and_reward_both_decide(reward, rank, accepted):
     record = experience(reward, rank)

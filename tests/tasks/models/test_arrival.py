@@ -72,11 +72,7 @@ async def received(client, url, seen, *, last=b""):
 
 @pytest.mark.parametrize(
     "server",
-    [
-        chunked(),
-        Server(b"content-length: 13\r\n", PARTS),
-        Server(b"connection: close\r\n", PARTS, closes=True),
-    ],
+    [chunked(), Server(b"content-length: 13\r\n", PARTS), Server(b"connection: close\r\n", PARTS, closes=True)],
     ids=["chunked", "with a length", "until the connection closes"],
 )
 async def test_a_chunk_is_handed_over_before_the_next_one_is_sent(server):

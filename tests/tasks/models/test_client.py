@@ -94,9 +94,7 @@ async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(
 async def test_an_endpoint_that_takes_no_reasoning_back_gets_none_from_then_on(server, bench):
     use = bench(retry=RetryPolicy(max_retries=0))
     thought = Message("assistant", None, tool_calls=(ToolCall("c1", "add", "{}"),), extra='{"reasoning":"Carry one."}')
-    request = dataclasses.replace(
-        REQUEST, messages=(*REQUEST.messages, thought, Message("tool", "4", tool_call_id="c1"))
-    )
+    request = dataclasses.replace(REQUEST, messages=(*REQUEST.messages, thought, Message("tool", "4", tool_call_id="c1")))
     server.otherwise = lambda seen: (  # Groq's words
         Act(400, refused("'messages.2' : for 'role:assistant' property 'reasoning' is not supported"))
         if "Carry one." in str(seen.json)

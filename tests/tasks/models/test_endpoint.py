@@ -212,15 +212,11 @@ async def test_a_base_url_without_a_path_gets_advice(server, status, body):
     *((Act(status, b"busy"), SECRET, f"{status} from GET /models: busy") for status in (429, 502, 503, 504, 529)),
     (Act(ending="hang"), SECRET, r"no answer within 0\.1 s"), (None, SECRET, "no connection.*--base-url"),
 ])  # fmt: skip
-async def test_an_endpoint_that_can_answer_no_call_is_one_clear_error_without_the_key(
-    server, closed_port, act, key, said
-):
+async def test_an_endpoint_that_can_answer_no_call_is_one_clear_error_without_the_key(server, closed_port, act, key, said):
     server.otherwise = lambda seen: act
     root = f"http://127.0.0.1:{closed_port}/v1" if act is None else server.root
     with pytest.raises(EndpointError, match=said) as caught:
-        await check_endpoint(
-            Endpoint(root, key and ApiKey(key)), timeout_s=0.1 if act and act.ending == "hang" else 5.0
-        )
+        await check_endpoint(Endpoint(root, key and ApiKey(key)), timeout_s=0.1 if act and act.ending == "hang" else 5.0)
     assert root in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None

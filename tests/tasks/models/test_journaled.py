@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from tests.support.records.watched import Watched
 from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores import errors
-from tfgrpo.stores.errors import (
-    ActorError,
-    CorruptFile,
-    ModelCallError,
-    ModelTimeout,
-)
+from tfgrpo.stores.errors import ActorError, CorruptFile, ModelCallError, ModelTimeout
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
@@ -82,8 +77,7 @@ async def test_an_answered_call_is_never_made_again(journal):
             st.tuples(st.builds(ToolCall, st.text(max_size=3), st.text(max_size=3), st.text(max_size=3))) | st.just(()),
         ),
         st.sampled_from(["stop", "length", "tool_calls", "content_filter", "other"]),
-        st.none()
-        | st.builds(TokenUsage, st.integers(9, 2**53), st.integers(9, 2**53), st.integers(0, 9), st.integers(0, 9)),
+        st.none() | st.builds(TokenUsage, st.integers(9, 2**53), st.integers(9, 2**53), st.integers(0, 9), st.integers(0, 9)),
         st.floats(0, 1e6),
         st.none() | st.floats(0, 1e3),
         st.text(max_size=5),
@@ -142,16 +136,7 @@ async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journa
         assert (again.damaged, again.get(key_text)["payload"]) == (0, reply_to_json(REPLY))
 
 
-NO_USAGE = (
-    [-10, 5, 0, 0],
-    [0, 0, 0, 0],
-    ["10", 5, 0, 0],
-    [1e300, 5, 0, 0],
-    [True, 5, 0, 0],
-    [10, 5],
-    "10",
-    {"prompt": 1},
-)
+NO_USAGE = ([-10, 5, 0, 0], [0, 0, 0, 0], ["10", 5, 0, 0], [1e300, 5, 0, 0], [True, 5, 0, 0], [10, 5], "10", {"prompt": 1})
 
 
 @pytest.mark.parametrize(

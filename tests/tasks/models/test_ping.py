@@ -19,9 +19,7 @@ def openai(message, param="", code="unsupported_parameter"):
 
 def openai_reasoning(number, body):
     if "max_tokens" in body:
-        text = (
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-        )
+        text = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
         return openai(text, "max_tokens")
     if body.get("temperature", 1) != 1:
         text = "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is supported."
@@ -46,12 +44,7 @@ def mistral(number, body):
 
 def without_structure(number, body):
     if "response_format" in body:
-        return 400, {
-            "object": "error",
-            "message": "response_format is not supported",
-            "type": "BadRequestError",
-            "code": 400,
-        }
+        return 400, {"object": "error", "message": "response_format is not supported", "type": "BadRequestError", "code": 400}
     return "yes"
 
 
@@ -95,10 +88,7 @@ async def test_a_server_without_structured_answers_is_told_down_to_none():
 @pytest.mark.parametrize(
     ("reply", "advice"),
     [
-        (
-            (401, {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}),
-            "check the key",
-        ),
+        ((401, {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}), "check the key"),
         ((401, {"error": {"message": "No auth credentials found", "code": 401}}), "check the key"),
         ((404, {"object": "error", "message": "The model `m` does not exist.", "code": 404}), "the model's name"),
         ((404, {"error": {"message": "model 'm' not found", "type": "not_found_error"}}), "the model's name"),

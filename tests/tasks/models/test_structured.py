@@ -11,8 +11,7 @@ from tfgrpo.tasks.learning.ask import complete_entries, parse_answer, repair
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
 
 SCHEMA = AnswerSchema(
-    "thing",
-    {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False},
+    "thing", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 )
 QUESTION = (Message("user", "q"),)
 

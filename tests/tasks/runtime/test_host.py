@@ -10,14 +10,7 @@ import pytest
 from tests.support.agents.steps import context, settings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import PackError
-from tfgrpo.tasks.runtime.host import (
-    RuntimeHost,
-    call_blocking,
-    close_runtime,
-    endpoint_for,
-    run_on_runtime,
-    runtime_for,
-)
+from tfgrpo.tasks.runtime.host import RuntimeHost, call_blocking, close_runtime, endpoint_for, run_on_runtime, runtime_for
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 

@@ -13,9 +13,7 @@ from tfgrpo.tasks.runtime.host import watch_loop
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 
-def test_a_blockage_is_logged_once_with_its_location_and_closing_the_loop_ends_its_watch(
-    caplog,
-):
+def test_a_blockage_is_logged_once_with_its_location_and_closing_the_loop_ends_its_watch(caplog):
     caplog.set_level(logging.WARNING, "tfgrpo.runtime")
     loop = asyncio.new_event_loop()
     serving = threading.Thread(target=loop.run_forever, daemon=True)

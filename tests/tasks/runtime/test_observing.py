@@ -66,9 +66,7 @@ class OutOfTen:
     score_range: tuple[float, float] = (0.0, 10.0)
 
     def score(self, context):
-        return [
-            RewardScore("ten", points, "points") for points, _ in zip((10.0, 0.0, 1.0), context.outputs, strict=True)
-        ]
+        return [RewardScore("ten", points, "points") for points, _ in zip((10.0, 0.0, 1.0), context.outputs, strict=True)]
 
 
 async def test_labels_are_the_ends_of_the_declared_range(tmp_path):

@@ -50,11 +50,7 @@ async def ask(opened: RunContext, role: str) -> None:
 @pytest.mark.parametrize("role", CALLS)
 async def test_a_call_goes_to_the_endpoint_of_its_role(role, tmp_path, monkeypatch):
     monkeypatch.setenv("TEAM", KEYS["TEAM"])
-    with (
-        ChatServer(lambda *_: "a") as base,
-        ChatServer(lambda *_: KEYS["TEAM"]) as other,
-        ChatServer(lambda *_: "j") as judge,
-    ):
+    with ChatServer(lambda *_: "a") as base, ChatServer(lambda *_: KEYS["TEAM"]) as other, ChatServer(lambda *_: "j") as judge:
         opened = made(
             tmp_path,
             name="m",

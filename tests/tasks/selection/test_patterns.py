@@ -128,14 +128,7 @@ def test_a_changed_line_does_not_count(tmp_path, damage):
     memory(tmp_path).observe([seen("a", 0.2)], "s1")
     path = tmp_path / "patterns.jsonl"
     line = path.read_text(encoding="utf-8")
-    path.write_text(
-        {
-            "edited": line.replace("0.2", "0.9"),
-            "no object": "7\n",
-            "not signed": "",
-        }[damage],
-        encoding="utf-8",
-    )
+    path.write_text({"edited": line.replace("0.2", "0.9"), "no object": "7\n", "not signed": ""}[damage], encoding="utf-8")
     if damage == "not signed":
         row = json.loads(line)
         LineFile(path).append([{name: row[name] for name in row if name not in {"stamp_signature", "sum"}}])
@@ -172,10 +165,7 @@ def test_processes_lose_no_observations_of_each_other(tmp_path):
         writer.join()
         assert writer.exitcode == 0
     read = memory(tmp_path).read()
-    assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (
-        40,
-        {"a": 40, "x": 20, "y": 20},
-    )
+    assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (40, {"a": 40, "x": 20, "y": 20})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

@@ -15,24 +15,10 @@ from tests.support.agents.steps import ScriptedModel, item, reply, runtime, weig
 from tests.support.vectors import read_vectors
 from tfgrpo.pipelines.settings.tree import SelectionSettings
 from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.stores.errors import (
-    ActorError,
-    BudgetRefused,
-    ModelRateLimited,
-    ModelServerFault,
-    ModelTimeout,
-    SelectionFailed,
-)
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelRateLimited, ModelServerFault, ModelTimeout, SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.selection.round import (
-    CandidateOutcome,
-    PowlFormat,
-    Selection,
-    SelectionChoice,
-    SelectionSpec,
-    select_best,
-)
+from tfgrpo.tasks.selection.round import CandidateOutcome, PowlFormat, Selection, SelectionChoice, SelectionSpec, select_best
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
@@ -87,9 +73,7 @@ def test_the_highest_reward_is_chosen_with_the_reason(tmp_path):
 
 def test_ties_go_to_the_first(tmp_path):
     selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 7", "Answer: 7"))
-    assert selection.choice == SelectionChoice(
-        1, "highest reward of 4 graded candidates, 1, the first of 3 that have it"
-    )
+    assert selection.choice == SelectionChoice(1, "highest reward of 4 graded candidates, 1, the first of 3 that have it")
     alone = run(tmp_path, by_index("Answer: 7"), spec(k=1), journaled=False)
     assert (alone.choice, alone.best.advantage) == (SelectionChoice(0, "highest reward of 1 graded candidate, 1"), 0.0)
 
@@ -219,9 +203,7 @@ def test_enough_have_to_succeed(tmp_path):
     model = by_index("Answer: 7", ModelServerFault("503"), ModelTimeout("late"), "Answer: 7")
     assert run(tmp_path, model, spec(min_success=2)).choice.index == 0
     few = run(tmp_path, model, spec(min_success=3))
-    assert few.choice == SelectionChoice(
-        None, "2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)"
-    )
+    assert few.choice == SelectionChoice(None, "2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)")
     best = run(tmp_path, model, spec(min_success=3, none_valid="best_effort"))
     assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
 
@@ -253,9 +235,7 @@ class Broken:
 def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
     mute = (weighted(Mute()),)
     selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
-    assert selection.choice == SelectionChoice(
-        None, "none of the 4 usable candidates could be graded: mute: cannot tell"
-    )
+    assert selection.choice == SelectionChoice(None, "none of the 4 usable candidates could be graded: mute: cannot tell")
     best = run(tmp_path, by_index(*["x"] * 4), spec(none_valid="best_effort"), rewarders=mute)
     assert (best.choice.index, best.choice.why.startswith("best effort, the first that can be used")) == (0, True)
     assert (best.mean_reward, best.candidates[0].advantage) == (None, None)
@@ -308,9 +288,7 @@ def test_api_keys_in_an_actor_s_answer_and_a_rewarder_s_words_are_removed(tmp_pa
 # The policy of earlier systems.
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in read_vectors("candidate_sampler") if case["k"] > 0], ids=lambda c: c["name"]
-)
+@pytest.mark.parametrize("case", [case for case in read_vectors("candidate_sampler") if case["k"] > 0], ids=lambda c: c["name"])
 def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_repaired(tmp_path, case):
     seen = defaultdict(int)
 

@@ -121,14 +121,10 @@ async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, sett
     assert gone(path)
 
 
-async def test_what_a_server_leaves_behind_ends_with_it_and_what_it_prints_is_passed_over(
-    server, settings, tmp_path, caplog
-):
+async def test_what_a_server_leaves_behind_ends_with_it_and_what_it_prints_is_passed_over(server, settings, tmp_path, caplog):
     needs_mcp()
     mark, sleeps = str(tmp_path / "left behind"), "import time; time.sleep(600)"
-    child = (
-        f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
-    )
+    child = f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
     Path(server["args"][0]).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
     async with Called(settings({"s": server})) as call:
         logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins

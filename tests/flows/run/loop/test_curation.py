@@ -10,20 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.runs.running import (
-    LEARNING,
-    PACKS,
-    RUN,
-    SMALL,
-    TASK,
-    Server,
-    lines,
-    manifest,
-    on_server,
-    paths,
-    run,
-    store,
-)
+from tests.support.runs.running import LEARNING, PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
@@ -97,9 +84,7 @@ def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, mon
     monkeypatch.setattr(ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it))
     assert run(tmp_path, run_id=RUN, **LEARNING).exit_code == 0
     said = manifest(tmp_path)["warnings"]
-    counted = {
-        point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")
-    }
+    counted = {point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")}
     unsigned = [int(text.split(": ")[1].split()[0]) for text in said if "not stamped for the pack in force" in text]
     assert counted["stamp"] == sum(unsigned) > 0
     assert counted["injection"] >= sum("was not injected" in text for text in said) > 0

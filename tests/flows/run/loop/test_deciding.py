@@ -32,9 +32,7 @@ def speak_against(out, *, lessons=(), times=90, **changes):
     swept = next(row for row in read_credit(task.credit) if isinstance(row, Row) and row.source == "sweep")
     rewards = {"rewards_one": (0.0,) * 4, "rewards_other": (0.5,) * 4}
     sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in lessons or known]
-    rows = [
-        replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(times)
-    ]
+    rows = [replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(times)]
     CreditFile(task.credit).append(
         replace(row, **{"line_id": f"{changes.get('run_id', 'by-hand')}/{number}", **changes})
         for number, row in enumerate(rows)
@@ -50,9 +48,7 @@ def speak_against(out, *, lessons=(), times=90, **changes):
         ({"simulated": False}, "in force"),
     ],
 )
-def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_rewarders_speak_against_it(
-    own_run, changes, verdict
-):
+def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_rewarders_speak_against_it(own_run, changes, verdict):
     speak_against(own_run.out, **changes)
     summary = run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT)  # and learns nothing
     *_, last = decisions(own_run.out)
@@ -156,9 +152,7 @@ def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repea
     assert (last.experience_ids, last.library_id) == (before.experience_ids, before.library_id)
     assert last.decision == ("not yet" if who == "a person" else "in force")
     assert OVERTAKEN in summary.message
-    assert "points" not in summary.message, (
-        "figures of what was considered would be taken for those of what is in force"
-    )
+    assert "points" not in summary.message, "figures of what was considered would be taken for those of what is in force"
     assert stays(own_run.out, "n2") == last
 
 
@@ -198,9 +192,7 @@ def test_rows_hold_for_one_model_actor_and_pack_and_for_their_rewarders(tmp_path
 def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_run, monkeypatch):
     before = [*decisions(own_run.out)[-1].experience_ids]
     monkeypatch.setattr(
-        Canaries,
-        "alarms",
-        lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",),
+        Canaries, "alarms", lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",)
     )
     summary = run(own_run.out, run_id="n2", **NIGHT)
     *_, last = decisions(own_run.out)
@@ -243,9 +235,7 @@ def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_els
 
 def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        Canaries,
-        "alarms",
-        lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",),
+        Canaries, "alarms", lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",)
     )
     run(tmp_path, run_id="n1", sample_size=20, batch_size=10)
     (only,) = decisions(tmp_path)

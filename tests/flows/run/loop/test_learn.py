@@ -78,9 +78,7 @@ def test_each_batch_divides_the_lessons_on_trial_in_at_most_three_ways_and_tosse
     for row in lines(paths(night).rollouts):
         if row["arm"] in {"one", "other"}:
             arms[row["group_id"]].append(row["arm"])
-    assert {*map(tuple, arms.values())} == {("one",) * 2 + ("other",) * 3, ("one",) * 3 + ("other",) * 2}, (
-        "the odd attempt"
-    )
+    assert {*map(tuple, arms.values())} == {("one",) * 2 + ("other",) * 3, ("one",) * 3 + ("other",) * 2}, "the odd attempt"
 
 
 def test_rows_say_what_the_prompts_carried_and_how_each_attempt_ended(night):
@@ -94,11 +92,7 @@ def test_rows_say_what_the_prompts_carried_and_how_each_attempt_ended(night):
         arms = ("library", "none") if row["source"] == "sweep" else ("one", "other")
         one, other = (found[name].get(arm, nothing) for arm in arms)
         one = found[name].get("group", one)
-        assert (frozenset(row["one"]), sorted(row["rewards_one"]), row["lost_one"]) == (
-            one[0],
-            sorted(one[1]),
-            len(one[2]),
-        )
+        assert (frozenset(row["one"]), sorted(row["rewards_one"]), row["lost_one"]) == (one[0], sorted(one[1]), len(one[2]))
         assert (frozenset(row["other"]), sorted(row["rewards_other"])) == (other[0], sorted(other[1]))
         assert row["lost_other"] == len(other[2])
 

@@ -25,9 +25,7 @@ def graded(completion, metadata, *, prompt="", **options):
     return CodeTests(**options).score_one(GraderInput.of("s:0", record, completion))
 
 
-@pytest.mark.parametrize(
-    "completion", rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it")
-)
+@pytest.mark.parametrize("completion", rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it"))
 def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it(completion):
     assert graded(completion, {"tests": ADD}).score == 1.0
 
@@ -56,9 +54,7 @@ def test_the_share_that_passed_is_the_score_with_the_first_failure_as_evidence()
 
 def test_human_eval_runs_its_check_on_the_entry_point_behind_its_prompt():
     prompt = 'from typing import List\n\n\ndef twice(xs: List[int]) -> List[int]:\n    """Double them."""\n'
-    check = (
-        "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1]) == [2]\n    assert candidate([3]) == [6]\n"
-    )
+    check = "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1]) == [2]\n    assert candidate([3]) == [6]\n"
     record = {"test": check, "entry_point": "twice"}
     body = "    return [2 * x for x in xs]\n"
     whole = f"```python\ndef twice(xs: List[int]):\n{body}```\nFor example:\n```python\nprint(twice([1]))\n```"
@@ -87,9 +83,7 @@ def test_a_program_is_compared_by_what_it_prints(program, score):
             graded(program, called)
 
 
-@pytest.mark.parametrize(
-    ("code", "why"), rows_of("code_tests", "what_a_solution_does_to_its_process_costs_it_the_test")
-)
+@pytest.mark.parametrize(("code", "why"), rows_of("code_tests", "what_a_solution_does_to_its_process_costs_it_the_test"))
 def test_what_a_solution_does_to_its_process_costs_it_the_test(code, why):
     verdict = graded(code, {"tests": ADD[:1]})
     assert verdict.score == 0.0

@@ -18,9 +18,7 @@ from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardConte
 from tfgrpo.stores.errors import RewardError
 
 ENGLISH = "the river runs through the old town and everyone who lives there walks along its banks in the evening"
-FRENCH = (
-    "La rivière traverse la vieille ville et tous les habitants se promènent le soir le long de ses rives tranquilles."
-)
+FRENCH = "La rivière traverse la vieille ville et tous les habitants se promènent le soir le long de ses rives tranquilles."
 MIXED = "The river runs through the old town. La rivière traverse la vieille ville et les habitants"
 WORDS = "length_constraints:number_words"
 
@@ -67,11 +65,7 @@ def test_instructions_that_cannot_be_checked_are_counted_and_not_graded(names, s
 
 def test_in_a_run_it_needs_no_reference_answer_and_works_in_a_process():
     metadata = {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "fr"}]}
-    outputs = (
-        Attempt("r0", 0, FRENCH, tokens=1),
-        Attempt("r1", 1, ENGLISH, tokens=1),
-        Attempt("r2", 2, "12", tokens=1),
-    )
+    outputs = (Attempt("r0", 0, FRENCH, tokens=1), Attempt("r1", 1, ENGLISH, tokens=1), Attempt("r2", 2, "12", tokens=1))
     context = RewardContext("f#1", "q", "Bonjour", "", outputs, metadata=metadata)
 
     async def run():

@@ -25,17 +25,14 @@ def graded(query, reference, **options):
 
 
 @pytest.mark.parametrize(
-    ("query", "reference", "score"),
-    rows_of("sql_result", "rows_are_compared_and_their_order_only_if_the_reference_has_one"),
+    ("query", "reference", "score"), rows_of("sql_result", "rows_are_compared_and_their_order_only_if_the_reference_has_one")
 )
 def test_rows_are_compared_and_their_order_only_if_the_reference_has_one(query, reference, score):
     assert graded(query, reference).score == score
 
 
 def test_the_evidence_is_the_first_row_that_differs_or_the_error():
-    assert (
-        graded("SELECT name FROM pets", "SELECT kind FROM pets LIMIT 1").evidence == "expected ('dog',), got ('Rex',)"
-    )
+    assert graded("SELECT name FROM pets", "SELECT kind FROM pets LIMIT 1").evidence == "expected ('dog',), got ('Rex',)"
     assert graded("SELECT 1", "SELECT 1 UNION ALL SELECT 2").evidence == "expected (2,), got no further row"
     assert graded("SELECT x FROM pets", "SELECT 1").evidence == "OperationalError: no such column: x"
 

@@ -33,13 +33,7 @@ def test_regex_takes_the_pattern_of_each_record():
 
 @pytest.mark.parametrize(
     ("name", "options", "reference"),
-    [
-        ("f1", {}, "A"),
-        ("em", {}, "the"),
-        ("em", {}, "?!"),
-        ("similarity", {"metric": "rouge_l"}, "кот"),
-        ("exact", {}, [{}]),
-    ],
+    [("f1", {}, "A"), ("em", {}, "the"), ("em", {}, "?!"), ("similarity", {"metric": "rouge_l"}, "кот"), ("exact", {}, [{}])],
 )
 def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded(name, options, reference):
     score, reason = scored(name, reference, "A", **options)
@@ -50,8 +44,7 @@ def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded(name, opt
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "reference", "output", "evidence"),
-    rows_of("texts", "evidence_says_what_was_compared_with_what"),
+    ("name", "options", "reference", "output", "evidence"), rows_of("texts", "evidence_says_what_was_compared_with_what")
 )
 def test_evidence_says_what_was_compared_with_what(name, options, reference, output, evidence):
     assert scored(name, reference, output, **options)[1] == evidence
@@ -75,13 +68,9 @@ def test_an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made(name, 
         ("ifeval", {}, "langdetect", "ifeval"),
     ],
 )
-def test_a_library_that_is_not_installed_is_named_with_the_line_that_installs_it(
-    monkeypatch, name, options, missing, extra
-):
+def test_a_library_that_is_not_installed_is_named_with_the_line_that_installs_it(monkeypatch, name, options, missing, extra):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "tfgrpo.rewarders.options.find_spec", lambda module: None if module == missing else find(module)
-    )
+    monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda module: None if module == missing else find(module))
     with pytest.raises(PipelineError, match=rf'pip install "tfgrpo\[{extra}\]"'):
         build_scorer(name, options)
 

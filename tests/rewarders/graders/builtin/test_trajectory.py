@@ -26,9 +26,7 @@ async def scored(name, options, facts, *, answer="", metadata=None, tokens=7):
 
 async def test_the_evidence_names_what_is_missing_and_what_is_too_much():
     verdict = await scored("tool_calls", {}, {"tool_calls": [FIND, BUY]}, answer=json.dumps([FIND, OPEN]))
-    assert verdict.evidence == (
-        '1 of 2 calls of the reference; missing: open({"page":2}); not in the reference: buy({})'
-    )
+    assert verdict.evidence == ('1 of 2 calls of the reference; missing: open({"page":2}); not in the reference: buy({})')
 
 
 @pytest.mark.parametrize(
@@ -58,9 +56,7 @@ def test_records_without_a_usable_reference_are_counted_beforehand():
     assert check({"answer": json.dumps([FIND])}) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "key"), [("cost", "cost_usd"), ("latency", "latency_s"), ("tokens", "completion_tokens")]
-)
+@pytest.mark.parametrize(("name", "key"), [("cost", "cost_usd"), ("latency", "latency_s"), ("tokens", "completion_tokens")])
 async def test_an_unknown_figure_is_ungraded_and_never_zero(name, key):
     for facts in ({}, {key: None}, {key: float("nan")}, {key: -1.0}, {key: "0.1"}):
         verdict = await scored(name, {"worst": 1.0}, facts, tokens=None)
@@ -76,9 +72,7 @@ async def test_cost_is_a_part_of_a_composite_whose_policy_decides_what_unknown_m
         assert getattr(await scored("composite", options, {}, answer="done"), "score", None) == unknown
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"worst": 0.0}, {"worst": 1, "best": 1}, {"worst": float("inf")}, {"worst": "1"}]
-)
+@pytest.mark.parametrize("options", [{}, {"worst": 0.0}, {"worst": 1, "best": 1}, {"worst": float("inf")}, {"worst": "1"}])
 def test_the_ends_of_a_figure_are_checked_before_anything_is_spent(options):
     with pytest.raises(PipelineError):
         build_scorer("cost", options)

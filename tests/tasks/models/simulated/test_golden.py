@@ -75,9 +75,7 @@ def questions(world):
     return {
         "reflection": [{"attempts": shown[:most], "max_lessons": 2} for most in (1, 2, 3)],
         "digest": [{"task": "t", "transcript": f"{'hm ' * 200}{good}"}],
-        "recurring": [
-            {"causes": [{"group": f"G{n}", "cause": each} for n, each in enumerate(causes)], "max_lessons": 2}
-        ],
+        "recurring": [{"causes": [{"group": f"G{n}", "cause": each} for n, each in enumerate(causes)], "max_lessons": 2}],
         "curation": [
             {"known": lessons[:cut], "proposals": [*lessons[cut:], {**lessons[0], "id": "P", "text": "Be nice."}]}
             for cut in (0, 2, 5)

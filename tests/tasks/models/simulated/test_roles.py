@@ -34,9 +34,7 @@ def answered(asked, seed=0, system="Compare.", world=WORLD):
 
 
 def reflection(*attempts, **changes):
-    shown = [
-        {"label": "A", "reward": reward, "transcript": text, "digest": digest} for reward, text, digest in attempts
-    ]
+    shown = [{"label": "A", "reward": reward, "transcript": text, "digest": digest} for reward, text, digest in attempts]
     return {"task": "t", "attempts": shown, "max_lessons": 2, "max_words": 32, **changes}
 
 

@@ -16,9 +16,7 @@ from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, i
 from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
-LESSONS = "\n".join(
-    ["<lessons>", *(f"- {'Do' if a.polarity == 'do' else 'Avoid'}: {a.text}" for a in ADVICE), "</lessons>"]
-)
+LESSONS = "\n".join(["<lessons>", *(f"- {'Do' if a.polarity == 'do' else 'Avoid'}: {a.text}" for a in ADVICE), "</lessons>"])
 QUESTIONS = [item["prompt"] for item in generate_items(LEDGER, 12)]
 FUNCTIONS = [tool["function"] for tool in TOOLS]
 CHAT, RESPONSES, MESSAGES = DIALECTS = ("chat/completions", "responses", "messages")
@@ -73,9 +71,7 @@ async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}']
-)
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}'])
 async def test_bodies_that_are_no_request_are_refused(raw):
     async with in_process() as client:
         for dialect in DIALECTS:
@@ -261,9 +257,7 @@ async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output
 def by_codex(*, in_an_item):
     """Developer messages, tools of an MCP server in a namespace, among the items if asked for."""
     texts = (("developer", "You code."), ("user", "<cwd>/tmp</cwd>"), ("user", QUESTIONS[2]))
-    items = [
-        {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]} for role, text in texts
-    ]
+    items = [{"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]} for role, text in texts]
     books = [{"type": "function", "strict": False, **each} for each in FUNCTIONS]
     tools = [{"type": "namespace", "name": "mcp__books", "tools": books}, {"type": "web_search"}]
     if in_an_item:
@@ -275,9 +269,7 @@ def by_codex(*, in_an_item):
 def by_claude_code():
     """Blocks, tools that have their server's name in front, and one that the vendor runs."""
     tools = [{"name": f"mcp__books__{each['name']}", "input_schema": each["parameters"]} for each in FUNCTIONS]
-    turns = [
-        {"role": "user", "content": [{"type": "text", "text": QUESTIONS[2], "cache_control": {"type": "ephemeral"}}]}
-    ]
+    turns = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS[2], "cache_control": {"type": "ephemeral"}}]}]
     hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
     body = {"model": "simulated", "max_tokens": 32_000, "messages": turns, "thinking": {"type": "adaptive"}}
     return {**body, "tools": [*tools, hosted]}
