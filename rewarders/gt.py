@@ -77,8 +77,7 @@ class Comparing(ItemScorer):
         reasons: list[str] = []
         for text in self.accepted(item):
             try:
-                read = self.reference(text, options)
-                found.append(replace(read, prompt=prompt) if isinstance(read, NumberReference) else read)
+                found.append(replace(self.reference(text, options), prompt=prompt))
             except RewardError as error:
                 reasons.append(str(error))
         if not found:

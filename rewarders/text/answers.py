@@ -96,6 +96,12 @@ _REMARK_LINE: Final = re.compile(
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)",
     re.IGNORECASE,
 )
+_OPENER: Final = re.compile(
+    rf"\A(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
+    r"(?=\S[^\n]*\n[ \t]*\n\s*\S)",
+    re.IGNORECASE,
+)
+"""A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``."""
 _ASIDE: Final = re.compile(r"(?<=\S) \([^()\n]*\)")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
@@ -163,7 +169,7 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     rest = without_reasoning(text)
     if rest is None or not rest.strip():
         return None
-    tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
+    tail = _OPENER.sub("", rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip())
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
@@ -390,21 +396,41 @@ def without_envelope(value: Any) -> Any:
 
 
 def field_asked_for(output: str, prompt: str) -> str | None:
-    """Return the text or number in the only field of a JSON reply whose name is in the prompt; None without such a field.
+    """Return the text or number in the only field of a reply whose name is in the prompt; None without such a field.
 
-    ``{"city": "Lyon", "former": "Turin"}`` answers "In which city …" with Lyon.
+    ``{"city": "Lyon", "former": "Turin"}`` answers "In which city …" with Lyon, and so does a line ``City: Lyon`` of several.
+    Of names within each other the longest counts: ``total due`` beside ``total``.
     """
     text = (without_reasoning(output) or "").strip()
     fenced = _FENCED.fullmatch(text)
-    value = without_envelope(written_value(fenced["inside"] if fenced else text))
+    value = without_envelope(written_value(fenced["inside"] if fenced else text)) or _lines_of_fields(text)
     if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
         return None
-    words = {*_IN_A_NAME.findall(prompt.casefold())}
-    named = [each for key, each in value.items() if (own := {*_IN_A_NAME.findall(str(key).casefold())}) and own <= words]
-    return str(named[0]) if len(named) == 1 and isinstance(named[0], str | int | float) else None
+    words = {*_IN_A_NAME.findall(last_question(prompt).casefold())}
+    own = {key: {*_IN_A_NAME.findall(str(key).casefold())} for key in value}
+    named = {key: found for key, found in own.items() if found and found <= words}
+    longest = [value[key] for key, found in named.items() if not any(found < other for other in named.values())]
+    return str(longest[0]) if len(longest) == 1 and isinstance(longest[0], str | int | float) else None
 
 
-_IN_A_NAME: Final = re.compile(r"[^\W\d_]+")
+def last_question(prompt: str) -> str:
+    """Return a prompt from its last question on; all of it where it has none."""
+    return _BEFORE_QUESTION.sub("", prompt)
+
+
+_BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s+|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
+"""What a prompt has before its last question."""
+_IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
+_FIELD_LINE: Final = re.compile(
+    r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*?)[ \t*_]*"
+)
+
+
+def _lines_of_fields(text: str) -> dict[str, str] | None:
+    """Return the fields of a text that has nothing else, a line each; None for one that marks its answer."""
+    lines = [_FIELD_LINE.fullmatch(each) for each in text.splitlines() if each.strip()]
+    fields = {each["name"]: each["value"] for each in lines if each}
+    return fields if lines and len(fields) == len(lines) and not _marked(text) else None
 
 
 def _no_constant(name: str) -> NoReturn:

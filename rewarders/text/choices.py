@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, written_value
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import MARKUP, plain
-from tfgrpo.rewarders.text.words import LONGEST_PART, OPTION_MARK, Reference, TextReference, parts_of
+from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
+from tfgrpo.rewarders.text.words import LONGEST_PART, OPTION_MARK, Reference, TextReference, parts_of, whole_words
 from tfgrpo.stores.errors import RewardError
 
 _LETTER: Final = re.compile(
@@ -27,6 +27,7 @@ _LETTER: Final = re.compile(
 _OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE)
 
 
+_WORD: Final = re.compile(r"[^\W\d_]{3,}")
 LETTERS: Final = "ABCDEFGHIJ"
 _NUMBERS: Final = "123456789"
 _OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
@@ -90,6 +91,11 @@ class _Named(ReadAnswer["OptionReference"]):
     def is_wanted(self) -> bool:
         return self.names == {self.reference.wanted}
 
+    def repeats(self) -> bool:
+        """Return whether a part repeats most of a question for yes or no."""
+        asked = {*_WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
+        return bool(asked) and "?" not in self.text and 2 * len({*_WORD.findall(self.text.casefold())} & {*asked}) > len(asked)
+
 
 @dataclass(frozen=True, slots=True)
 class OptionReference(Reference):
@@ -100,12 +106,18 @@ class OptionReference(Reference):
         Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
         Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
         Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
+        Rule("unclear", "may say yes or no by repeating the question", "no", "Birds do fly.", _Named.repeats, "Do birds fly?"),
     )
 
     @property
     @abstractmethod
     def wanted(self) -> str:
         """The name of the option or label."""
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether the labels are yes and no."""
+        return False
 
     @abstractmethod
     def named(self, part: str) -> frozenset[str]:
@@ -145,6 +157,15 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     @cached_property
     def denied(self) -> frozenset[str]:
         return frozenset(_letter(each) for each in self.places if self.is_denied(each))
+
+    @cached_property
+    def excepted(self) -> frozenset[str]:
+        """The options that are denied, by letter or by text: all of what the answer is where a question has NOT."""
+        statement, denied = comparable(self.text), set(self.denied)
+        for letter, option in self.reference.options.items():
+            places = [*re.finditer(whole_words(comparable(option)), statement)]
+            denied |= {letter} if places and all(is_denied(statement, *place.span()) for place in places) else set()
+        return frozenset(denied)
 
     def is_denied(self, letter: re.Match[str]) -> bool:
         """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
@@ -236,7 +257,18 @@ class ChoiceReference(OptionReference):
         if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
         said = _Letters(self, part)
+        if len(said.excepted) == 1 and _asks_for_exception(self.prompt):
+            return said.excepted
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
+
+
+def _asks_for_exception(prompt: str) -> bool:
+    """Return whether a question wants the option of which something does not hold: ``Which is NOT a fruit?``."""
+    question = _OPTION_LINE.split(prompt, maxsplit=1)[0]
+    return (
+        re.search(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", question.rstrip(), re.IGNORECASE)
+        is not None
+    )
 
 
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
@@ -298,6 +330,11 @@ class LabelReference(OptionReference):
         return any(re.match(r"not?\b.", label) for label in self._known)
 
     @property
+    def is_truth(self) -> bool:
+        """Whether the labels are yes and no."""
+        return bool(self.synonyms)
+
+    @property
     def wanted(self) -> str:
         """The key of the label."""
         return self._key(self.text)
@@ -315,13 +352,15 @@ class LabelReference(OptionReference):
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
         known = self._known
-        statement = self._spelled(part, known)
+        statement = self._spelled(_CROSSED_NO.sub(r"\1", part) if self.synonyms else part, known)
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         both = re.search(rf"\bboth ({either}) and ({either})(?!\w)", statement)
         if said := (statement,) if statement in known else both.groups() if both else ():
             return frozenset(known[each] for each in said)
         letter = rf"[^\W{UNSPACED}]"
-        pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|'[a-z])")
+        own = "".join({sign for label in known for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
+        longer = rf"|[{own}]\w" if own else ""  # tech.app.android is not tech.app
+        pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|'[a-z]{longer})")
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
         listed = first and re.match(rest, statement[first.end() :])
@@ -379,6 +418,7 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_CROSSED_NO: Final = re.compile(r"\b(no|false)\W{0,4}[\u274c\u2717\u2718\u2716]\ufe0f?", re.IGNORECASE)
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""

@@ -85,6 +85,7 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 """What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
+    r"(?:(?P<nation>U\.S\.|[A-Z]\w+(?:[ ][A-Z]\w+)?)[ ](?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
     rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
@@ -186,14 +187,16 @@ DENIED: Final = Surroundings(
     Beside(
         "denied",
         "not «42»",
-        r"(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?"
+        r"(?:\b(?:not|never|isn't|wasn't|aren't|doubt|(?:wrong|incorrect)[ ]answer[ ]is)|n['’]t\b)"
+        r"(?:[ \t]+(?:think|believe|say|sure|that|it|is|be|the|an?"
         r"|exactly|only|equal|to)){0,4}[ \t]{1,9}|不是[ \t]*",
     ),
     Beside(
         "wrong",
         "«42» is wrong",
         "",
-        r"[*%]{0,3}(?:[ \t][a-z]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)",
+        r"[*%]{0,3}(?:[ \t][a-z]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false"
+        r"|[^.,;!?\n]{0,60},[ ](?:and|but)[ ](?:it|that)(?:'s|[ ]is)[ ](?:wrong|incorrect|false|not)\b)",
     ),
     Beside("compared", "larger than «42»", r"\b(?:less|more|\w{2,12}er)[ ]than[ \t]+"),
     Beside("multiplied", "twice «42»", r"\b(?:(?:half|thirds?|quarters?)[ ]of|twice|double|triple)[ ](?:the[ ])?"),
@@ -253,7 +256,7 @@ def _read(match: re.Match[str]) -> Number | None:
     scale = MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
-    unit = unit_of(behind["unit"]) if behind else ""
+    unit = _money_of(behind["nation"], behind["unit"]) or unit_of(behind["unit"]) if behind else ""
     if unit and behind:
         unit += _power(behind["degree"] or behind["own"])
         if per := behind["per"] or behind["inverse"]:
@@ -263,6 +266,17 @@ def _read(match: re.Match[str]) -> Number | None:
         named = UNITS.get(before[1].lower(), "") if before else ""
         unit = named if named in MONEY else UNITS.get((match["money"] or "").strip(), "")
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
+
+
+_NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
+    nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()
+}
+
+
+def _money_of(nation: str | None, name: str) -> str:
+    """Return the currency of a nation; empty without one. Those that are not known are by their names."""
+    money = name.lower().removesuffix("s")
+    return _NATIONAL.get(nation.lower(), {}).get(money, f"{nation.lower()} {money}") if nation else ""
 
 
 def unit_of(name: str) -> str:

@@ -31,6 +31,7 @@ _CONCLUSION: Final = re.compile(
     r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b", re.IGNORECASE
 )
 _EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
+_FRACTION: Final = re.compile(r"\s*\d+\s*/\s*\d+[\s.]*")
 _BREAKDOWN: Final = re.compile(
     r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
 )
@@ -78,6 +79,8 @@ _NAMED_BY_NUMBER: Final = re.compile(
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
+_CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)")
+"""Digits within code: ``xs[-1]``, ``n ** 2``."""
 _BOUND: Final = re.compile(rf"\b(?:{any_of('bounds')})\b|^[<>]", re.IGNORECASE)
 _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""
@@ -143,7 +146,7 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
-    if re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text):
+    if re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text) or _CODE.search(text):
         return True
     if hyphenated and hyphenated[1] not in UNITS:
         return True
@@ -202,7 +205,8 @@ class _Values(NamedTuple):
     def left(self) -> list[Token]:
         """Return the numbers before the only ``=``, where an expression follows."""
         left, _, right = self.text.partition("=")
-        return [each for each in self.tokens if each.end <= len(left)] if _EXPRESSION.fullmatch(right) else []
+        is_worked = _EXPRESSION.fullmatch(right) and not _FRACTION.fullmatch(right)
+        return [each for each in self.tokens if each.end <= len(left)] if is_worked else []
 
     @property
     def total(self) -> list[Token]:

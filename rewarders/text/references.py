@@ -43,7 +43,7 @@ from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, de
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
-from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of
+from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of, says_absent
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json
 
@@ -199,7 +199,6 @@ class NumberReference(Reference):
     number: Number
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
-    prompt: str = ""
     rules: ClassVar[Rules[_Numeric]] = (
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
@@ -394,6 +393,11 @@ class _Json(ReadAnswer["JsonReference"]):
             return f"{shown(self.text.strip())} ({self.value})"
         return shown(json.dumps(self.value, ensure_ascii=False))
 
+    def says_empty(self) -> bool | None:
+        """Return whether an output without JSON says that there is nothing, where the reference is empty; None if it may."""
+        stated = stated_answer(self.text) if self.reference.value == [] and isinstance(self.value, ValueError) else None
+        return stated is not None and says_absent("[]", stated)
+
     def states(self, *texts: object) -> bool:
         """Return whether an output without JSON states one of these texts, where the reference is a list."""
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
@@ -424,6 +428,8 @@ class JsonReference(Reference):
 
     value: Any
     rules: ClassVar[Rules[_Json]] = (
+        Rule("right", "says too that it is empty", "[]", "none", lambda it: it.says_empty()),
+        Rule("unclear", "may say that it is empty", "[]", "There are no labels.", lambda it: it.says_empty() is None),
         Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(it.reference.entries)),
         Rule("unclear", "is one of several", '["a1", "b2"]', "a1", lambda it: it.states(*it.reference.value)),
         Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda said: isinstance(said.value, ValueError)),
@@ -438,7 +444,7 @@ class JsonReference(Reference):
     def of(cls, text: str) -> JsonReference | None:
         """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
         value = written_value(text)
-        is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
+        is_list = isinstance(value, list) and (not value or any(not isinstance(each, int | float) for each in value))
         return cls(text, value) if isinstance(value, dict) or is_list else None
 
     @property
@@ -463,8 +469,9 @@ class JsonReference(Reference):
             with suppress(ValueError, RewardError):
                 value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
         value = value if isinstance(value, type(self.value)) else json_in(rest)
-        if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
-            value = value["answer"]
+        only = [*value.values()] if isinstance(value, dict) and len(value) == 1 else []
+        if only and self.value != value and ("answer" in value or (isinstance(only[0], list) and isinstance(self.value, list))):
+            value = only[0]
         return written_value(value) if isinstance(value, str) else value
 
 
@@ -517,7 +524,8 @@ class FormulaReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
-        answer = answer if "=" in self.text else re.sub(r"^[^A-Za-z\\=]+=\s*", "", answer)
+        answer = _CONDITION.split(answer)[0].strip()
+        answer = answer if "=" in self.text else re.split(r"(?<![<>!])=(?!=)\s*", answer)[-1]
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
         answer = answer if "\\" in answer else written(answer, "formulas")
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
@@ -542,10 +550,12 @@ def _formula_in(stated: Stated) -> str:
     return stated.text
 
 
-_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)")
+_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
 _PROSE: Final = re.compile(
     r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)", re.IGNORECASE
 )
+_CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
+"""What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 _AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
 
@@ -554,6 +564,7 @@ def _formula(text: str) -> str:
     text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text.translate(QUOTES)))
     text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^\{([^{}]*)\}", r"^\1", text))
+    text = re.sub(r"(?<=[A-Za-z])\s*(?:\\cdot|\\times|[·×*])\s*(?=[A-Za-z](?![A-Za-z]))", "", text)
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
 
 
@@ -563,7 +574,8 @@ def is_formula(text: str) -> bool:
     return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
         re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
         or (
-            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=<>]\s*[\w(][\w\s()+*/=.-]*", bare) and not re.search(r"[A-Za-z]{3}", bare)
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=<>])\s*[\w(][\w\s()+*/=.-]*", bare)
+            and not re.search(r"[A-Za-z]{3}", bare)
         )
     )
 
@@ -578,14 +590,14 @@ def read_reference(
 ) -> Reference:
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     number = reference_number(text, decimal)
-    if number is not None:
-        return NumberReference(text, number, decimal, tolerance)
     bare = bare_reference(text)
+    if number is not None and not re.fullmatch(r"0\d+", bare):  # digits with leading zeros are a code
+        return NumberReference(text, number, decimal, tolerance)
     begins = [reference_number(each, decimal) for each in _list_parts(bare)[:1]]
     return (
         label_reference(bare, options)
         or MomentReference.of(bare, order)
         or JsonReference.of(bare)
         or (ListReference.of(bare, decimal) if None not in begins else None)
-        or (FormulaReference(bare, equal) if is_formula(bare) else TextReference(bare))
+        or (FormulaReference(bare.replace("**", "^"), equal) if is_formula(bare) else TextReference(bare))
     )

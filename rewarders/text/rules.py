@@ -131,7 +131,7 @@ DENIALS: Final = Surroundings(
         "it is not «paris»",
         rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)"
         rf"(?:\s+(?!(?:{any_of('but')})(?!\w)|-+\s)\S*[^\s.,!?;:]){{0,2}}\s*",
-        rf"\s+(?:isn't|wasn't)\b|:?\s+(?:{_NOT}|no)\s*(?:[.,!;]|$)",
+        rf"\s+(?:isn't|wasn't)\b|:?\s+(?!statt)(?:{_NOT}|no)\s*(?:[.,!;]|$)",
     ),
     Beside(
         "crossed",
@@ -156,7 +156,8 @@ DENIALS: Final = Surroundings(
     Beside(
         "mistaken",
         "it is wrong to say «paris»",
-        r"\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*",
+        r"\b(?:(?:wrong|incorrect|mistake) to \w+|(?:false|untrue|myth) that) [^.,;!?]*"
+        r"|\b(?:wrong|incorrect) (?:answer|option|choice|label) (?:is|was|would be) ",
     ),
     Beside(
         "rejected",
@@ -164,7 +165,8 @@ DENIALS: Final = Surroundings(
         "",
         r"[^\w#]{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
         r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux"
-        r"|falso|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)",
+        r"|falso|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
+        r"|\s[^.,;!?\n]{0,60}, (?:and|but) (?:it|that)(?:'s| is) (?:wrong|incorrect|false|not)\b",
     ),
 )
 ALTERNATIVES: Final = Surroundings(

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import ClassVar, Final
@@ -75,6 +75,8 @@ class Reference(ABC):
     """A reference that outputs can be compared with."""
 
     text: str
+    prompt: str = field(default="", kw_only=True)
+    """The question; empty where it is not known."""
 
     @property
     def shown(self) -> str:
@@ -205,6 +207,14 @@ class _Spelled(ReadAnswer["TextReference"]):
         national, whole = sorted((code(self.form), code(self.wanted)), key=lambda each: each[:1] == "+")
         return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
 
+    def is_same_address(self) -> bool:
+        schemes = {found[0] for each in (self.form, self.wanted) if (found := _SCHEME.match(each))}
+        return "." in self.wanted and "/" in self.wanted and len(schemes) < 2 and self.both(_without_scheme)
+
+    def lacks_preposition(self) -> bool:
+        bare = _PREPOSITION.sub("", self.wanted)
+        return bare != self.wanted and self.form in (bare, _DETERMINER.sub("", bare, count=1))
+
     def lacks_unit(self) -> bool:
         bare, _, unit = self.wanted.partition(" ")
         return self.form == bare and unit in UNITS and "-" in bare[1:]
@@ -212,7 +222,18 @@ class _Spelled(ReadAnswer["TextReference"]):
     def may_be_another_person(self) -> bool:
         untitled = {_untitled(self.form), _untitled(self.wanted)}
         shorter = {_MIDDLE.sub("", each) for each in untitled}
-        return len(untitled) > 1 and len(shorter) == 1 and bool(untitled & shorter)
+        return len(untitled) > 1 and ((len(shorter) == 1 and bool(untitled & shorter)) or self._has_other_names())
+
+    def _has_other_names(self) -> bool:
+        """Return whether surnames are equal, and first names or their initials, or one name is a title with the surname."""
+        names = [_untitled(each).replace(".", " ").split() for each in (self.form, self.wanted)]
+        if not 1 < len(names[0]) < 5 or len(names[1]) < 2 or not all(map(str.isalpha, names[0])):
+            return False
+        (first, *middle, last), (other, *more, surname) = names
+        same = first == other or (len(first) == 1 and other.startswith(first))
+        by_title = f"{first} {last}" == self.form.replace(".", "") and re.fullmatch(_TITLES, first)
+        is_name = all(each[0].isupper() for each in self.reference.text.split()) and not _ARTICLE.match(self.wanted)
+        return bool(is_name and last == surname and (by_title or (same and not (middle and more))))
 
     def is_same_unaccented(self) -> bool:
         return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
@@ -378,6 +399,20 @@ class _Said(ReadAnswer["TextReference"]):
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
         return self.is_stated and not all(each in self.stated.whole for each in options)
 
+    def may_say_absent(self) -> bool:
+        return says_absent(self.reference.text, self.stated) is None
+
+    def may_be_other_word(self) -> bool:
+        """Return whether a short word with capitals, which other words are, is not there as it is written."""
+        stated = self.stated
+        word, said = (
+            self.reference.text.strip(),
+            MARKUP.sub("", stated.text if stated.is_marked else stated.whole).replace(".", ""),
+        )
+        written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(word.upper())})(?!\w)", said)
+        short = re.fullmatch(r"[^\W\d_]{2,4}", word) and word != word.lower()
+        return bool(short and not written and said != said.lower() and self.is_stated)
+
     def is_one_of_several(self) -> bool:
         return any(TextReference(each).equals(self.stated.text) for each in several_in(self.reference.text))
 
@@ -385,7 +420,8 @@ class _Said(ReadAnswer["TextReference"]):
         said, words = plain(self.stated.text), self.reference.text.split()
         is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
         last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(f" {without_accents(said)}")
-        first = len(words) == 2 and plain(words[0]) == said and len(plain(words[1])) < len("Ltd") + 2
+        of_house = len(words) > 1 and words[1].islower()  # Leonardo da Vinci
+        first = plain(words[0]) == said and (of_house or (len(words) == 2 and len(plain(words[1])) < len("Ltd") + 2))
         return bool(is_name and (last or first))
 
     def may_be_number(self) -> bool:
@@ -393,6 +429,30 @@ class _Said(ReadAnswer["TextReference"]):
         named = plain(self.stated.text)[:1].isdigit() and _NAMED_NUMBER.fullmatch(self.reference.text)
         both = ours is not None and theirs is not None and ours.value == theirs.value
         return both and bool(named or (theirs is not None and theirs.abbreviated))
+
+
+_ABSENT: Final = re.compile(
+    r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer|\[\])"
+    r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
+    r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage))"
+)
+"""A text that says that there is nothing, or that it is not known."""
+_DENIAL: Final = re.compile(
+    r"\b(?:no|not|none|nobody|nothing|never|neither|nor|un(?:known|clear|stated)|empty|without)\b|n't\b"
+)
+
+
+def says_absent(reference: str, stated: Stated) -> bool | None:
+    """Return whether an answer says, beside a reference that does, that there is nothing; None where it may.
+
+    Of answers to other references it returns False.
+    """
+    wanted, said = _ABSENT.fullmatch(plain(reference) or reference), _ABSENT.fullmatch(plain(stated.text))
+    if wanted is None:
+        return False
+    if said is not None and bool(said["unknown"]) is bool(wanted["unknown"]):
+        return True
+    return None if said is not None or _DENIAL.search(plain(stated.text)) else False
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +464,10 @@ class TextReference(Reference):
 
     rules: ClassVar[Rules[_Said]] = (
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
+        Rule("right", "says too that there is none", "none", "N/A", lambda it: says_absent(it.reference.text, it.stated)),
+        Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
         Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
+        Rule("unclear", "may say that there is none", "none", "No name is given.", _Said.may_say_absent),
         Rule("unclear", "may be one of several accepted answers", "red | blue", "red", _Said.is_one_of_several),
         Rule("unclear", "is a part of the name", "Marie Curie", "Curie", _Said.is_part_of_name),
         Rule("unclear", "may be the number of the reference", "5k", "5000", _Said.may_be_number),
@@ -417,6 +480,8 @@ class TextReference(Reference):
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
+        Rule("right", "is the same address", "https://docs.org/x", "docs.org/x/", _Spelled.is_same_address),
+        Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
         Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(_turned)),
@@ -479,7 +544,9 @@ class TextReference(Reference):
     def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
         """Return whether no other of several values may be the answer. Raise ``RewardError`` otherwise."""
         others = [each for each in values if 0 < len(each.split()) <= _MOST_BARE and not self.is_in(each)]
-        like, *unlike = ((each[0].isupper(), each[0].isdigit(), "." in each) for each in (self.text, *others))
+        like, *unlike = (
+            (each[0].isupper(), each[0].isdigit(), re.search(r"\w\.\w", each) is not None) for each in (self.text, *others)
+        )
         if like in unlike:
             raise RewardError(f"{shown(stated.whole)} has several values, one of which is {self.shown}")
         return True
@@ -518,6 +585,14 @@ class TextReference(Reference):
             others = [each for each in parts if each != wanted]
             if not any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
+
+
+_SCHEME: Final = re.compile(r"https?:")
+_PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})")
+
+
+def _without_scheme(address: str) -> str:
+    return re.sub(r"^(?:https?:/+)?(?:www\.)?|/$", "", address)
 
 
 def _untitled(name: str) -> str:
