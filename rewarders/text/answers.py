@@ -50,8 +50,8 @@ _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
     rf"""(?<=\?\n)A:[ \t]* |                                                    # behind a question
     (?:^[ \t>*_#`|【-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
-    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})|{_CHOSEN})
-    (?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
+    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})|{_CHOSEN}
+    |result|tl;dr)(?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
     (?:[:\uff1a=】]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -72,7 +72,8 @@ _SENTENCE: Final = re.compile(
     rf"""(?:答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result|{_CHOSEN})
     (?:,\ \w{{2,9}},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
-    [ \t]+(?:is|are|was|be|equals|=)\b[ \t]*(?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
+    (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*
+    (?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SENTENCE_END: Final = re.compile(
@@ -96,6 +97,8 @@ _REMARK_LINE: Final = re.compile(
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)",
     re.IGNORECASE,
 )
+_STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
+"""What Markdown crosses out: ``~~5~~ 6``."""
 _OPENER: Final = re.compile(
     rf"\A(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
     r"(?=\S[^\n]*\n[ \t]*\n\s*\S)",
@@ -169,7 +172,8 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     rest = without_reasoning(text)
     if rest is None or not rest.strip():
         return None
-    tail = _OPENER.sub("", rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip())
+    tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
+    tail = _OPENER.sub("", _STRUCK.sub("", tail).strip() or tail)
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)

@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
     (?P<magnitude>(?(money)[kmb](?![\w^])|(?-i:[kKMB](?![\w^])))
       |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|tn|mio|mrd|mln)(?!\w)\.?)?
-    (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
+    (?P<percent>\ ?(?:%|per\ ?cent\b|pct\b|Prozent\b))?
     """,
     re.VERBOSE | re.IGNORECASE,
 )

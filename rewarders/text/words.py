@@ -167,7 +167,10 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     return [first] if one is not None and other is None else [last, first]
 
 
-_TICK, _CROSS = (re.compile(rf"\s*[{signs}]\ufe0f?\s*") for signs in ("\u2705\u2713\u2714\u2611", "\u274c\u2717\u2718\u2716"))
+_TICK, _CROSS = (
+    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
+    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
+)
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
@@ -239,7 +242,8 @@ class _Spelled(ReadAnswer["TextReference"]):
         return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
 
     def may_be_another_word(self) -> bool:
-        return len(self.wanted.split()) == 1 and not self.text.isupper() and self.is_same_unaccented()
+        may_be_noun = self.reference.text[:1].islower() or re.search("[äöü]", self.form + self.wanted)  # Äpfel, Apfel
+        return len(self.wanted.split()) == 1 and bool(may_be_noun) and self.is_same_unaccented()
 
 
 @dataclass(frozen=True)
@@ -360,7 +364,8 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_longer_name(self) -> bool:
         """Return whether every occurrence of a name is a part of a longer one, or the first of a list."""
         name = _ARTICLE.sub("", self.reference.text)
-        if not _is_capital(name):
+        around = _DETERMINER.sub("", self.statement, count=1).replace(self.wanted, "")
+        if not _is_capital(name) or self.reference.is_asked(around):
             return False
         places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
         return bool(places) and all(
@@ -380,6 +385,8 @@ class _Mention(ReadAnswer["TextReference"]):
         if (len(term.split()) > 2 and whole.endswith(_MASK)) or re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
             return False  # a sentence
         rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
+        if self.reference.is_asked(" ".join(rest)):
+            return False
         is_phrase = len(head.split()) <= 3 and not _VERB.search(head) and not _BETWEEN.search(" ".join(rest))
         return bool(rest) and is_phrase and term.isascii()
 
@@ -560,9 +567,9 @@ class TextReference(Reference):
             return True
         held = any(map(self.is_in, (last, first)))
         if stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and _is_bare(first):
-            if held:
+            if held and not self.is_in(first):
                 raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
-            return False
+            return held
         return held
 
     def equals(self, part: str) -> bool:
@@ -578,12 +585,19 @@ class TextReference(Reference):
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
         return verdict_by(self.mentions, _Mention.of(self, part)).right
 
+    def is_asked(self, text: str) -> bool:
+        """Return whether the question has every word of a text, in some form, and the reference is none of its choices."""
+        asked = {each[:_STEM] for each in re.findall(r"[^\W\d_]{3,}", self.prompt.casefold())}
+        words = {each[:_STEM] for each in re.findall(r"[^\W\d_]{3,}", text.casefold())}
+        return bool(words) and words <= asked and not re.search(whole_words(plain(self.text)), plain(self.prompt))
+
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
         parts, wanted = comparable(part).split(", "), comparable(self.text)
         if len(parts) > 1 and wanted in parts and all(len(each.split()) <= 3 for each in parts):
             others = [each for each in parts if each != wanted]
-            if not any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others):
+            is_sentence = any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others)
+            if not is_sentence and not all(map(self.is_asked, others)):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
 
@@ -610,6 +624,8 @@ def _is_capital(name: str) -> bool:
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
+_STEM: Final = 4
+"""Letters at the beginning of a word that its forms share: ``study``, ``studied``."""
 _ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
