@@ -2,7 +2,7 @@
 
 Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own
 attempt the score, and no other. Code may raise what is no ``Exception`` (``sys.exit``, time limits of ``func_timeout``,
-``pytest.fail``), which is told from the end of the process.
+``pytest.fail``), which is distinguished from the end of the process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ _SLACK_S: Final = 0.5
 """How much later than its limit a call is given up that ends its coroutines at the limit itself."""
 _NAMELESS: Final = (None, None)
 _REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
-"""Members of a result that say why."""
 _OTHER_MEMBERS: Final = frozenset({"score", "reward", "sample_id", "completion_index"})
 
 
@@ -167,7 +166,6 @@ def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
 
 
 def _on_a_loop(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
-    """Make calls at once, on an event loop for them alone."""
     from tfgrpo.rewarders.threads import run_concurrently  # noqa: PLC0415 - half of the time in which a worker starts
 
     run_concurrently(calls, tell, limit_s)

@@ -29,7 +29,6 @@ from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
 Build: TypeAlias = Callable[[str, Mapping[str, Any], str], "AnyScorer"]
-"""Builds a scorer from its name, its options, and their location."""
 DECIMALS: Final = 12
 """Decimals of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")

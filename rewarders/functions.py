@@ -81,7 +81,7 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
 
 
 def _arguments(item: GraderInput, roles: Mapping[str, ParameterRole], own: Collection[str] | None) -> dict[str, Any]:
-    """Return the values of parameters, and unless ``own`` is None the columns of the item that it does not list."""
+    """Unless ``own`` is None, return the columns of the item that it does not list as well."""
     record = item.record if isinstance(item.record, Mapping) else {}
     prompt, answer, held = str(record.get("prompt") or ""), record.get("answer"), record.get("metadata")
     reference, metadata = "" if answer is None else answer, dict(held) if isinstance(held, Mapping) else {}

@@ -54,7 +54,6 @@ class Comparing(ItemScorer):
     """Compares what an output states with each accepted reference: right by any, else not graded where any is unclear."""
 
     knows_algebra: bool = False
-    """Whether formulas that are written differently can be compared."""
     equal: Callable[[str, str], bool] | None = None
     """Compares formulas, in a process that has loaded the library for it."""
 
@@ -240,7 +239,6 @@ def option_sign(text: str) -> str:
 
 
 def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:
-    """Return the number of an option, of a prompt that numbers its options. Raise ``RewardError`` for no option."""
     texts = {plain(option): number for number, option in options.items() if plain(option) not in options}
     number = texts.get(plain(bare), plain(bare))
     if number not in options:
@@ -292,7 +290,7 @@ _LONGEST_LABEL: Final = 6
 _EACH: Final = 3
 """Items that a label has on average, at least: fewer are names that happen to recur."""
 _LONG: Final = 12
-"""Words of a usual reference beyond which nobody repeats it word for word."""
+"""Words of a reference beyond which few outputs repeat it word for word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +365,7 @@ def _kind(texts: Sequence[str]) -> ReferenceKind:
 
 
 def _are_codes(texts: Sequence[str]) -> bool:
-    """Return whether what looks like numbers is none: ``007``, or ``3.10`` beside ``3.1`` or ``3.1.4``."""
+    """Return whether what looks like numbers is none: ``007``, or ``3.10`` next to ``3.1`` or ``3.1.4``."""
     if all(re.fullmatch(r"\d+", text) for text in texts):
         return any(re.fullmatch(r"0\d+", text) for text in texts)
     numbers = [*map(reference_number, {*texts})] if all(map(_VERSION.fullmatch, texts)) else []

@@ -31,11 +31,9 @@ KOLIBRIFY: Final = "kolibrify"
 _NAMES: Final = (KOLIBRIFY, f"{KOLIBRIFY}.rl_dataserver", f"{KOLIBRIFY}.rl_dataserver.graders")
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FILES: Final = "tfgrpo_file_"
-"""Start of the names under which files are in ``sys.modules``."""
 _HANDED_OVER: Final[list[dict[str, object]]] = []
-"""Objects by name, of each open block of ``handed_over``."""
 _LOADING_S: Final = 600.0
-"""Longest time for the code of a file or module: some load models. One that hangs would hold a night, and all after it."""
+"""Longest time for the code of a file or module: some load models. One that hangs would stop a night, and all after it."""
 _LOCK: Final = threading.Lock()
 _RUNNING: Final = threading.RLock()
 """Held while a file or module runs, which may load another: a second thread must not find half a module."""
@@ -73,7 +71,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
 
 @contextmanager
 def _in_time() -> Iterator[None]:
-    """Raise ``TimeoutError`` in code that is loaded for too long. Only the main thread can be told, where runs load theirs."""
+    """Raise ``TimeoutError`` in code that loads for too long; only in the main thread, where runs load theirs."""
     before, in_main = signal.getsignal(signal.SIGALRM), threading.current_thread() is threading.main_thread()
     if not in_main or before is None or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield  # the loading of another file has begun this one, or alarms are for something else
@@ -155,7 +153,7 @@ def handed_over() -> Iterator[Callable[[object], str]]:
 
 
 def is_handed_over(name: str) -> bool:
-    """Return whether a name holds in this process only."""
+    """Return whether a name is valid in this process only."""
     return name in ChainMap(*_HANDED_OVER)
 
 

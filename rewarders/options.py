@@ -87,6 +87,6 @@ def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
 
 
 def require(module: str, package: str, extra: str) -> None:
-    """Raise ``PipelineError`` when a library is not installed: it names the extra that brings it."""
+    """Raise ``PipelineError`` when a library is not installed: it names the extra to install."""
     if find_spec(module) is None:
         raise PipelineError.one("", f"no {package}", f'it with its library installed: pip install "tfgrpo[{extra}]"')

@@ -24,8 +24,6 @@ from tfgrpo.stores.text import suggested
 
 
 class _BuiltIn(NamedTuple):
-    """A row of ``builtin.jsonl``: a built-in scorer, what a runner has to know, and what it is called elsewhere."""
-
     name: str
     """``gt with formulas`` is no name of a user's: it is what ``gt`` leaves undecided."""
     made_by: str = ""
@@ -53,7 +51,7 @@ ALIASES: Final[Mapping[str, str]] = {
     for phrase, aliases in {each.name: each.aliases, **each.phrases}.items()
     for alias in aliases.split()
 }
-"""What people call a rewarder elsewhere, with its name here."""
+"""Names of rewarders in other frameworks, with the name here."""
 
 
 def known_scorers() -> tuple[str, ...]:

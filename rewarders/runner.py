@@ -239,7 +239,7 @@ def _fault(column: Verdicts) -> str | None:
 
 
 def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext) -> dict[str, float]:
-    """Return ``sum(weight * score) / sum(weight)`` for each attempt that every counting scorer scored."""
+    """Leave out attempts that some counting scorer did not score."""
     counted = [(weighted.weight, verdicts) for weighted, verdicts in columns if weighted.weight > 0]
     totals = {}
     for index, attempt in enumerate(context.outputs):
@@ -257,7 +257,6 @@ TRIAL: Final = GraderInput.of(
     completion_tokens=16,
     completion_index=0,
 )
-"""A made-up attempt."""
 TRIAL_S: Final = 5.0
 _NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
 

@@ -30,7 +30,6 @@ Scope: TypeAlias = Literal["item", "batch", "group"]
 ScoringPlace: TypeAlias = Literal["inline", "thread", "process", "loop"]
 Parse: TypeAlias = Literal["auto", "think"]
 Range: TypeAlias = tuple[float, float]
-"""Lowest and highest score of a scorer."""
 UNIT: Final[Range] = (0.0, 1.0)
 NO_REFERENCE: Final = "the item has no reference answer"
 ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
@@ -133,7 +132,6 @@ class Attempt:
     rollout_id: str
     index: int
     output: str
-    """Final text of the rollout."""
     tokens: int | None
     """Completion tokens, None when unknown; the cheaper of equal attempts ranks first."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -158,11 +156,9 @@ class RewardContext:
     experiences: tuple[ExperienceRecord, ...] = ()
     """Records in this group's prompt."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Metadata of the item."""
     prior_scores: Mapping[str, float] = field(default_factory=dict)
     """Weighted totals so far by rollout id, which ``relative`` ranks."""
     judge: JudgeModel | None = field(default=None, compare=False, repr=False)
-    """Language model of scorers that call one; None without any."""
     time_limit_s: float | None = None
     """Seconds for the group. None: no limit."""
     record: Mapping[str, Any] | None = None
@@ -265,7 +261,6 @@ class ScorerSource:
     name: str
     options: Mapping[str, Any]
     folder: str
-    """Directory that files are relative to."""
     entry: str = ""
     """Entry of a data mix, for which a file is run once more; empty for a pipeline."""
 
@@ -299,7 +294,7 @@ class Scorer:
     cpu_s: float | None = None
     """Seconds of processor time for one call in a worker process. None: its limit."""
     source: ScorerSource | None = None
-    """How a worker process makes it; None for one that only this process has."""
+    """None for one that only this process has."""
     second: Scorer | None = None
     """Asked about attempts that this one leaves undecided."""
     unusable: Callable[[Mapping[str, Any]], str | None] | None = None

@@ -90,7 +90,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _end_with(lifeline: int, owner: int) -> None:
-    """Have this process and its children ended when the other end of the lifeline closes, whatever they are doing."""
+    """Have this process and its children ended when the other end of the lifeline closes."""
     try:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)

@@ -54,19 +54,15 @@ from tfgrpo.stores.outcomes import RewardScore
 PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
 )
-"""What the interpreter of a worker runs."""
 WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
-"""``BEGIN``, ``DONE``, ``UNREADABLE``, or an index with its verdict."""
 MOST_FAULTS: Final = 4
 """Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
 MOST_HANGING: Final = 4
 """Abandoned calls of one scorer that still run, at which it is no longer called."""
 PAUSE_S: Final = 30.0
-"""How long it is not asked."""
 START_S: Final = 120.0
 """Most seconds for a worker to import what the scorer needs, and to read what it is asked about."""
 CALLS: Final = 8
-"""Concurrent calls of one scorer in threads."""
 ENDED: Final = "scoring has ended"
 _NOT_SENT: Final = "what it is asked about cannot be sent to another process"
 _TOGETHER: Final = 64
@@ -117,8 +113,6 @@ class NotSent(NotIsolated):
 
 
 class _Process:
-    """A worker process that makes the scorer, and the connection to it."""
-
     def __init__(self, scorer: Scorer) -> None:
         """Start it. Raises ``NotIsolated`` where the system has no such processes."""
         self._scorer = scorer
@@ -144,7 +138,6 @@ class _Process:
         self._lifeline = os.fdopen(lifeline, "wb", buffering=0)
 
     def make(self) -> None:
-        """Have it make the scorer. Raises ``NotIsolated``."""
         try:
             self._connection.send((sys.path, self._scorer.source, memory_limit()))
             answer = self._received(time.monotonic() + START_S)
@@ -187,7 +180,6 @@ class _Process:
         return self.process.poll() is None and not self._poll.poll(0)
 
     def ended(self) -> str:
-        """Return how the process ended, as the end of a sentence; it gets a moment to."""
         try:
             code = self.process.wait(_LOOK_S)
         except subprocess.TimeoutExpired:
@@ -217,7 +209,7 @@ class _Released(Exception):
 
 
 class _Thread:
-    """A thread for one call. It cannot be ended; one that is released makes no further call."""
+    """A thread cannot be ended; one that is released makes no further call."""
 
     fresh = True
 
@@ -409,7 +401,6 @@ class _Call:
         self._found: dict[int, Verdict] = {}
         self.ended = Abstained(self._scorer.rewarder_id, ENDED)
         self.given_up = False
-        """No one waits any more."""
 
     def perform(self) -> Verdicts:
         """Return the verdict on each attempt: from processes, and from threads on what cannot be sent there."""
@@ -487,7 +478,6 @@ class _Call:
             return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
 
     def _item(self, asked: Sequence[int]) -> str:
-        """Return the item of the first attempt without a verdict."""
         first = next((at for at in asked if at not in self._found), asked[0])
         return self.work.item_id if isinstance(self.work, RewardContext) else self.work[first].sample_id
 

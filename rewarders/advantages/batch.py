@@ -78,7 +78,6 @@ Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.1
 PRESET_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {each.alias: each.name for each in ESTIMATORS.values() if each.alias}
 )
-"""Names by alias."""
 
 
 def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
@@ -228,11 +227,9 @@ class _Groups:
         self.deviations = (below - _sums(below) / np.maximum(self.sizes, 1.0)) * self.present
 
     def with_absent(self, value: float) -> _Floats:
-        """Return the rewards, with this value where there is none."""
         return self.values if self.present.all() else np.where(self.present, self.values, value)
 
     def std(self, estimator: Estimator) -> _Floats:
-        """Return the standard deviations with the estimator's constants."""
         variances = _sums(self.deviations**2) / (self.others if estimator.ddof else np.maximum(self.sizes, 1.0))
         return np.sqrt(np.maximum(variances, estimator.variance_floor)) + estimator.epsilon
 
@@ -278,7 +275,6 @@ def _length_weighted(estimator: Estimator, groups: _Groups) -> _Floats:
 
 
 def _lead(estimator: Estimator, groups: _Groups) -> _Floats:
-    """Return by how much the best exceeds the second best, and 0 for all others."""
     if groups.values.shape[1] == 1:
         return np.zeros_like(groups.values)
     second = np.partition(groups.with_absent(-np.inf), -2, axis=1)[:, -2:-1]

@@ -54,9 +54,8 @@ class Vote(Generic[_T]):
     read: Judgement[_T] | None
     """None: lost."""
     reason: str
-    """Why it is lost; empty otherwise."""
+    """Empty unless it is lost."""
     replies: tuple[JudgeReply, ...]
-    """All replies of the model, in order."""
 
 
 class Voter(Generic[_T]):
@@ -338,8 +337,6 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
 
 
 class _Pair(NamedTuple):
-    """Two outputs by index, with the votes on them in both orders."""
-
     one: int
     other: int
     votes: tuple[tuple[Vote[Preference], Vote[Preference]], ...]

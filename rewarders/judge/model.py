@@ -1,4 +1,4 @@
-"""The language model that judges call, which a higher floor implements: what a judge is told, its options, and its repair loop.
+"""The language model that judges call, which a higher floor implements: what a judge reads, its options, and its repair loop.
 
 The implementation is responsible for ledger, journal, rate limits and seeds. The repair loop, ``corrected``, serves every
 answer with a required form: votes of judges, learned operations, candidates of a selection.
@@ -41,7 +41,6 @@ class JudgeQuestion:
     messages: tuple[tuple[Speaker, str], ...]
     schema_name: str = ""
     schema: Mapping[str, Any] | None = None
-    """JSON schema of the answer, for endpoints that enforce one."""
     rollout: int = 0
     """Index of the judged attempt; of a pair, the lower index."""
     turn: int = 0
@@ -69,7 +68,6 @@ class JudgeReply:
     cost_usd: float | None = None
     """None: unknown."""
     model: str = ""
-    """Model that replied."""
 
 
 class JudgeModel(Protocol):
@@ -90,7 +88,6 @@ class JudgeLoad:
 
     options: JudgeOptions
     instructions: str
-    """Text in every call."""
     shown: int
     """Attempts shown in one call."""
     calls_low: int
@@ -110,7 +107,6 @@ class Point:
 
     text: JudgeText
     weight: Annotated[FiniteNumber, Field(gt=0)] = 1.0
-    """Share in the score, relative to the other points."""
 
 
 Points = Annotated[
@@ -131,7 +127,6 @@ class JudgeOptions(Options):
     retries: Annotated[Whole, Field(ge=0, le=5), accepts("a whole number from 0 to 5")] = 1
     """Further calls after an unusable answer, before the vote is lost."""
     temperature: Annotated[FiniteNumber, Field(ge=0, le=2), accepts("a number from 0 to 2")] = 0.3
-    """Temperature of the judge's calls."""
     model: JudgeText | None = None
     """Model that judges, as the endpoint calls it. None: the one that reflects."""
     max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000), accepts("a whole number from 1 to 1,000,000")] | None = None
@@ -139,7 +134,6 @@ class JudgeOptions(Options):
     max_chars: Annotated[Whole, Field(ge=200, le=1_000_000), accepts("a whole number from 200 to 1,000,000")] = 20_000
     """Longest part of an output that is shown; the middle of a longer one is omitted."""
     reference: Flag = False
-    """Whether the judge is shown the item's answer."""
     preset: Annotated[Preset, accepts("reference, grounded, checklist")] | None = None
     """``reference``: whether the answer is the item's; ``grounded``: the share that a source supports; ``checklist``: the share
     of its points that are met. None: a score by the rubric."""
@@ -200,10 +194,8 @@ class AnswerForm(NamedTuple):
 
 
 SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
-"""For judging one output."""
 _FORMS: Final = {"reference": AnswerForm(**_TEXTS["verdict"]), "checklist": AnswerForm(**_TEXTS["checklist"])}
 PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
-"""For comparing two outputs."""
 
 
 def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:

@@ -1,6 +1,6 @@
 """Parse a judge's reply: structured answers first, tolerant text second, one verdict or none.
 
-A reply may quote the output it judges, so its quotations are told from its statements. Two different verdicts, a score
+A reply may quote the output it judges, so its quotations are distinguished from its statements. Two different verdicts, a score
 outside the scale, NaN, and prose without a label raise ``ValueError`` with the reason.
 """
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Preference: TypeAlias = Literal["first", "second", "tie"]
 
 _PLACEHOLDER: Final = "\x00"
-"""Replaces a JSON object in the text around it."""
 
 _T = TypeVar("_T")
 _ROUNDING: Final = 1e-6
@@ -46,7 +45,6 @@ _VALUE: Final = (
 )
 _IN_WORDS: Final = r"zero|one|two|three|four|five|six|seven|eight|nine|ten|half|full|none|nothing"
 _SIGN: Final = r"(?:->|=>|\u2192|[:=\uff1a]|\bis\b\s*:?)"
-"""Between a label and its value."""
 _SCORE: Final = re.compile(
     rf"(?:(?<!\w)(?:score|rating|grade){_MARKUP}(?:\([^()\n]*\){_MARKUP})?"
     rf"(?:{_SIGN}|\bof\b\s*:?|(?<=\s)[-\u2013\u2014](?=\s)|(?:(?<=<score)|(?<=<rating)|(?<=<grade))>)"
@@ -58,7 +56,7 @@ _SCORE: Final = re.compile(
 _ALONE: Final = re.compile(
     rf"(?:[\s*_`$]|\[\[|\\boxed\{{)*{_VALUE}(?:[\s*_`$}}]|\]\])*(?:(?:stars?|points?)\b[\s*_`]*)?[.!]?\s*", re.IGNORECASE
 )
-"""A reply that is a value and nothing else."""
+"""A reply that is only a value."""
 _HEADING: Final = re.compile(
     r"^[ \t]*(?:#{1,6}[ \t]+|\*\*|__)(?:(?:final|overall|total)[ \t]+)?(?:score|rating|grade)(?:\*\*|__)?[ \t]*\n\s*"
     rf"(?=[ \t*_`\[]*{_NUMBER}(?:[ \t]*(?:/|out[ ]of)[ \t]*{_NUMBER}|[ \t]*%)?[ \t*_`\].]*$)",
@@ -135,7 +133,7 @@ _AFTER: Final = re.compile(
 
 
 class Judgement(NamedTuple, Generic[_T]):
-    """What a judge says, and why in its words; the reason is empty without one."""
+    """Verdict of a judge, with the reason in its words; empty without one."""
 
     value: _T
     reason: str
@@ -219,10 +217,7 @@ def _words_of(given: list[dict[str, Any]], member: str, words: Mapping[str, _T],
 
 
 def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text of a reply with a placeholder for its JSON objects with ``member``, and those objects.
-
-    Other members, such as the reason, may quote the output and are no verdict.
-    """
+    """Put a placeholder for each object with ``member``. Other members, such as the reason, may quote the output."""
     said = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(_PLACEHOLDER, "").strip()
     if not said:
         raise ValueError("the reply is empty")

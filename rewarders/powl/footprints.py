@@ -159,7 +159,6 @@ def footprint_of(given: Model | Footprint, mode: FootprintMode) -> Footprint:
 
 
 def _compared(follows: list[int]) -> Rows:
-    """Split a relation by its inverse: one way, both ways, neither."""
     both = [*zip(follows, predecessors(follows), strict=True)]
     never = tuple(~(one | other) & (1 << len(follows)) - 1 for one, other in both)
     return Rows(tuple(one & ~other for one, other in both), tuple(one & other for one, other in both), never)
@@ -177,7 +176,6 @@ class _Part(NamedTuple):
     last: int
     skippable: bool
     shortest: int
-    """Activities of the shortest trace."""
 
 
 class _Relations:
@@ -197,7 +195,6 @@ class _Relations:
         self.never = [0] * len(index)
 
     def add(self, node: Model, parts: Sequence[_Part]) -> _Part:
-        """Relate the children of a node."""
         if isinstance(node, Activity):
             mask = 1 << self._index[node.label]
             return self._part(mask, mask, mask, False, 1)
@@ -272,7 +269,7 @@ class _Relations:
 
 
 def _relate_others(rows: list[int], parts: Sequence[_Part]) -> None:
-    """Relate the labels of each part to those of all other parts; a label may be in several."""
+    """A label may be in several parts."""
     every = repeated = 0
     for part in parts:
         repeated |= every & part.labels
@@ -383,7 +380,6 @@ def _weighted(weights: RelationWeights, counts: Iterable[float]) -> float:
 
 
 def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
-    """Return the relations among some of the labels only, as masks over these."""
     if len(labels) == len(whole.activities):
         return whole.rows
     kept = [position for position, label in enumerate(whole.activities) if label in labels]

@@ -110,8 +110,6 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """What a node without children has in common with an operator."""
-
     id: str | None = field(default=None, compare=False, repr=False, kw_only=True)
     children: ClassVar[tuple[Model, ...]] = ()
     depth: ClassVar[int] = 0
@@ -279,8 +277,6 @@ ARROW: Final = " → "
 
 
 class _Form(NamedTuple):
-    """Normal form of a part of the model, with its key."""
-
     kind: str
     key: str
     parts: tuple[_Form, ...] = ()
@@ -316,7 +312,6 @@ def _form(node: Model, parts: Sequence[_Form]) -> _Form:
 
 
 def _flattened(kind: str, parts: Iterable[_Form]) -> _Form:
-    """Flatten a SEQUENCE, XOR or PARALLEL into one that has no parts of its kind."""
     flat = [inner for part in parts for inner in (part.parts if part.kind == kind else (part,))]
     if kind != "XOR":
         flat = [part for part in flat if part.kind != "SILENT"]
@@ -328,7 +323,7 @@ def _flattened(kind: str, parts: Iterable[_Form]) -> _Form:
 
 
 def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
-    """Normalise a PARTIAL_ORDER: silent parts are removed, and the parts they separated stay ordered."""
+    """Silent parts are removed, and the parts that they separated stay ordered."""
     visible = [child for child, part in enumerate(parts) if part.kind != "SILENT"]
     mask = sum(1 << child for child in visible)
     after = [later & mask if mask >> child & 1 else 0 for child, later in enumerate(successors(len(parts), node.order))]

@@ -39,15 +39,12 @@ MODEL_KEY: Final = "powl_model"
 REFERENCE_KEYS: Final = ("reference", "footprint")
 """Metadata of an item without an answer that may be its reference: a model or a footprint."""
 _Measured: TypeAlias = tuple[float, str] | str
-"""Score and evidence of one model, or the reason to abstain on it."""
 _Mode = Annotated[FootprintMode, accepts(", ".join(MODES))]
 _Aggregate = Annotated[Aggregate, accepts(", ".join(get_args(Aggregate)))]
 
 
 @dataclass(frozen=True, slots=True)
 class _ModelScorer(Options):
-    """Scores the process model of each attempt by its measure."""
-
     aliases: Flag = False
     rewarder_id: Name = "powl"
 
@@ -55,11 +52,11 @@ class _ModelScorer(Options):
     """Whether it is cheap enough for the event loop."""
 
     def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
-        """Measure the models of a group. Raises ``PowlError`` with the reason to abstain on all attempts."""
+        """Raise ``PowlError`` with the reason to abstain on all attempts."""
         raise NotImplementedError
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt. An output without a process model is wrong."""
+        """An output without a process model is wrong."""
         parsed: list[Model | PowlError] = []
         for attempt in context.outputs:
             known = attempt.metadata.get(MODEL_KEY)
@@ -89,7 +86,6 @@ class PowlFootprint(_ModelScorer):
 
     rewarder_id: Name = "powl_footprint"
     mode: _Mode = "block"
-    """Reading of a footprint."""
     aggregate: _Aggregate = "pooled"
     """``pooled``: all relations together, times the overlap of activities; ``macro``: the mean over relations."""
     direct_succession: NonNegative = 1.0

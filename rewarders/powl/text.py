@@ -44,7 +44,6 @@ from tfgrpo.stores.errors import PowlError
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")
 _NAMES: Final = {name: name for name in (*OPERATORS, *_LEAVES, "ORDER")}
-"""Words before a parenthesis, each with its canonical name."""
 _ALIASES: Final = _NAMES | {
     "SEQ": "SEQUENCE", "→": "SEQUENCE", "×": "XOR", "AND": "PARALLEL", "∧": "PARALLEL", "↺": "LOOP",
     "PO": "PARTIAL_ORDER", "TAU": "SILENT",
@@ -57,7 +56,6 @@ _DECODER: Final = json.JSONDecoder()
 MAX_DOCUMENT_CHARS: Final = 1_000_000
 """Characters of the longest accepted text."""
 _EXCERPT: Final = 60
-"""Characters shown to the left and to the right of the caret."""
 
 _SPACE: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"(?P<name>[^\s,()]+)(?P<call>\s*\()?")
@@ -135,8 +133,6 @@ class _Mistake(Exception):
 
 
 class _Found(NamedTuple):
-    """An expression, or its first mistake."""
-
     result: Model | _Mistake
     begin: int
     end: int
@@ -171,7 +167,6 @@ class _Parser:
         self._nodes = 0
 
     def node(self, identity: str, depth: int = 1) -> Model:
-        """Read a leaf, or an operator with its children."""
         begin = self.at
         self._nodes += 1
         if self._nodes > MAX_NODES:
@@ -299,7 +294,7 @@ def _in_prose(original: str, aliases: bool) -> _Found:
 
 
 def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
-    """Yield what looks like an expression, from left to right, none inside another."""
+    """Yield none that is inside another."""
     closing = _matches(text)
     meaning_of = partial(_meaning_of, aliases=aliases)
     first = next((index for index, character in enumerate(text) if character.isalnum()), len(text))
@@ -462,7 +457,7 @@ def model_in(answer: str, *, aliases: bool = False) -> Model:
 
 
 def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
-    """Return a node; pointers of errors start with its place. A level of the model is two frames."""
+    """Pointers of errors start with ``place``. A level of the model is two frames."""
     try:
         return _model(value, path, numbers)
     except PowlError as error:

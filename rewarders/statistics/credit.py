@@ -317,11 +317,8 @@ class PlannedNight:
     """What is measured in one night."""
 
     groups: int
-    """Learning groups."""
     halves: tuple[int, int]
-    """Attempts of such a group on each side."""
     swept: int
-    """Held-out items."""
     attempts: int
     """Attempts of each side at one of them."""
 

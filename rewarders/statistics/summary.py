@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 _RESAMPLES: Final = 2_000
 _COUNTS_AT_ONCE: Final = 50_000
-"""Counts of draws that a bootstrap keeps in memory."""
 _TIE: Final = 1e-7
 """Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count."""
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -30,7 +29,6 @@ class Interval:
     low: float
     high: float
     n: int
-    """Number of values or pairs."""
     confidence: float
 
 

@@ -130,7 +130,6 @@ class Stated:
     text: str
     source: AnswerSource
     whole: str
-    """The text without its reasoning."""
 
     @property
     def is_marked(self) -> bool:
@@ -181,7 +180,6 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
 
 
 def _in_an_object(text: str) -> Stated | None:
-    """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
     last = _OBJECT_LAST.search(text) if text[-1:] in "}`" else None
     fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
     inside = fenced["inside"] if fenced else text

@@ -80,8 +80,6 @@ def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Named(ReadAnswer["OptionReference"]):
-    """A part of an output beside one of several options or labels, and those that it names."""
-
     stated: Stated
 
     @cached_property
@@ -137,8 +135,6 @@ class OptionReference(Reference):
 
 @dataclass(frozen=True)
 class _Letters(ReadAnswer["ChoiceReference"]):
-    """The letters of a part of an output."""
-
     @cached_property
     def bare(self) -> str:
         borders = rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$"
@@ -168,7 +164,6 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         return frozenset(denied)
 
     def is_denied(self, letter: re.Match[str]) -> bool:
-        """Return whether a letter is denied, alone or with the text of its option: ``A) Rome can be ruled out``."""
         option = re.escape(self.reference.options.get(_letter(letter), ""))
         behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.bare, letter.end())
         return is_denied(self.bare.lower(), letter.start(), (behind or letter).end())
@@ -221,7 +216,7 @@ class ChoiceReference(OptionReference):
     """The letter of an option. Right when the output states this letter, or the text of the option."""
 
     options: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the options by letter; empty when the prompt shows none."""
+    """Empty when the prompt shows none."""
     ways: ClassVar[tuple[OptionWay, ...]] = (
         OptionWay("the option alone", "paris", _Letters.alone),
         OptionWay("a letter with an option", "(B) Paris", _Letters.marked),

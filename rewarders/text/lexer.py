@@ -69,11 +69,11 @@ _METRIC: Final = {
         *(f"{word}{each}{s}" for each in words.split() for s in ("", "s")),
     )
 }
-"""Metric units by their spellings, which letter case tells apart: the base, the unit with its prefix, and the factor."""
+"""Metric units by their spellings, which differ by letter case: the base, the unit with its prefix, and the factor."""
 UNITS: Final[Mapping[str, str]] = {spelled: unit or base for spelled, (base, unit, _) in _METRIC.items()} | {
     name: names.split()[0] for names in VOCABULARY["units"] + VOCABULARY["currencies"] for name in names.split()
 }
-"""Units by their spellings. ``in`` is a word besides, and none of them."""
+"""Without ``in``, which is a word besides."""
 MONEY: Final = {names.split()[0] for names in VOCABULARY["currencies"]}
 TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
     unit or base: (base, factor) for base, unit, factor in _METRIC.values()
@@ -82,7 +82,6 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
     for base, factors in VOCABULARY["multiples"].items()
     for name, factor in {base: "1", **factors}.items()
 }
-"""What a unit is a multiple of, and of how many."""
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
     r"(?:(?P<nation>U\.S\.|[A-Z]\w+(?:[ ][A-Z]\w+)?)[ ](?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
@@ -101,7 +100,6 @@ class Number:
     """As written: ``50 %`` has the value 50 here, ``5 million`` 5,000,000."""
     percent: bool
     text: str
-    """The characters of the number."""
     scale: int = 1
     """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
     unit: str = ""

@@ -90,7 +90,7 @@ def _times(text: str) -> list[Readings]:
 
 
 def _zoned_times(text: str) -> list[Readings]:
-    """Return the times that name their zone, in minutes of a day of UTC."""
+    """Return minutes of a day of UTC."""
     zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
     return _distinct(
         [{((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)} for each, (hour, minute, second) in zoned]
@@ -126,8 +126,6 @@ def _distinct(found: list[Readings]) -> list[Readings]:
 
 @dataclass(frozen=True)
 class _Moment(ReadAnswer["MomentReference"]):
-    """A part of an output, compared with a moment."""
-
     @cached_property
     def readings(self) -> list[Readings]:
         return self.reference.read(plain(self.text))
@@ -188,7 +186,6 @@ class MomentReference(TextReference):
 
     moments: frozenset[tuple[Fraction | int, ...]]
     read: Callable[[str], list[Readings]]
-    """What finds the moments of this kind in a text: sets of readings."""
     moment_rules: ClassVar[Rules[_Moment]] = (
         Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),

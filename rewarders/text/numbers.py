@@ -35,7 +35,7 @@ _FRACTION: Final = re.compile(r"\s*\d+\s*/\s*\d+[\s.]*")
 _BREAKDOWN: Final = re.compile(
     r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
 )
-"""A list below an answer that says how it is made up."""
+"""A list below an answer of the parts of a sum."""
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
@@ -52,7 +52,6 @@ _ENUMERATION: Final = re.compile(
 """Numbers of list items and steps, which are no values."""
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
-"""What says that there is no answer."""
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 TOTAL: Final = Surroundings(
@@ -61,7 +60,7 @@ TOTAL: Final = Surroundings(
     Beside("parts", "«42» eggs in total", "", r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b"),
     flags=re.IGNORECASE,
 )
-"""What says that a number is the total of others."""
+"""Words that make a number the total of others."""
 _ALONE: Final = Surroundings(
     Beside("operator", "×«3»", r"[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]", r"[ \t$]*[|!]"), look=9, gap=r"[ \t$]*"
 )
@@ -177,7 +176,6 @@ class _Values(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Values:
-        """Return the numbers of a line."""
         line = NumberLine.of(text)
         return cls(line.text, [each for each in line.tokens if each.part != "span"])
 
@@ -210,13 +208,12 @@ class _Values(NamedTuple):
 
     @property
     def total(self) -> list[Token]:
-        """Return the last number, or the first with its parts behind a colon, where it is called the total."""
+        """Return the last number, or the first with its parts behind a colon."""
         first = [each for each in self.tokens[:1] if re.match(r"\D*[:(]", self.text[each.end :])]
         ends = (*first, *self.tokens[-1:])
         return [each for each in ends if TOTAL.of(self.text, each.start, each.end) and not self.is_total(each)]
 
     def is_bracketed(self, token: Token) -> bool:
-        """Return whether a number is in brackets."""
         opened, closed = self.text.rfind("(", 0, token.start), self.text.find(")", token.end)
         return opened >= 0 <= closed and not re.search("[()]", self.text[opened + 1 : closed])
 
@@ -299,7 +296,7 @@ _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pa
 
 
 def _last_line_number(line: _Values, bold: Sequence[Token]) -> Number | None:
-    """Return the number that a line concludes with, else that in bold. Raise ``RewardError`` for several."""
+    """Raise ``RewardError`` for several."""
     for stated in (*(way.of(line) for way in WAYS), bold):
         numbers = [(token.value, token.part) for token in stated]
         if len({number and number.value for number, _ in numbers}) == 1 and numbers[-1][1] != "bound":
@@ -478,7 +475,6 @@ def format_value(value: Fraction) -> str:
 
 
 def _single_number(text: str) -> Number | None:
-    """Return the number of a text without other digits, unless what is next to it makes it a part of something else."""
     line = NumberLine.of(text)
     if len(line.tokens) != 1 or line.relation(only := line.tokens[0]) or _ALONE.of(line.text, only.start, only.end):
         return None

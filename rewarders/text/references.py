@@ -64,8 +64,6 @@ class ExactReference(Reference):
 
 @dataclass(frozen=True)
 class _Numeric(ReadAnswer["NumberReference"]):
-    """An output, compared with a number."""
-
     stated: Stated
 
     @property
@@ -74,12 +72,12 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     @cached_property
     def number(self) -> Number | None:
-        """The number that is stated, negative where something falls beside a reference with a sign."""
+        """The number that is stated, negative where something falls and the reference has a sign."""
         number = number_of(self.stated, self.reference.decimal)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     def _falls(self, number: Number) -> bool:
-        """Return whether something falls by a number, beside a reference with a sign or a question for a change."""
+        """Return whether something falls by a number, where the reference has a sign or the question is for a change."""
         at, _, behind = self.text.partition(number.text)
         close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
         asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
@@ -239,7 +237,7 @@ _YEAR: Final = re.compile(r"\s*\d{4}\s*")
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
 _SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
 _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b", re.IGNORECASE)
-"""What makes a number negative beside a reference with a sign, or close to it where a change is asked for."""
+"""What makes a number negative next to a reference with a sign, or close to it where a change is asked for."""
 _CLOSE: Final = 12
 _CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
 _ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
@@ -262,8 +260,6 @@ def shown_number(number: Number) -> str:
 
 @dataclass(frozen=True)
 class _Series(ReadAnswer["ListReference"]):
-    """An output, compared with a list of numbers."""
-
     stated: Stated
 
     @cached_property
@@ -282,12 +278,10 @@ class _Series(ReadAnswer["ListReference"]):
         return is_relation(self.stated.text, self.reference.text)
 
     def has_same(self) -> bool:
-        """Return whether the numbers are the same in any order."""
         return self.read is not None and sorted(self.pair[0]) == sorted(self.pair[1])
 
     @property
     def edges(self) -> list[str]:
-        """The brackets of the answer and of the reference."""
         return [re.sub(r"[^()\[\]]", "", each.text) for each in (self.read, self.reference) if each is not None]
 
     def may_be_open(self) -> bool:
@@ -377,8 +371,6 @@ def _list_parts(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Json(ReadAnswer["JsonReference"]):
-    """An output, without its reasoning, beside a JSON value."""
-
     @cached_property
     def value(self) -> Any:
         """The value; the error where there is none, or none that can be read."""
@@ -399,7 +391,6 @@ class _Json(ReadAnswer["JsonReference"]):
         return stated is not None and says_absent("[]", stated)
 
     def states(self, *texts: object) -> bool:
-        """Return whether an output without JSON states one of these texts, where the reference is a list."""
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)
         stated = stated_answer(self.text) if is_text else None
         return stated is not None and any(TextReference(str(each)).states(stated) for each in texts if str(each).strip())
@@ -483,8 +474,6 @@ def _truths(value: Any) -> int:
 
 @dataclass(frozen=True)
 class _Formula(ReadAnswer["FormulaReference"]):
-    """An output, compared with a formula, and its answer in LaTeX."""
-
     stated: Stated
 
     def is_denied(self) -> bool:

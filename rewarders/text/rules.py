@@ -27,7 +27,6 @@ class Compared(NamedTuple):
     states: bool = True
     """Whether the output states anything of the kind of the reference."""
     by: str = ""
-    """The name of the rule that decided."""
 
 
 _R = TypeVar("_R")

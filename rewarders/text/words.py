@@ -1,7 +1,4 @@
-"""Compare an output with one reference of words: a text, or a label.
-
-Each kind reads like a careful person. What has two readings is no score: ``compare`` raises ``RewardError``.
-"""
+"""Compare an output with one reference of words: a text, or a label."""
 
 from __future__ import annotations
 
@@ -137,7 +134,7 @@ def nothing(output: str) -> Compared:
 
 
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
-"""The beginning of a clause with an answer: what is said of others does not take it back."""
+"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
@@ -187,13 +184,10 @@ def _is_bare(line: str) -> bool:
 
 @dataclass(frozen=True)
 class _Spelled(ReadAnswer["TextReference"]):
-    """A form of a part of an output beside the same form of a text."""
-
     form: str
     wanted: str
 
     def both(self, read: Callable[[str], str]) -> bool:
-        """Return whether both read the same."""
         return read(self.form) == read(self.wanted)
 
     def is_same(self) -> bool:
@@ -393,8 +387,6 @@ class _Mention(ReadAnswer["TextReference"]):
 
 @dataclass(frozen=True)
 class _Said(ReadAnswer["TextReference"]):
-    """An output beside a text."""
-
     stated: Stated
 
     @cached_property
@@ -402,7 +394,6 @@ class _Said(ReadAnswer["TextReference"]):
         return self.reference.states(self.stated)
 
     def lacks_option(self) -> bool:
-        """Return whether an option of a command, of which letter case counts, is not there."""
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
         return self.is_stated and not all(each in self.stated.whole for each in options)
 
@@ -661,11 +652,10 @@ def _is_of(statement: str, place: re.Match[str]) -> bool:
 
 
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
-"""A second place, said in the same way: ``The head office is in Lyon, the plant in Marseille``."""
+"""A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``."""
 
 
 def _states(wanted: str, clause: str) -> bool:
-    """Return whether a clause ends by stating that something is a text."""
     return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
 
 
@@ -680,7 +670,7 @@ _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals
 _NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE)
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
-"""Words that are in most sentences, whatever they state."""
+"""Words that are in most sentences."""
 
 
 def whole_words(text: str) -> str:

@@ -48,11 +48,9 @@ class NumberMatch(Options, Comparing):
     """
 
     tolerance: NonNegative = 0.0
-    """Greatest absolute difference of equal values."""
     require_answer: Flag = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
     decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
-    """Mark before the decimals of references."""
 
     def reference(self, text: str, _: object = None) -> Reference:
         return GroundTruth("numeric", self.tolerance, self.decimal).reference(text)

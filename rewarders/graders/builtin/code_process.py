@@ -29,7 +29,6 @@ _WRITING = frozenset(
     {"os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
     | {"os.utime", "shutil.rmtree"}
 )
-"""Audit events of Python."""
 
 
 def main(folder: str) -> None:
@@ -83,7 +82,7 @@ def _hook(folder: str) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _failure(code: str, test: str | None) -> str | None:
-    """Return why a solution fails its test; None if it does not. Without a test, why the program ends with an error."""
+    """Without a test, return why the program ends with an error."""
     space = {"__name__": "__main__" if test is None else "solution", "__builtins__": builtins}
     try:
         exec(compile(code, "<solution>", "exec"), space)  # noqa: S102 - what this process is for

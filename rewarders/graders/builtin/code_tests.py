@@ -62,7 +62,7 @@ class CodeTests(Options, ItemScorer):
     timeout_s: Annotated[FiniteNumber, Field(gt=0, le=120), accepts("seconds above 0, at most 120")] = 5.0
     """Seconds of processor time of one test, which fails beyond it; three times as many by the clock."""
     memory_mb: Annotated[Whole, Field(ge=32, le=65_536), accepts("a whole number from 32 to 65,536")] = 512
-    """Memory of one test, in MiB."""
+    """MiB."""
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the share, and the first test that failed."""
@@ -157,7 +157,7 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
 
 
 def _cases(given: Any) -> Sequence[Any]:
-    """Return the inputs and outputs of a program; nothing for tests in code."""
+    """Return nothing for tests in code."""
     match given:
         case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(inputs) == len(
             outputs
@@ -214,5 +214,4 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines without white space at their ends, and without empty ones at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]

@@ -47,7 +47,6 @@ class CompletionLengthCap(Options, ItemScorer):
     """1.0 up to the cap, ``min_reward`` above it. Raises ``PipelineError`` for unusable options."""
 
     max_completion_tokens: Annotated[FiniteNumber, Field(gt=0), accepts("a finite number greater than 0")]
-    """The cap, inclusive; greater than 0."""
     treat_missing_as_fail: Flag = True
     """A completion without a token count gets ``min_reward``, else 1.0."""
     min_reward: Annotated[FiniteNumber, Field(ge=0, le=1), accepts("a finite number of at least 0 and at most 1")] = 0.0
@@ -133,7 +132,6 @@ class SchemaGrader(Options, ItemScorer):
     """Checks a completion against ``metadata.schema``, a JSON object written as a string."""
 
     reward_if_no_schema: Annotated[FiniteNumber, accepts("a finite number")] = 0.0
-    """Reward when the record has no usable schema."""
     require_answer: Flag = False
     """A completion without a final answer gets 0.0, instead of being read as a whole."""
 

@@ -31,7 +31,6 @@ _FEWEST_LETTERS: Final = 10
 """Letters of a text in ASCII below which the detector names any language for sure: ``hello`` is Dutch."""
 _RESPONSES: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _BREAK: Final = re.compile(r"""[.?!](?=[])};"'*:@({[!?]|\s+\S)""")
-"""Where a sentence may end."""
 _SURE_BREAK: Final = re.compile(r"(?:(?<!\.)\b([a-z]{2,})\.|[?!])\s+(?=\w)", re.IGNORECASE)
 _ABBREVIATIONS: Final = frozenset(
     "adm al ala approx apr ariz aug ave bros calif chg cie co col colo conn corp cos ct dec dept dr ed eg eq est etc feb fig "  # noqa: SIM905
@@ -118,7 +117,7 @@ def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
 
 @cache
 def _detectors() -> tuple[Any, type[Exception]]:
-    """Return the profiles of langdetect, with a seed, since its readings are drawn at random, and the library's error."""
+    """The seed is set because langdetect draws its readings at random."""
     import langdetect  # noqa: PLC0415 - an extra
 
     factory = langdetect.DetectorFactory()
@@ -162,7 +161,6 @@ _KINDS: Final[Mapping[Any, str]] = {
     Annotated[str, AfterValidator(_known_language)]: "language",
 }
 _SETTINGS: Final = {name: TypeAdapter(kind) for kind, names in _KINDS.items() for name in names.split()}
-"""What the ``kwargs`` of instructions accept."""
 
 
 def _compares(relation: str, threshold: int, low: int, high: int | None = None) -> bool:
@@ -190,7 +188,7 @@ def _sentences(text: str, num_sentences: int, relation: str) -> bool:
 
 
 def _divided(parts: list[str], count: int) -> list[str] | None:
-    """Return the parts of a text between dividers; None unless there are ``count``, with nothing empty between others."""
+    """Return None unless there are ``count`` parts, with nothing empty between others."""
     stripped = [part.strip() for part in parts]
     filled = [part for part in stripped if part]
     return filled if all(stripped[1:-1]) and len(filled) == count else None

@@ -57,7 +57,7 @@ def formulas_equal(one: str, other: str) -> bool:
 
 
 def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
-    """Return the relative difference of two numbers in closed form; None for formulas with variables."""
+    """Return None for formulas with variables."""
     if not one or not other or not all(getattr(each[0], "is_number", False) for each in (one, other)):
         return None
     left, right = (complex(each[0].evalf(30)) for each in (one, other))

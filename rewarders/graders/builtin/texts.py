@@ -40,7 +40,6 @@ SimilarityMetric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _AROUND: Final = 30
-"""Characters that evidence shows before a place."""
 _LONGEST_EMBEDDED: Final = 8_000
 """Characters of a text that are embedded: models refuse longer ones."""
 _MOST_MATCHES: Final = 1_000
@@ -102,7 +101,6 @@ class Includes(TextScorer):
     """
 
     ignore_case: Flag = True
-    """Compare without letter case."""
     whole_words: Flag = True
     """The reference may not be a part of a longer word or number; for scripts with spaces between words."""
 

@@ -127,9 +127,7 @@ class _Linear(Options, ItemScorer):
     """1.0 at ``best`` and beyond, 0.0 at ``worst`` and beyond, linear between. Raises ``RewardError`` for an unknown figure."""
 
     worst: Annotated[FiniteNumber, accepts("a finite number")]
-    """Figure at which the score is 0.0."""
     best: Annotated[FiniteNumber, accepts("a finite number"), Field(validate_default=True)] = 0.0
-    """Figure at which the score is 1.0."""
 
     figure: ClassVar[str]
     """Its name among what is known of an attempt."""
