@@ -26,7 +26,6 @@ MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
 TEMPLATE_ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
 LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
-"""What each lesson's line in a prompt starts with."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 _STRAY = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
@@ -91,10 +90,9 @@ class PromptPackManifest(Strict):
     """Time of the stamp, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
     system: SourceName
     inject: tuple[SourceName, ...] = ()
-    """Sources that follow the system text, in this order."""
+    """In this order behind the system text."""
     templates: TemplateFiles
     experience_slots: int = Field(ge=0, le=200)
-    """Most lessons in one prompt."""
     tags: tuple[Identifier, ...] = ()
     experience_max_words: int | None = Field(default=None, ge=4, le=MAX_WORDS)
     """Longest lesson in words; at most the general limit. None: that limit."""
@@ -128,7 +126,6 @@ class LoadedPack:
 
     manifest: PromptPackManifest
     root: Path
-    """The directory of the pack."""
     system_text: str
     inject_texts: tuple[str, ...]
     templates: Mapping[str, str]

@@ -199,7 +199,6 @@ def _matches(name: str, subject: str) -> bool:
 
 
 def _decoded(match: re.Match[str]) -> str:
-    """Return what an encoded word says, or the word itself."""
     word = match.group().rstrip("=")
     for decode, text in ((bytes.fromhex, word), (partial(b64decode, validate=True), word + "=" * (-len(word) % 4))):
         try:
@@ -333,12 +332,11 @@ def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", batch: S
 
 @lru_cache(256)
 def _spaced(text: str) -> str:
-    """Return the words of a text, folded, with a space before and after each; in scripts without spaces the characters."""
+    """Return the folded words with a space around each; in scripts without spaces the characters."""
     return f" {' '.join(_WORD.findall(_UNSPACED.sub(lambda sign: f' {sign.group()} ', _folded(text))))} "
 
 
 def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[tuple[str, re.Pattern[str]]]:
-    """Yield numbers, codes and names of a lesson, each with the pattern by which prompts have it."""
     folded = _folded(text)
     for match in _NUMBER.finditer(folded):
         value = Decimal(match.group().replace(",", ""))

@@ -45,7 +45,6 @@ _HIDDEN = re.compile(
 )
 _RUN_STAMP = "stamp the pack again after reviewing it: tfgrpo packs stamp"
 SHIPPED_ROOT = Path(__file__).parent
-"""Directory of the shipped packs."""
 _log = logging.getLogger("tfgrpo.packs")
 STALE_STAMP = "stamp of another pack version"
 OTHER_PACK = "record of another pack"
@@ -303,9 +302,9 @@ class MergedPrompt(NamedTuple):
 
     text: str
     experience_ids: tuple[str, ...]
-    """Lessons in the text, in order."""
+    """In the order of the text."""
     skipped: tuple[tuple[str, str], ...]
-    """(experience id, reason) of every skipped lesson."""
+    """Pairs of experience id and reason."""
 
 
 def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> MergedPrompt:
