@@ -47,7 +47,6 @@ _REMEDIES: Final = {
     ".yaml .yml .xml .html .db .sqlite .sqlite3 .sql .pkl .pickle .npy .npz": ": write it as JSON lines",
     ".arrow .feather .orc .avro": ": write it as Parquet, or give the folder that `save_to_disk` wrote",
 }
-"""What to do about files of other kinds, by their endings."""
 _ACCEPTED: Final = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 _BATCH: Final = 1024
 _HUB_NAME: Final = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
@@ -158,10 +157,7 @@ def _file(path: Path, fields: FieldMap) -> DataSource:
 
 
 def _folder(path: Path, fields: FieldMap) -> DataSource:
-    """Return every file of a known kind below a folder, ordered by path, without hidden ones.
-
-    A .json file among files of other kinds describes them, as ``dataset_info.json`` does, and is skipped too.
-    """
+    """Skip a .json file among files of other kinds, too: it describes them, as ``dataset_info.json`` does."""
     names = sorted(
         each
         for each in path.rglob("*")
@@ -220,14 +216,13 @@ def _hub(name: str, fields: FieldMap) -> DataSource:
 
 
 def _is_saved(folder: Path) -> bool:
-    """Return whether a folder was written by ``save_to_disk`` of ``datasets``."""
     return (folder / "dataset_dict.json").is_file() or (
         (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
     )
 
 
 def _imported(module: str, name: str, extra: str, package: str) -> Any:
-    """Import a module of an optional package. Raise ``DatasetError`` naming the extra to install."""
+    """Raise ``DatasetError`` naming the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -251,7 +246,7 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
 def _table_rows(
     records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]], types: Mapping[str, str], name: str, fields: FieldMap
 ) -> Iterator[DatasetRow | Problem]:
-    """Yield the rows of the needed columns. Raise ``DatasetError`` for required ones that are missing."""
+    """Raise ``DatasetError`` for required columns that are missing."""
     if problems := [
         Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
         for each in fields.required

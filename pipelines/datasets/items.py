@@ -34,12 +34,10 @@ _ABSENT = object()
 OPTION_COLUMNS: Final = (
     "choices", "options", "endings", "answer_choices", "answer_options", "alternatives", "candidates", "question_choices",
 )  # fmt: skip
-"""Names of columns of a list of options."""
 DROP_KEYS: Final = frozenset({"number", "spans", "date"})
 """Keys of an answer in the form of DROP, which is one of them."""
 _EXAMPLES: Final = 3
 _KEYWORDS: Final = 5
-"""Most keywords that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
 
 
 def _in_drop(answer: Mapping[str, Any]) -> object:
-    """Return what an answer of DROP holds: a number, spans of the text, or a date."""
+    """Return the content of an answer of DROP: a number, spans of the text, or a date."""
     date = answer["date"] if isinstance(answer["date"], Mapping) else {}
     spans = answer["spans"] if isinstance(answer["spans"], list) else [answer["spans"]]
     parts = ([answer["number"]], spans, [date.get(name) for name in ("day", "month", "year")])
@@ -147,7 +145,6 @@ def _in_drop(answer: Mapping[str, Any]) -> object:
 
 
 def _as_text(value: object) -> str:
-    """Return a value as people write it; null is empty, a list or an object is its JSON. Raise ``ValueError`` for NaN."""
     if isinstance(value, str):
         return value
     return "" if value is None else str(value) if is_number(value, allow_nan=False) else canonical_json(value)
@@ -202,20 +199,14 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
 
 
 def _mixed(values: Sequence[object]) -> list[str] | None:
-    """Return the texts of several columns in an order of chance, the same every time; of a list each is one.
-
-    None of a single text, which would be the answer.
-    """
+    """Return texts in an order of chance, the same every time; None for a single text, which would be the answer."""
     texts = [_as_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
     every = {line: None for text in texts if (line := " ".join(text.split()))}
     return sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)]))) if len(every) > 1 else None
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
-    """Return the columns that no field takes, as far as they hold anything, and over them the metadata object.
-
-    That may be text, as cells of tables have it. Metadata of another kind is a column as any other.
-    """
+    """Metadata may be text, as cells of tables have it. That of another kind than an object is a column as any other."""
     own = values.get(METADATA)
     if isinstance(own, str) and own.lstrip()[:1] == "{":
         own = written_value(own)
@@ -306,8 +297,6 @@ class RecordCounts:
 
 
 class _Count:
-    """What one scorer cannot use, with the first examples."""
-
     def __init__(self, scorer: Scorer) -> None:
         self.name = scorer.rewarder_id
         self.total = self.unusable = 0

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from _csv import Reader as CsvReader
 
 HUB_PREFIX: Final = "hf:"
-"""Start of the name of a Hugging Face dataset."""
 
 
 class DatasetRow(NamedTuple):
@@ -47,7 +46,6 @@ class DataSource:
     header: Sequence[str] | None = None
     """Names of the columns of a table; None of JSON."""
     warnings: tuple[str, ...] = ()
-    """Sentences about what was assumed in order to read it."""
 
     def columns(self) -> list[str]:
         """Return the names of the columns, or of the first row's values. Raise ``DatasetError`` for a row not readable."""
@@ -168,7 +166,7 @@ _ARRAY: Final = "a JSON array of objects"
 _COMMENT: Final = "a comment, which JSON does not have"
 _LINES: Final = "one JSON object on each line"
 _NO_ITEMS: Final = frozenset({"messages", "resourceSpans", "resource_spans"})
-"""Members of conversations and traces, whose lists hold no items."""
+"""Members of conversations and traces, whose lists are no items."""
 _SCANNER: Final = json.JSONDecoder()
 
 
@@ -189,7 +187,6 @@ def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Dataset
 
 
 def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[DatasetRow | Problem]:
-    """Yield the rows of a text that starts with an object."""
     try:
         value, end = _scanned(text, at)
     except ValueError:  # which the rows explain
@@ -223,7 +220,6 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
 
 
 def _members(text: str, at: int, before: str = "") -> Iterator[tuple[str, int, Any]]:
-    """Yield name, place and value of each member of the object at a place, which is known to be JSON."""
     at = _past_space(text, at + 1)
     while not text.startswith("}", at):
         name, end = _scanned(text, at)
@@ -244,7 +240,6 @@ def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Ite
 
 
 def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:
-    """Yield one row a line; blank lines are skipped."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _row(line, f"{path}:{number}", "one JSON object on the line")
@@ -305,7 +300,7 @@ def strict_json(text: str) -> object:
 
 
 def _scanned(text: str, at: int) -> tuple[Any, int]:
-    """Return the JSON value at a place, and its end. Raise ``ValueError`` if there is none."""
+    """Raise ``ValueError`` if there is none."""
     try:
         return _SCANNER.raw_decode(text, at)
     except json.JSONDecodeError as error:
@@ -324,7 +319,6 @@ def _line(text: str, at: int) -> int:
 
 
 def _comment(text: str, at: int) -> str:
-    """Return that there is a comment, if there is."""
     return _COMMENT if text.startswith(("//", "/*", "#"), at) else ""
 
 

@@ -151,7 +151,6 @@ _GRACE_S: Final = 1.0
 
 
 Data: TypeAlias = tuple[Records, tuple[str, ...]]
-"""The records of a dataset, and warnings about their references."""
 
 
 class Reading:
@@ -314,8 +313,6 @@ class _Paths(Form):
 
 
 class _External(Form):
-    """A grading service."""
-
     type: Annotated[Literal["remote_http"], accepts("remote_http")]
     url: Annotated[Address, BeforeValidator(_text)]
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False), accepts("a finite number above 0")] = 60.0
@@ -340,7 +337,7 @@ class _Dataset(Form):
     grader_weights: Annotated[tuple[Weight, ...], NoneIsEmpty] = ()
     multiplicative_graders: Annotated[tuple[GraderName, ...], BeforeValidator(lambda value: value or ())] = ()
     path: Data | None
-    """Its records, once read."""
+    """None until it is read."""
 
     @field_validator("path", mode="plain")
     @classmethod
@@ -454,11 +451,9 @@ class MixConfig:
     """A checked mix with its datasets indexed and its graders built."""
 
     path: Path
-    """Resolved."""
     seed: int | None
     """None: draws are unrepeatable."""
     stages: tuple[MixStage, ...]
-    """Their boundaries increase."""
     datasets: Mapping[str, MixDataset]
     """Every dataset of the file, whether a stage draws from it or not."""
     digest: str

@@ -31,7 +31,6 @@ class LearningMix:
 
     config: MixConfig
     items: Sequence[Item] = ()
-    """The items to learn on, in the order of ``data``."""
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -117,7 +116,7 @@ class LearningMix:
 
 
 def _values(item_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an item. An answer that is neither text nor a number becomes JSON."""
+    """Make an answer that is neither text nor a number JSON."""
     answer = record.get("answer")
     if answer is None or answer == "":  # a zero is an answer
         answer = record.get("expected_category")
@@ -128,7 +127,6 @@ def _values(item_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(epoch: int, settings: LearningSettings) -> Iterator[tuple[int, int]]:
-    """Yield step and size of each batch of an epoch."""
     starts = range(0, settings.sample_size, settings.batch_size)
     for step, start in enumerate(starts, (epoch - 1) * len(starts)):
         yield step, min(settings.batch_size, settings.sample_size - start)

@@ -74,7 +74,6 @@ def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: 
 
 
 def _by_id(items: Sequence[Item]) -> list[int]:
-    """Return item indices in the order of the ids, independent of the file's."""
     return sorted(range(len(items)), key=lambda index: items[index].id)
 
 
@@ -196,11 +195,9 @@ class RunData:
 
     split: Split
     warnings: tuple[str, ...]
-    """Unusual facts about the files."""
     domains: frozenset[str]
-    """Fields of knowledge of the items."""
     mix: LearningMix | None
-    """The staged mix of the items; None for a dataset."""
+    """None for a dataset."""
     sealed: Sequence[Item] = ()
     """Items that only ``tfgrpo test`` attempts."""
 
@@ -267,7 +264,6 @@ def read_every(settings: Settings, mix: LearningMix | None) -> tuple[Dataset, ..
 
 
 def _paths(settings: Settings) -> list[str]:
-    """Return the dataset to learn on and, if separate, the dataset to measure on."""
     dataset = settings.dataset
     if dataset.path is None:
         return [str(shipped_dataset(settings.simulated.world))]
@@ -275,7 +271,7 @@ def _paths(settings: Settings) -> list[str]:
 
 
 def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
-    """Refuse data without answers for a rewarder that compares with them: every paid rollout would be ungraded."""
+    """Without answers every paid rollout would be ungraded."""
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
     bare = [dataset for dataset in read if not dataset.answers]
     if comparing and bare:

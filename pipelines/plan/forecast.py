@@ -66,7 +66,6 @@ class Amounts:
 
 
 def _likely(bounds: CountRange | Amounts) -> str:
-    """Return the likely figure with two significant digits, and never above the bound for being rounded."""
     return two_digits(bounds.likely) if float(f"{bounds.likely:.2g}") <= bounds.high else at_most(bounds.high)
 
 
@@ -87,7 +86,6 @@ _DIGEST_TOKENS = 500
 _SECOND_TOKENS = 500
 """Instruction of the second reading of new lessons."""
 _CAUSE_TOKENS = 200
-"""The cause that a reflection names."""
 _MOST_KNOWN, _MOST_REJECTED = 120, 50
 """Most known lessons, and texts that were turned down before, that a curation sees (``tfgrpo.tasks.learning``)."""
 NIGHTS = (1, 5, 10)
@@ -249,8 +247,6 @@ def forecast(
 
 
 class _Estimate:
-    """The formulas, with the settings and texts that they need."""
-
     def __init__(self, settings: Settings, pack: LoadedPack, models: ModelChoice) -> None:
         self._learning, self._model = settings.tfgrpo, settings.model
         self._reply, self._judgement, self._learned = (
@@ -286,7 +282,6 @@ class _Estimate:
         )
 
     def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
-        """Return the use of one judge on a group with outputs on each item."""
         groups, reply = len(items), load.options.max_tokens or self._judgement
         longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.options.max_chars / _BYTES_PER_TOKEN_LOW))
         instructions = _tokens([load.instructions])
@@ -303,7 +298,6 @@ class _Estimate:
         )
 
     def learning(self, cohorts: Sequence[Cohort]) -> _Use:
-        """Return the use of reflecting on every group and curating every batch; none without a group that teaches."""
         items = [item for cohort in cohorts for item in cohort.items]
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
@@ -344,7 +338,6 @@ class _Estimate:
         return curated + self._answered(1, causes, texts=self._learning.LESSONS_PER_GROUP) + again
 
     def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
-        """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""
         repairs = self._learning.MAX_REPAIRS
         replies = repairs * (repairs + 1) // 2 * self._learned
         repaired = repairs * self._templates["repair"] + replies

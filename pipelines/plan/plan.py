@@ -1,7 +1,6 @@
 """Build the plan of a run: check and load all that the settings name, rewarders included, before any spending or writing.
 
-Run, doctor and estimate all call ``build_plan``. It reads files and imports rewarders, opens no connection, writes no
-file, and raises one error with all problems.
+Run, doctor and estimate all call ``build_plan``. It reads files and imports rewarders, but opens no connection.
 """
 
 from __future__ import annotations
@@ -353,10 +352,7 @@ def _rewarders(settings: Settings, mix: LearningMix | None) -> tuple[Weighted, .
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
-    """Correct the forecast by the task's last decided run, if it had the same model and its files are readable.
-
-    Raise ``SettingsError`` for credit that cannot be read: no night could start with it.
-    """
+    """Raise ``SettingsError`` for credit that cannot be read: no night could start with it."""
     try:
         lines = read_credit(task.credit)
     except StoreError as error:
@@ -385,7 +381,6 @@ def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> Iterator[str]:
-    """Yield warnings that need pack and forecast."""
     budget, pack = base.settings.budget, base.pack.manifest
     others = sorted(data.domains - {"", pack.domain})
     if others and pack.domain != "general":
@@ -405,7 +400,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
 
 
 def _left_of_task(base: BasePlan, task: TaskPaths) -> float | None:
-    """Return the dollars that the task's cap leaves; None without one, or where its ledgers cannot be read."""
+    """Return None without a cap, or where the ledgers cannot be read."""
     cap, simulated = base.settings.budget.task_max_usd, base.models.simulated
     if cap is None:
         return None

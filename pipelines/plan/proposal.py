@@ -59,7 +59,6 @@ _BESIDE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """What a prompt is not complete without, by the name of its column: names of columns before and after it."""
 _PAIRS: Final = {"premise": "hypothesis", "sentence_1": "sentence_2", "text_1": "text_2", "question_1": "question_2"}
-"""Columns of two texts that are compared."""
 _LETTERED: Final = re.compile(
     r"(?:(option|choice|opt|op|answer_option|answer|ans|ending|sol|solution|alternative|candidate)_?)?([a-j]|[0-9])"
 )
@@ -78,7 +77,6 @@ _NOT_IN_BRACES: Final = re.compile(r"[{}|!:]")
 """What a column of a template cannot have in its name."""
 _SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
-"""Items whose references are looked at."""
 _SHOWN: Final = 6
 
 
@@ -89,11 +87,9 @@ class ProposedColumns:
     fields: Mapping[str, str | None]
     """Column or template by name of the field; None for a field that no column is surely."""
     options: str = ""
-    """The template of the options of multiple-choice questions; empty without any."""
     count: int = 0
     """Most options of an item."""
     notes: tuple[str, ...] = ()
-    """What else could have been chosen, a line each."""
     chat: str = ""
     """The column of prompts that are conversations, of which no one message is the question; empty without any."""
 
@@ -137,8 +133,6 @@ def proposed_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The columns of a dataset, and its first rows."""
-
     columns: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
 
@@ -166,7 +160,6 @@ class _Seen:
                 yield from same if len(same) == 1 else ()
 
     def first(self, names: Iterable[str]) -> str | None:
-        """Return the column of the first of these names that there is."""
         return next((path for path in self.named(names) if path in self.columns), None)
 
     def prompt(self) -> str | None:
@@ -193,7 +186,6 @@ class _Seen:
         return next((column for column in pair if column not in likely), None)
 
     def read_by(self, texts: Iterable[str | None]) -> set[str]:
-        """Return the columns that these columns and templates are read from."""
         return {first_part(name, self.columns) for text in texts if text for name in columns_of(text)}
 
     def texts(self, taken: set[str]) -> list[str]:
@@ -213,10 +205,7 @@ class _Seen:
         return texts if fit else []
 
     def answers(self, taken: set[str]) -> list[str]:
-        """Return the columns that may hold the answers, the likeliest first.
-
-        One of long texts comes behind one that can be compared.
-        """
+        """Return the likeliest first. A column of long texts comes behind one that can be compared."""
         named = [path for path in dict.fromkeys(self.named(_NAMES["answer"])) if not _WRONG.match(_name(path))]
         paths = [path for path in named if path not in taken and (not self.rows or self.values(path))]
         paths = [path for path in paths if _name(path) != "query" or all(map(_is_sql, self.values(path)))]
@@ -271,7 +260,6 @@ class _Seen:
         return template + shown if len(parts) > 1 or shown else prompt
 
     def _beside(self, names: Sequence[str], taken: set[str | None]) -> str | None:
-        """Return the first column of these names that every row has and no field is read from."""
         for path in self.named(names):
             whole = all(value_at(row, path, _ABSENT) is not _ABSENT for row in self.rows)
             if path not in taken and whole and self.values(path) and not _NOT_IN_BRACES.search(path):
@@ -279,7 +267,7 @@ class _Seen:
         return None
 
     def notes(self, texts: Sequence[str], answers: Sequence[str], used: set[str]) -> Iterator[str]:
-        """Yield that the prompt is of columns that are merely texts, and which other columns may hold the answers."""
+        """Yield that the prompt is of columns that are merely texts, and which other columns may be the answers."""
         if texts:
             yield f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another"
         if len(answers) > 1:
@@ -308,7 +296,6 @@ def _is_sql(value: object) -> bool:
 
 
 def _roles(value: object) -> tuple[str, str]:
-    """Return the roles of the messages of a chat, and the key of their texts; two empty ones for anything else."""
     messages = value if isinstance(value, list) else []
     for role, text in (("role", "content"), ("from", "value")):
         if messages and all(isinstance(each, Mapping) and text in each for each in messages):
@@ -455,7 +442,7 @@ def _several(items: Sequence[Item], column: ColumnReading) -> str:
 
 
 def _by_record(items: Sequence[Item]) -> Rewards | None:
-    """Return the rewarder of items that bring tests of code, or instructions that can be verified; None for others."""
+    """Return the rewarder of items that have tests of code, or instructions that can be verified; None for others."""
     for name, columns, reason in _RECORDS:
         if items and all(columns <= item.metadata.keys() for item in items) and _usable(name, items):
             return _with_rank(name, {}, f"{reason} of {pluralize(len(items), 'item')}: {', '.join(sorted(columns))}")

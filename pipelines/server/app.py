@@ -67,7 +67,6 @@ class BodyQueue:
         self._limits, self._most = limits, most
         self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
         self.held = 0
-        """Bytes in memory."""
         self.present = 0
         """Requests that wait for their turn or have it."""
 
@@ -236,7 +235,7 @@ def data_app(
     served = _bounded(app, limits)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
+        """Count other paths as one: no client can flood the metrics."""
         started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
 
         async def watched(message: Message) -> None:
@@ -265,7 +264,6 @@ def _bounded(app: ASGIApp, limits: ServerLimits) -> ASGIApp:
     queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
 
     async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with its body, in its turn."""
         if scope["path"] not in queues or scope["method"] != "POST":
             await app(scope, receive, send)
             return
@@ -329,8 +327,6 @@ def _too_much(field: str, kind: str, message: str) -> RequestValidationError:
 
 @dataclass(frozen=True, slots=True)
 class _Handlers:
-    """The endpoints and their shared state."""
-
     service: DataService
     limits: ServerLimits
     telemetry: Telemetry

@@ -95,7 +95,6 @@ def refuse_secrets(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
-    """Add every key and every text of a nested value."""
     if isinstance(value, str):
         texts.add(value)
     elif isinstance(value, Mapping):

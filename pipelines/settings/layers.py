@@ -167,12 +167,10 @@ def shown_setting(value: object, key: str) -> str:
 
 @cache
 def _settings_schema() -> SettingSchema:
-    """Return the JSON schema of all settings."""
     return Settings.model_json_schema()
 
 
 def _expanded(schema: SettingSchema) -> SettingSchema:
-    """Return a schema with its reference followed and without ``null`` among its types."""
     for each in schema.get("anyOf", ()):
         if each != {"type": "null"}:
             schema = schema | each
@@ -271,8 +269,6 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _LayerValue:
-    """One value of one layer."""
-
     value: Any
     source: str
     """Source of a valid value."""
@@ -324,8 +320,6 @@ def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
 
 
 class _LayerReader:
-    """Reads one layer after another and collects their problems."""
-
     def __init__(self) -> None:
         self._in_file: list[Problem] = []
         self._unknown: list[Problem] = []
@@ -351,7 +345,6 @@ class _LayerReader:
         return layer
 
     def command_line(self, cli: Mapping[str, object]) -> _Layer:
-        """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
             field = fields_by_key().get(key)
@@ -363,7 +356,6 @@ class _LayerReader:
         return layer
 
     def stages(self, stages: _LayerValue | None) -> _Layer:
-        """Return the fields set by the environment of the ``learn`` stage, of valid stages."""
         layer: _Layer = {}
         if stages is None:
             return layer
@@ -404,7 +396,6 @@ class _LayerReader:
         return layer
 
     def raise_problems(self) -> None:
-        """Raise all problems, if there are any."""
         if problems := tuple(dict.fromkeys([*self._in_file, *self._unknown, *self._invalid])):
             raise (PipelineError if self._in_file else SettingsError)(problems)
 

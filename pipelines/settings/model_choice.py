@@ -103,7 +103,6 @@ def _by_tokens(prices: ModelPrice) -> Price | None:
 
 
 def _price_above(tokens: int, kinds: tuple[Any, ...]) -> Price:
-    """Return the price of a call with more prompt tokens than these."""
     amounts = []
     for kind in kinds:  # a number, or tiers upon a base
         reached = [tier.price for tier in getattr(kind, "tiers", ()) if tier.start <= tokens]

@@ -52,7 +52,6 @@ def setting_field(default: Any, *, flag: str | None = None, env: str | None = No
 
 
 def _one_text(value: object) -> object:
-    """Return a command given as a list, also in JSON, as one text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with suppress(ValueError):
             value = json.loads(value)
@@ -517,7 +516,6 @@ class FieldMap(Section):
 
     @cached_property
     def _templates(self) -> dict[str, str]:
-        """Names of settings by template."""
         return {text: name for name, text in self.model_dump().items() if text is not None and is_template(text)}
 
     def remedy(self, name: str) -> str:
