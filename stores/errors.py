@@ -183,7 +183,7 @@ class ActorError(TfgrpoError):
 
 
 class ToolUnavailable(ActorError):
-    """The server of a tool cannot be started, or ended during a call: the attempt fails, whatever it would have answered."""
+    """The server of a tool cannot be started, or ended during a call: the attempt fails."""
 
 
 class BudgetRefused(TfgrpoError):
@@ -458,6 +458,5 @@ def _python_name(name: str, assigned: str | None) -> str:
 
 
 def _renamed(key: str) -> str | None:
-    """Return the argument of Python for a key, or for what is below it; None for any other text."""
     known = next((name for name in _PYTHON_KEYS if f"{key}.".startswith(f"{name}.")), None)
     return None if known is None else _PYTHON_KEYS[known] + key[len(known) :]

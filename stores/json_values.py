@@ -117,7 +117,6 @@ def _field_names(kind: Hashable) -> tuple[str, ...] | None:
 
 
 EMPTY = FrozenDict()
-"""The frozen object without keys."""
 
 
 _BOM = "\ufeff"

@@ -27,7 +27,6 @@ from tfgrpo.stores.errors import BudgetRefused, CorruptFile
 from tfgrpo.stores.files.lines import Line, LineFile
 
 NANO = 1_000_000_000
-"""Nano-dollars in a dollar."""
 Counters: TypeAlias = dict[str, int]
 # Polled: a reservation may be settled by another process, which cannot notify this one.
 _POLL_S: Final = 0.02
@@ -114,11 +113,10 @@ class Totals:
     """Sums of a ledger. Money covers calls of known price; ``unknown_price_calls`` counts the others."""
 
     calls: int = 0
-    """Calls that were sent, with or without an answer."""
+    """With or without an answer."""
     tokens: int = 0
     """Tokens that endpoints reported."""
     nano_usd: int = 0
-    """Their price."""
     at_risk_tokens: int = 0
     """Upper bound of the tokens of calls whose usage was not reported; they count against the cap."""
     at_risk_nano: int = 0
@@ -226,7 +224,6 @@ class Usage:
     """What one or several model calls used. None: unknown in any part, which is never a zero."""
 
     calls: int | None = 0
-    """Answered calls."""
     prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
     cost_usd: float | None = 0.0
@@ -279,12 +276,10 @@ class _State:
         return self.flights.get(owner, Amount())
 
     def flying(self, owner: str, amount: Amount) -> _State:
-        """The state with this amount in flight for the owner."""
         others = {token: one for token, one in self.flights.items() if token != owner}
         return _State(self.totals, others | {owner: amount} if amount != Amount() else others)
 
     def with_lost(self, owner: str) -> _State:
-        """The state when the calls of the owner will never be settled."""
         left = self.of(owner)
         return _State(self.totals.lost(left), self.flights).flying(owner, Amount()) if left != Amount() else self
 
@@ -325,25 +320,23 @@ class _Store:
             return True
 
     def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
-        """Change the totals, and subtract ``landed`` from what this process has in flight."""
+        """Subtract ``landed`` from what this process has in flight."""
         with self._lock:
             state, owner = self._counted(self._load()), self._owner_token()
             self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
 
     def read(self) -> tuple[Totals, Amount]:
-        """Return the totals and everything in flight."""
         with self._lock:
             state = self._counted(self._without_killed(self._load()))
             self._save(state)
             return state.totals, state.in_flight()
 
     def sync(self) -> None:
-        """Sync the file, if any."""
         if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
-        """Count what this process has in flight as lost and release the files, if any. Harmless when repeated."""
+        """Count what this process has in flight as lost. Harmless when repeated."""
         if self._file is None or self._owner is None or self._owner.closed:
             return
         with self._lock:
@@ -377,7 +370,7 @@ class _Store:
         return state
 
     def _counted(self, state: _State) -> _State:
-        """Return the state with the answers of this process that no step has counted."""
+        """Add the answers of this process that no step has counted."""
         added, self._written = self.journalled() - self._written, self.journalled()
         return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 

@@ -62,7 +62,6 @@ class HalfMetrics:
     reward_spread: float | None
     """Population standard deviation of the scored rewards; None below two of them."""
     outcomes: Mapping[str, int]
-    """Rollouts by outcome."""
     rollout_latency_ms: tuple[float, ...]
 
 
@@ -79,7 +78,7 @@ class GroupMetrics(HalfMetrics):
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
     halves: tuple[HalfMetrics, ...] = ()
-    """Sides of a group that has two."""
+    """Empty for a group without two sides."""
 
     @property
     def tool_cost_usd(self) -> float | None:
@@ -251,7 +250,6 @@ class _Epoch:
 
 
 def _summary(value: Any) -> Any:
-    """Return aggregates as JSON: columns as their summaries, names in order."""
     if isinstance(value, Column):
         return value.summary()
     if isinstance(value, dict):

@@ -47,11 +47,9 @@ class GroupKey:
     arm: Arm
     batch: int
     item: str
-    """Id of the item."""
     draw: int = 0
     """How often the item was drawn before in this epoch; above 0 only when drawing with replacement."""
     run: str = ""
-    """Id of the run."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:

@@ -1,9 +1,8 @@
 """What a run keeps while it goes: the journal of its answered calls, read by key, and its manifest.
 
-A reply is on disk before its caller sees it, so a killed and resumed run pays for no call twice. The journal is append-only
-and never drops or rewrites an entry; of entries with one key the latest counts. A damaged line is counted and moved to
-``<name>.torn``, and its call counts as unanswered. The manifest has status, settings with sources, seeds, stamps, cohorts,
-results and warnings, and is replaced atomically at every change. Secrets are never among the settings, so never in there.
+A reply is on disk before its caller sees it, so a killed and resumed run pays for no call twice. The journal is append-only;
+of entries with one key the latest counts. A damaged line is moved to ``<name>.torn``, and its call counts as unanswered. The
+manifest is replaced atomically at every change. Secrets are never among the settings, so never in there.
 """
 
 from __future__ import annotations

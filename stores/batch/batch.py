@@ -41,7 +41,6 @@ class Exclusion:
 
     group_id: str
     rollouts: int
-    """How many rollouts."""
     reason: str
 
 
@@ -58,7 +57,7 @@ class FlatExperience(NamedTuple):
     """One entry per rollout, state by state."""
 
     states: tuple[Json, ...]
-    """The state of each rollout: repeated for every rollout of its group."""
+    """Repeated for every rollout of its group."""
     completions: tuple[Json, ...]
     rewards: tuple[float | None, ...]
     logprobs: tuple[float | None, ...]
@@ -77,14 +76,13 @@ class ExperienceArrays:
     rewards: Floats
     """NaN where ``mask`` is False."""
     mask: Bools
-    """Whether the rollout has a reward."""
     logp_old: Floats
     """Log-probability of the whole completion; NaN where ``logp_mask`` is False."""
     logp_mask: Bools
     token_lengths: Floats
     """Tokens of the completion; NaN where they are not known."""
     present: Bools
-    """Whether there is a rollout, graded or not."""
+    """Also where the rollout has no reward."""
     group_ids: tuple[str, ...]
 
 
@@ -278,7 +276,7 @@ class _Lists:
         self._wrong: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
 
     def groups(self, lists: ExperienceLists, group_size: int | None, ids: object) -> Iterator[RolloutGroup]:
-        """Yield the groups. Raises ``ShapeError`` with every problem of lengths and values, before any of them."""
+        """Raise ``ShapeError`` with every problem of lengths and values, before any group is yielded."""
         problems = [] if group_size is None else size_problems(group_size=group_size)
         states = self._outer("states", lists.states, None)
         count = None if as_list(lists.states) is None else len(states)
@@ -330,7 +328,6 @@ class _Lists:
         refusal: Callable[[Any], str],
         expected: str,
     ) -> list[list[Any]]:
-        """Return the rows of a list, of these sizes and without values that are refused."""
         values = self._outer(name, value, count)
         uniform = len({*sizes.values()}) == 1
         for number, row in enumerate(rows := [*map(as_list, values)]):

@@ -33,7 +33,6 @@ _AT_ONCE: Final = 1_000
 _ALWAYS: Final = frozenset({"state", "completion"})
 """Fields that are written even when they are None or empty."""
 _REFERENCE: Final = "$text"
-"""The one key of the object that replaces a stored text."""
 _VERSION: Final = {b"tfgrpo.experience_batch": b"2"}
 _JSON: Final = frozenset({"state", "bare_state", "completion", "reward_parts", "metadata"})
 _EXTRA: Final = "the extra: pip install 'tfgrpo[parquet]'"
@@ -163,7 +162,6 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
 
 
 def _object(line: str, where: str, texts: TextStore | None, kind: str, expected: str) -> dict[str, Any]:
-    """Return the object of a line of this kind, without the kind."""
     value = json_of(line)
     if not isinstance(value, dict):
         raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a JSON object")
@@ -173,7 +171,6 @@ def _object(line: str, where: str, texts: TextStore | None, kind: str, expected:
 
 
 def _object_of(value: Any, texts: TextStore | None) -> dict[str, Any]:
-    """Return a dataclass as a JSON object without its None and empty fields, long texts replaced."""
     content: dict[str, Any] = {}
     for field in fields(value):
         inner = getattr(value, field.name)
@@ -322,7 +319,7 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
 
 
 def _pyarrow_or_refuse(accepted: str) -> tuple[Any, Any]:
-    """Return the modules pyarrow and pyarrow.parquet. Raises ``SettingsError`` without them."""
+    """Raise ``SettingsError`` without them."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError as error:
@@ -353,7 +350,6 @@ def _row(group: RolloutGroup) -> dict[str, Any]:
 
 
 def _with_json(row: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a row with its JSON values changed, from values to texts or back."""
     changed = {name: change(cell) if name in _JSON else cell for name, cell in row.items()}
     if "rollouts" in row:
         changed["rollouts"] = [_with_json(rollout, change) for rollout in row["rollouts"]]

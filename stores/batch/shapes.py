@@ -69,7 +69,7 @@ class LogProbs:
     total: _LogProb | None = None
     """Exact sum over the policy's own tokens, in nats; None when any value is missing."""
     count: _Count | None = None
-    """Number of tokens in ``total``, for length normalisation; None when not known."""
+    """For length normalisation; None when not known."""
     kind: LogProbKind = "unknown"
     complete: bool = False
     """Whether every token of the completion has its value."""
@@ -124,7 +124,6 @@ class Rollout:
     usage: RolloutUsage = RolloutUsage()
     latency_s: _Amount | None = None
     error: str | None = None
-    """Why ``status`` is not ``ok``."""
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
@@ -330,7 +329,6 @@ def _faults_of(error: ValidationError) -> Iterator[Fault]:
 
 
 def _inconsistencies(group: RolloutGroup) -> Iterator[Fault]:
-    """Yield the values that do not fit together, no matter what their types are."""
     size = len(group.rollouts)
     if is_number(group.target_size, allow_nan=False) and group.target_size < size:
         yield None, "target_size", f"at least its {size} rollouts", group.target_size

@@ -30,7 +30,7 @@ its prompts. ``brought in``: by a person."""
 _ROUNDING: Final = 1e-9
 """Share of the range: how far outside of it a sum of weighted parts may be."""
 PERSON_GROUPS: Final = 4.0
-"""Support of a lesson that a person brings in: that of four groups."""
+"""Support of a lesson that a person imports: that of four groups."""
 _ID_DIGITS: Final = 24
 
 

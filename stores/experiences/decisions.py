@@ -31,12 +31,10 @@ LIBRARY_SCHEMA = 1
 DecisionVerdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """What a night decides: a library is in force, none was and none is, or the one in force no longer is."""
 Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
-"""What a person decides."""
 VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
 OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
 """Note of a night that decided nothing for that."""
 WAY_OUT: Final = "the file restored, or what is left of it accepted by `tfgrpo experiences rollback RUN|none`"
-"""What is accepted in place of damaged decisions or credit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +143,20 @@ class Decision(Strict):
     attempts: int = Field(default=0, ge=0)
     """Scored attempts behind ``total``."""
     notes: tuple[str, ...] = ()
-    """What else the night found, such as evidence that was omitted."""
     reasons: dict[str, str] = Field(default_factory=dict)
     """In ``retire`` and ``approve``, why each lesson is kept out or let in, by id."""
     who: str = ""
-    """Who decided, if a person did."""
+    """Empty for a night."""
     why: str = ""
-    """The person's reason, and for a rollback the decision whose library came back."""
+    """Of a rollback also the decision whose library came back."""
     night: int | None = None
-    """Number of the night, by its start, from 1; None for a person's word."""
+    """By its start, from 1; None for a person's word."""
     simulated: bool
     accepted: tuple[str, ...] = ()
     """In ``rollback``, damage of the task's files that stays."""
     credit_lines: int = Field(default=0, ge=0)
     """Lines of ``credit.jsonl``, set when recorded."""
     credit_sha256: str = ""
-    """SHA-256 of those lines."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 

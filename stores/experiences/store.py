@@ -1,8 +1,7 @@
 """The experiences of a task, ``experiences.jsonl``: strict, frozen, signed records, and the append-only store of them.
 
 A signature binds a record to the pack it was learned for: a digest of pack stamp, manifest timestamp and content. The store
-takes stamped records in whole batches and returns the best that are in force. It never rewrites a line, never decides what is
-learned, and never returns unstamped or over-long lessons.
+never rewrites a line, never decides what is learned, and never returns unstamped or over-long lessons.
 """
 
 from __future__ import annotations
@@ -148,7 +147,6 @@ class PackStamp:
     stamp: str
     """Hex SHA-256 of the sources, with id and domain."""
     stamped_at: str
-    """The manifest's timestamp, as written."""
 
 
 def sign_record(record_fields: Mapping[str, Any], pack: PackStamp) -> str:
@@ -213,7 +211,7 @@ class _Fold(NamedTuple):
     lost: tuple[int, ...]
     """Numbers of the lines without a record."""
     ranked: dict[str, list[ExperienceRecord]]
-    """By domain: the records in force, the most valuable first."""
+    """By domain, the most valuable first."""
 
 
 class ExperienceStore:
@@ -335,7 +333,6 @@ class ExperienceStore:
         return self._fold
 
     def _in_force(self, records: Iterable[ExperienceRecord], domain: str) -> list[ExperienceRecord]:
-        """Return the records of a domain in force, the most valuable first."""
         verified: dict[str, ExperienceRecord] = {}
         for record in records:
             if record.domain == domain and self.verify_stamp(record):
@@ -346,7 +343,6 @@ class ExperienceStore:
         return [record for record in live if count_words(record.summary32) <= self._max_words]
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
-        """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
         task = self.path.parent
         inside = manifest_path.relative_to(task) if manifest_path.is_relative_to(task) else manifest_path
         return {

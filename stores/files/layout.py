@@ -1,4 +1,4 @@
-"""Paths of all files under ``out/``, in one place."""
+"""Paths of all files under ``out/``, in one place; ``docs/files.md`` says what is in each."""
 
 from __future__ import annotations
 
@@ -34,25 +34,16 @@ class RunPaths:
     root: Path
 
     manifest = _File("manifest.json")
-    """Status, settings and results."""
     journal = _File("journal.jsonl")
-    """Answered calls."""
     ledger = _File("ledger.jsonl")
     """Money, tokens and calls so far, shared by all processes of the run."""
     rollouts = _File("rollouts.jsonl")
-    """One line per rollout."""
     groups = _File("groups.jsonl")
-    """One line per group: signal, spread, proposals and their fate."""
     items = _File("items.jsonl")
-    """One line per attempted item: prompt and reference answer."""
     prompts = _File("prompts.jsonl")
-    """One line per system prompt that was sent, by digest."""
     metrics = _File("metrics.jsonl")
-    """One line per (run, epoch, group)."""
     per_epoch = _File("per-epoch.json")
-    """Sums, means and percentiles by epoch."""
     report = _File("report.html")
-    """The page for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +53,9 @@ class TaskPaths:
     root: Path
 
     experiences = _File("experiences.jsonl")
-    """The store."""
     batches = _File("batches.jsonl")
-    """The run of each batch of lessons, append-only."""
     promotions = _File("promotions.jsonl")
-    """Decisions on what is in force, append-only."""
     credit = _File("credit.jsonl")
-    """Measured differences, and what reflections say of lessons, append-only."""
     outcomes = _File("outcomes.jsonl")
     """What conversations in production were worth to their clients, append-only."""
     tests = _File("tests.jsonl")
@@ -76,7 +63,6 @@ class TaskPaths:
     state = _File("state.json")
     """A view: what is in force, and the last run."""
     selections = _File("selections.jsonl")
-    """One line per best-of-K round of ``tfgrpo select``, append-only."""
     patterns = _File("patterns.jsonl")
     """Structures that those rounds tried."""
 

@@ -50,7 +50,7 @@ class Line(NamedTuple):
     offset: int
     """Byte of its first character."""
     data: bytes
-    """As in the file, without the newline."""
+    """Without the newline."""
     length: int
     """Bytes before the checksum; 0 for a damaged line, and for spaces in the place of one."""
 
@@ -100,7 +100,7 @@ def read_bodies(path: Path) -> Iterator[bytes]:
 
 
 def read_keys(path: Path, key: str) -> Iterator[str]:
-    """Yield this field of the objects of a file, without reading the rest of those that begin with it; as ``read_objects``."""
+    """Yield this field of the objects of a file, without reading the rest of those that start with it; as ``read_objects``."""
     head = _head_of(key)
     for line in sound_lines(path):
         found = head.match(line.data)
@@ -108,7 +108,7 @@ def read_keys(path: Path, key: str) -> Iterator[str]:
 
 
 def _head_of(key: str) -> re.Pattern[bytes]:
-    """Return what matches the beginning of a line that begins with this field: its first group is the text in JSON."""
+    """Return what matches the start of a line whose first field is this one: its first group is the text in JSON."""
     return re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % re.escape(key).encode())
 
 
@@ -187,7 +187,7 @@ def _groups(read: Callable[[int, int], bytes], offset: int = 0, number: int = 0)
 
 
 def _checked(data: bytes) -> tuple[int, int] | None:
-    """Return the length of a line before its checksum, and how many lines of its group follow; None for a damaged line."""
+    """Return None for a damaged line."""
     known = _SUM.search(data, max(0, len(data) - _SUM_BYTES))
     if known is None:
         return None
@@ -278,7 +278,7 @@ class LineFile:
             self.close()
 
     def _open(self) -> None:
-        """Open the file, created 0600 with its parents."""
+        """Create the file 0600, with its parents."""
         self.close()
         self._forget()
         with disk(self.path, "cannot be opened"):
@@ -467,7 +467,6 @@ class LineFile:
         self.cut(self._size - len(rest))
 
     def _tail(self) -> tuple[bytes, bytes]:
-        """Return the last line with its newline, and the bytes after it."""
         size, length = self._size, _TAIL
         while True:
             start = max(0, size - length)
@@ -569,7 +568,7 @@ class LineFile:
         return key_digest(json.loads(b'"%b"' % head[1]) if b"\\" in head[1] else head[1])
 
     def _named(self, row: Mapping[str, Any]) -> int:
-        """Return the digest of an object's key; 0 in a file without keys."""
+        """0 in a file without keys."""
         if self._key is None:
             return 0
         return key_digest(str(self._key(row) if callable(self._key) else row[self._key]))

@@ -55,7 +55,6 @@ Event: TypeAlias = Literal[
 
 ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
 OTHER: Final = "other"
-"""Replaces every name beyond the bound of an open set."""
 NAMES_PER_KEY: Final = 24
 """Distinct names of one open attribute per process."""
 CONTENT_CHARS: Final = 4096
@@ -183,7 +182,6 @@ class Facts(Attributes, total=False):
 KEYS: Final[Mapping[str, str]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Attributes, include_extras=True).items()
 }
-"""The key of each attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +287,6 @@ _SILENT: Final[OpenSpan] = nullcontext(SpanHandle(INVALID_SPAN, content=False))
 
 
 class _Measure(NamedTuple):
-    """One figure of an event, and the instrument that takes it."""
-
     write: Callable[[float, dict[str, Any]], None]
     fact: str
     keys: tuple[str, ...]
