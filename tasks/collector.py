@@ -205,10 +205,7 @@ class ExperienceCollector:
 
 
 def _prompts_of(states: object) -> list[RolloutGroup]:
-    """Return the states as groups without rollouts; a state may be such a group, which has an id and metadata.
-
-    Raise ``ShapeError`` for no state, for a text instead of a list, for repeated ids, and for other than JSON values.
-    """
+    """Raise ``ShapeError`` for no state, a text instead of a list, repeated ids, and other than JSON values."""
     rows = None if isinstance(states, str | bytes | Mapping) else as_list(states)
     if not rows:
         kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
@@ -233,8 +230,6 @@ def _prompts_of(states: object) -> list[RolloutGroup]:
 
 @dataclass(slots=True)
 class _Collection:
-    """One call of ``collect``, with all its mutable state."""
-
     policy: PolicyModel | BatchPolicyModel | PolicyFunction
     reward: RewardModel | RewardFunction
     size: int
@@ -249,7 +244,7 @@ class _Collection:
         self.slots = asyncio.Semaphore(self.options.concurrency)
 
     async def run(self, prompts: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        """Return all groups, scored. Raise ``ShapeError`` when any of them is invalid."""
+        """Raise ``ShapeError`` when any group is invalid."""
         whole: list[RolloutGroup | None] = [None] * len(prompts)
         if isinstance(self.policy, BatchPolicyModel):
             rows = await self._generated([prompt.state for prompt in prompts], self.size)
@@ -318,7 +313,7 @@ class _Collection:
         return group
 
     async def _scored(self, group: RolloutGroup) -> RolloutGroup:
-        """Return the group with its rewards; when the reward model fails, it stays ungraded."""
+        """Leave the group ungraded when the reward model fails."""
         graded = [rollout for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
             return group
@@ -342,10 +337,7 @@ class _Collection:
         return [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in rewards]
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a user's function in a slot, on a thread unless it is one of coroutines.
-
-        Return ``_Failed`` for an error that fails this call only.
-        """
+        """Call on a thread, or await a coroutine function. Return ``_Failed`` for an error that fails this call only."""
         call = partial(function, *args, **options)
         try:
             async with self.slots:

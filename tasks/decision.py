@@ -19,7 +19,6 @@ from tfgrpo.tasks.learning.credit import Credit
 CONFIDENCE: Final = 0.95
 """Confidence of every interval that a person sees, and of the proof."""
 ENTER: Final = NormalDist().cdf(RULES.enter)
-"""Probability to help that a library in force needs."""
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
 OVERRULED: Final = "let in all the same, as a person has approved"

@@ -137,7 +137,6 @@ class GroupComparison:
 
 class _Member(NamedTuple):
     spec: GroupSpec
-    """Specification of its side."""
     half: int
     rollout: FinishedRollout
     own: GroupComparison
@@ -148,8 +147,6 @@ class _Member(NamedTuple):
 
 
 class _Graded(NamedTuple):
-    """All attempts of a group, compared with each other and within each of two sides."""
-
     members: Sequence[_Member]
     comparison: GroupComparison
     halves: Sequence[GroupComparison]
@@ -219,7 +216,7 @@ def _span_attributes(spec: GroupSpec) -> Attributes:
 
 
 async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
-    """Run and score all attempts; their spans stay open until they are scored, or this is cancelled."""
+    """Leave spans open until the attempts are scored, or this is cancelled."""
     judge = GroupJudge(spec, runtime)
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(

@@ -111,7 +111,6 @@ def turns_of(calls: Calls, name: str) -> list[RecordedTurn]:
 
 
 def _taken(waiting: list[tuple[str, Mapping[str, Any]]], function: str, arguments: str) -> Mapping[str, Any] | None:
-    """Return and remove the first result of such a call; None without one."""
     request = canonical_json({"tool": function, "arguments": arguments})
     digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
     index = next((index for index, (known, _) in enumerate(waiting) if known == digest), None)

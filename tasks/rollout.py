@@ -131,7 +131,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
-    """Run the attempt in a separate task, so that an agent that ignores its cancellation can be abandoned."""
+    """Run in a separate task, so that an agent that ignores its cancellation can be abandoned."""
     limit = runtime.context.settings.actor.timeout_s
     work = asyncio.ensure_future(runtime.actor.attempt(attempt))
     try:
@@ -218,7 +218,6 @@ def _last_line(text: str) -> str:
 
 
 def _fit(text: str, max_words: int) -> str:
-    """Cut at a word boundary, within both limits."""
     words = first_words(clean_text(text)[: 4 * MAX_CHARS], max_words)
     while len(words) > MAX_CHARS:
         kept = count_words(words) - 1

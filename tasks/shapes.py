@@ -20,9 +20,7 @@ class Frame:
 
     kind: Literal["model", "tool", "note"]
     name: str
-    """Model or tool name."""
     text: str
-    """The reply or result, possibly long."""
     tokens: int | None
     """None when the endpoint sent no usage."""
     cost_usd: float | None
@@ -124,9 +122,8 @@ class GroupSpec:
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
     first_half: PackText | None = None
-    """Text of the first side; None for a group with one side."""
+    """None for a group with one side."""
     split: int = 0
-    """Attempts of the first side."""
     failures_teach: bool = True
     """Whether attempts that all fail are held against the reference answer. Not in the first batch of a run, which may show
     that nothing can be right."""
@@ -214,7 +211,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class LessonJudgement:
-    """What a contrast says of a lesson in the prompts of its attempts."""
+    """Judgement of a contrast on a lesson in the prompts of its attempts."""
 
     experience_id: str
     judgement: Literal["helped", "misled", "unused"]
@@ -250,7 +247,6 @@ class GroupResult:
     """Proposed texts that violate a rule, with the reason."""
     reflection_failure: Failed | None
     learning: Usage
-    """Usage of the reflection."""
     budget_refused: str | None
     """Set when the ledger refused any call of the group."""
     fatal: str | None
@@ -260,7 +256,6 @@ class GroupResult:
     """Failed calls of judges and of learning with their keys, to be recorded when the batch is accepted; those of rollouts
     are in their outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen
-    """Usage of the group's judges."""
     halves: tuple[HalfResult, ...] = ()
     """Empty for a group that is not split."""
     judgements: tuple[LessonJudgement, ...] = ()

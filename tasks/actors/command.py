@@ -176,10 +176,7 @@ class CommandActor(OwnAgent):
 
 
 def _folder_name(attempt: AttemptContext) -> str:
-    """Return the same name when a run is resumed: coding agents tell the model where they work.
-
-    A request that names another folder would be another call.
-    """
+    """Return the same when a run is resumed: agents tell the model where they work, and another would be another call."""
     key = attempt.key("agent", turn=0)
     return sha256_hex(f"{attempt.runtime.context.run_dir.resolve()}\n{attempt_name(key.group, key.rollout)}")[:16]
 
@@ -190,7 +187,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """Fill in the names of ``values`` in braces, in one pass: a prompt may hold such words."""
+    """Replace in one pass: a prompt may have such words."""
     return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), text)
 
 
@@ -253,7 +250,6 @@ def _mode(path: Path) -> str:
 
 
 def _entry(path: Path | None, most: int) -> _Entry | None:
-    """Return a file as git sees it; None for no file."""
     if path is None:
         return None
     mode = _mode(path)
@@ -297,7 +293,6 @@ def _whole(line: str) -> str:
 
 
 def _text_lines(entry: _Entry | None) -> list[str] | None:
-    """The lines of a text with their ends; None for what is no text."""
     if entry is None:
         return []
     try:

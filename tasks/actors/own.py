@@ -136,22 +136,17 @@ REMEDY: Final = (
     "arguments or in the request, and has none of its own. A command-line tool that is logged in needs a home without its "
     "login, such as by HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
 )
-"""What to do about it."""
 _ALWAYS = ("prompt", "system", "item", "temperature", "seed", "chat")
 _PROXIED = ("base_url", "api_key")
 """Address and key of the gateway, for an agent whose calls go through it: only for one that names them."""
 OFFERED = (*_ALWAYS, *_PROXIED)
-"""Keyword arguments an agent may declare."""
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """Attempt of an agent, as journalled."""
-
     trajectory: Trajectory
     calls: tuple[Usage, ...]
-    """Usage of each model call."""
     latency_s: float | None = None
     """Seconds of the whole attempt."""
 
@@ -280,7 +275,6 @@ class CallableActor(OwnAgent):
             raise ValueError("it yields; an agent returns its answer, a str or a Trajectory")
         self._function = function
         self.declared = declared_arguments(function)
-        """Offered arguments that it takes."""
         self.proxied = not set(_PROXIED).isdisjoint(self.declared)
         self._asynchronous = is_async(function)
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tfgrpo.tasks.actors.own import OwnAgent
 
 _SHOWN_CHARS = 80
-"""Characters of an unknown tool's name in the message to the model."""
 
 
 class ChatActor:
@@ -77,7 +76,6 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
 
 
 PYTHON = "python"
-"""The shipped tool that runs code, in the settings and for the model."""
 _ACCEPTED_TOOLS = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
 _ONLY_FOR = {

@@ -43,7 +43,6 @@ class ExportOptions:
     min_gap: float = 0.0
     """Least difference of rewards between chosen and rejected; they always differ."""
     pairs: int = 1
-    """Most pairs out of one group."""
     min_reward: float | None = None
     """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
     min_spread: float = 1e-6
@@ -98,7 +97,7 @@ class ChosenGroup:
     prompt: Prompt
     """As chat messages; unused in the canonical form."""
     degenerate: str
-    """Why a comparison of its attempts is useless; empty when it is useful."""
+    """Empty when it is useful."""
 
     @property
     def ranked(self) -> list[Rollout]:
@@ -164,7 +163,6 @@ def unusable_reason(rollout: Rollout) -> str | None:
 
 
 def _chat_prompt(state: Json) -> Prompt | None:
-    """Return a prompt as chat messages that a model can answer; None when it is none."""
     if isinstance(state, str):
         return ({"role": "user", "content": state},)
     if not is_messages(state) or state[-1]["role"] not in ("user", "tool"):

@@ -1,7 +1,7 @@
 """Export groups: turn those that are chosen into rows, write the file and a report of what was omitted and why.
 
-Columns are those of each trainer's documentation. Recorded attempts are in further columns, which a trainer ignores or hands
-to the user's reward functions; verl and OpenRLHF draw their own rollouts. Groups and rows stream through memory.
+Recorded attempts are in further columns, which a trainer ignores or hands to the user's reward functions; verl and OpenRLHF
+draw their own rollouts. Groups and rows stream through memory.
 """
 
 from __future__ import annotations
@@ -81,10 +81,7 @@ def _conversation(chosen: ChosenGroup, report: ExportReport, columns: TrainerRow
 
 
 def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``.
-
-    A group of one attempt is omitted: verl would use its reward as its advantage.
-    """
+    """Omit a group of one attempt: verl would use its reward as its advantage."""
     if len(chosen.group.rollouts) < 2:
         report.left_out["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
         return
@@ -117,7 +114,6 @@ ROWS: Final[Mapping[ExportTarget, Callable[[ChosenGroup, ExportReport], Iterable
     "openrlhf": _openrlhf_rows,
     "jsonl": lambda chosen, _: lines_of_group(chosen.group),
 }
-"""The rows of a group by target; those of the canonical form are lines."""
 
 
 def _source(chosen: ChosenGroup) -> str:
@@ -139,10 +135,7 @@ def _messages(rollout: Rollout) -> list[TrainerRow]:
 
 
 def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
-    """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
-
-    Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
-    """
+    """Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type."""
     rollouts = chosen.group.rollouts
     known = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
     reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(known) == len(rollouts) else {""}
@@ -168,7 +161,6 @@ def _unusable_logprob(rollout: Rollout) -> str:
 
 
 def _provenance(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
-    """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
     metadata = group.metadata
     return {
@@ -202,7 +194,7 @@ def _reward(rollout: Rollout) -> float:
 _BUFFER: Final = 1 << 20
 _NAMES: Final = "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
 encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
+"""Raises ``ValueError`` for NaN and infinity."""
 
 
 def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:

@@ -116,11 +116,9 @@ class Screened:
     text: str = ""
     """As it would be stored; empty when it is refused."""
     reason: str = ""
-    """Why it is refused."""
     known: ExperienceRecord | None = None
     """The lesson of the task that says the same, perhaps in other words."""
     opposite: ExperienceRecord | None = None
-    """The lesson of the task that says the same in the other direction."""
 
 
 def screen_lessons(

@@ -125,7 +125,6 @@ def _one(rows: Mapping[str, RunLine], path: Path, key: str) -> RunLine:
 
 
 def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tuple[RunLine, Sequence[RunLine]]]:
-    """Yield the record and the attempts of each side of a split group, or those of the group."""
     ids = head["rollouts"]
     if not head.get("halves") or (bare and len(ids) < 4):
         yield head, rows
@@ -138,7 +137,7 @@ def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tu
 
 
 def _group(head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts) -> RolloutGroup:
-    """Return one group. Raise ``KeyError`` for rows that lack a field."""
+    """Raise ``KeyError`` for rows that lack a field."""
     system, library = item["system_prompt"], prompt["library_id"]
     return RolloutGroup(
         id=head["group_id"],

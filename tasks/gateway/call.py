@@ -76,7 +76,6 @@ class Call:
     """Until the call is charged for."""
     _began: float = 0.0
     _call: str | None = None
-    """Its idempotency key."""
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
@@ -186,7 +185,6 @@ class Call:
         return response
 
     def _refused(self, client: ChatClient, received: Received) -> web.Response:
-        """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
         refusal = read_refusal(received.status, received.content)
         failed, charge = client.refused(self.out.model, received, refusal)
         error = failed.error

@@ -17,11 +17,11 @@ from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsag
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of, usage_of
 
 LABELS = ("client_metadata", "metadata", "prompt_cache_key", "safety_identifier", "user")
-"""Members by which vendors count, route and cache. They say nothing to the model; coding agents put random ids there."""
+"""Members by which vendors count, route and cache. They mean nothing to the model; coding agents write random ids there."""
 
 
 class ToolResultText(NamedTuple):
-    """Result of a tool call that a request brings."""
+    """Result of a tool call in a request."""
 
     call_id: str
     text: str
@@ -36,7 +36,6 @@ class Dialect(ABC):
     limits: ClassVar[tuple[str, ...]]
     """Fields of the most tokens of a completion."""
     sampling: ClassVar[tuple[str, ...]] = ("temperature",)
-    """Fields of sampling that the protocol has."""
     text_block: ClassVar[str] = "text"
     """Type of the blocks that a message's text may consist of."""
     last: ClassVar[re.Pattern[bytes]]
@@ -156,7 +155,7 @@ def tool_names(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def offers_tools(dialect: Dialect, body: Mapping[str, Any]) -> bool:
-    """Return whether a request is a part of an agent's work with tools: it offers some, or brings the results of some."""
+    """Return whether a request is a part of an agent's work with tools: it offers some, or has the results of some."""
     return any(tool_names(body)) or any(dialect.results(body))
 
 
@@ -512,7 +511,6 @@ class MessagesDialect(Dialect):
 
 
 def _join(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Add the piece of a text or of a tool's input."""
     for name, into in (("text", "text"), ("partial_json", "json")):
         if isinstance(delta.get(name), str):
             block[into] = block.get(into, "") + delta[name]

@@ -1,8 +1,4 @@
-"""Serve the gateway in production: who may call, what its clients share, and which conversation a request belongs to.
-
-A request gets lessons or, by lot, none; requests are counted, and items kept. The pages next to the protocols are here,
-too.
-"""
+"""Serve the gateway in production: who may call, what its clients share, and which conversation a request belongs to."""
 
 from __future__ import annotations
 
@@ -65,7 +61,7 @@ _NAMING: Final = [
 ]
 """Headers and members of ``metadata`` by which agents name their conversations, the best first."""
 _CONTEXT: Final = re.compile(r"\s*<([\w.-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
-"""A text that agents put next to the question: one element, such as ``<environment_context>``."""
+"""A text that agents add to the question: one element, such as ``<environment_context>``."""
 _UNDECIDED_S: Final = 30.0
 """Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
 _ID: Final = re.compile(r"([0-9a-f]{16})\.(lessons|held-out)\.([\w-]+)")
@@ -76,9 +72,7 @@ _TRACE: Final = ("traceparent", "tracestate")
 _MIN_SECRET: Final = 6
 _CLOSING_S: Final = 30.0
 _PROBE_S: Final = 5.0
-"""Seconds that an endpoint has to answer whether it is there."""
 _PROBED_S: Final = 5.0
-"""Seconds for which its answer is valid."""
 _TASK: Final = re.compile(r"/t/([A-Za-z0-9][\w.-]*)(?=/)")
 
 
@@ -86,9 +80,8 @@ class Opening(NamedTuple):
     """The beginning of a conversation, as a request shows it."""
 
     system: str
-    """The agent's own system text."""
     prompt: str
-    """The last text of the user before the answer, without what the agent put next to it; empty when there is none."""
+    """The last text of the user before the answer, without what the agent added to it; empty when there is none."""
     media: str = ""
     """Digest of what the user shows next to text, an image for example; empty without any."""
     begun: tuple[str, ...] = ()
@@ -143,7 +136,6 @@ class Conversation(NamedTuple):
     prompt: str
     """The question with which it began."""
     media: str = ""
-    """Digest of what was shown with it."""
     begun_here: bool = True
     """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
 
@@ -199,7 +191,7 @@ def _text(value: object) -> str:
 
 
 class KeptItems:
-    """The traffic of production as items of a dataset: JSON lines, 0600. A question that it holds is not kept again.
+    """The traffic of production as items of a dataset: JSON lines, 0600. A known question is not kept again.
 
     Its lines have no checksums, because people add answers to them. It is opened for each item: one that was moved away or
     emptied starts anew, and a full disk may have room again.
@@ -288,7 +280,6 @@ class Traffic:
     max_tokens: int = 1024
     kept: KeptItems | None = None
     outcomes: Path | None = None
-    """File of what conversations were worth."""
     conversations: Conversations = field(default_factory=Conversations)
     _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
     _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))

@@ -29,17 +29,14 @@ class Additions:
     """What the gateway writes into requests; nothing else of them changes."""
 
     lessons: str = ""
-    """Block of lessons; empty for none."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Names for the endpoint by patterns of the names that agents ask for; the first that matches."""
     lessons_in: Literal["system", "user"] = "system"
-    """Which text of a request the lessons follow."""
     auxiliary: bool = False
     """Whether the request is about the conversation, not a part of it, and gets no lessons."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Temperature and seed to write in; what is absent stays the agent's own."""
     digest: str = field(init=False)
-    """Digest of the lessons."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digest", sha256_hex(self.lessons)[:16])
@@ -66,7 +63,6 @@ class Outgoing:
     """Whether they are the only system text."""
     results: tuple[ToolResultText, ...]
     tools: frozenset[str]
-    """Names of the tools that the request offers."""
     content: bytes
     """The lessons of the attempt, and the request without them and its labels, by which equal ones are known."""
 

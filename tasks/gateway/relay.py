@@ -37,7 +37,6 @@ _NOT_FORWARDED = re.compile(
 )
 """In addition to those of the connection: what concerns this machine and its network, and credentials for others."""
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
-"""Content encodings of replies that are read."""
 _NOT_RETURNED = frozenset({"date", "server", "set-cookie"})
 MAX_BODY = 64 << 20
 """Most bytes of a reply: embeddings of 2,048 texts have 34 MB."""
@@ -58,8 +57,6 @@ Finished: TypeAlias = Callable[[bytes], None]
 
 
 class _Own(NamedTuple):
-    """Headers of the endpoint's own."""
-
     headers: list[tuple[bytes, bytes]]
     instead_of: frozenset[str]
     """Those of the agent that are not forwarded."""
@@ -245,7 +242,6 @@ class EventRelay:
         self._last = self._said = perf_counter()
         """When the last chunk came, and the last comment went."""
         self.first: float | None = None
-        """When the first chunk came."""
 
     async def run(self, headers: Mapping[str, str], chunks: Chunks) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""

@@ -203,7 +203,7 @@ class Server(ABC):
             raise
 
     async def _read(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a request, decoded. Raise ``GatewayRefusal`` before more than the limit is in memory."""
+        """Raise ``GatewayRefusal`` before more than the limit is in memory."""
         coding, most = request.headers.get("content-encoding", "").strip().lower(), MAX_REQUEST_MB << 20
         if coding not in _DECODED:
             text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
@@ -250,7 +250,7 @@ class RolloutServer(Server):
         """``client``: None if no call may go to the endpoint."""
         super().__init__(None if client is None else Upstream(client))
         self._sessions: dict[str, RolloutSession] = {}
-        """Those that are open, by the token in their path."""
+        """By the token in their path."""
         self._origin, self._hosts = "", frozenset[str]()
 
     async def open(self) -> None:
@@ -300,7 +300,7 @@ def _error(dialect: Dialect, error: GatewayRefusal, **more: str) -> web.Response
 
 
 async def _decoded(request: web.BaseRequest, window: int | None, most: int) -> AsyncIterator[bytes]:
-    """Yield the body of a request in parts, of which none is much larger than ``most``. Raise ``zlib.error``."""
+    """Yield no part much larger than ``most``. Raise ``zlib.error``."""
     decoder = None
     async for chunk in request.content.iter_any():
         if window is None:

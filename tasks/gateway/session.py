@@ -74,7 +74,7 @@ class Recorded(NamedTuple):
 
 
 class Caller(ABC):
-    """Who makes calls through the gateway. Nothing is journalled unless a subclass does."""
+    """Who makes calls through the gateway. Only subclasses journal."""
 
     def __init__(self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub) -> None:
         """``scrub`` removes secrets from a text."""
@@ -84,7 +84,6 @@ class Caller(ABC):
         self.carrier = carrier
         """Position in the trace: requests arrive in tasks of the server."""
         self.running: set[asyncio.Task[Any]] = set()
-        """Tasks of the calls in flight."""
         self.arm: SentArm | None = None
         """Which lessons the calls get, in production."""
         self.headers: Mapping[str, str] = {}

@@ -384,7 +384,6 @@ class Spend:
     """What a learning step has used so far, and what stopped it."""
 
     calls: list[Usage] = field(default_factory=list)
-    """Usage of each answered call."""
     failure: Failed | None = None
     broken: list[Failed] = field(default_factory=list)
     """Calls without an answer, with the key under which that can be recorded."""
@@ -489,7 +488,6 @@ def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...]
 
 
 def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:
-    """A template of the pack with the limits in force, which the payload states too."""
     values = {"max_chars": MAX_CHARS, "max_words": runtime.max_words, **payload}
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
 

@@ -1,8 +1,7 @@
 """Credit: what each lesson is worth by all rows and words there are, what is on trial, and what would follow.
 
-Half of a group carries a random half of the lessons on trial, the other half carries the rest. Where one half does better, its
-lessons get the credit. ``rewarders/statistics/credit.py`` adds that up into one posterior; this file makes its input from the
-lines of ``credit.jsonl``, and lessons from its output.
+It makes the input of the posterior in ``rewarders/statistics/credit.py`` from the lines of ``credit.jsonl``, and lessons from
+its output.
 """
 
 from __future__ import annotations
@@ -114,7 +113,6 @@ class Credit:
     follows: tuple[ExperienceRecord, ...]
     """Those of them that are probably worth more than nothing; after the sweep, such ones of what it carried."""
     total: Effect
-    """What they gain together over no lessons."""
     attempts: int
     """Scored attempts of the rows in which any of them differed."""
     held_out: HeldOut
@@ -216,7 +214,6 @@ class _Division:
     other: tuple[str, ...]
     weight: float = 0.0
     moment: float = 0.0
-    """Weights times differences."""
     attempts: int = 0
     counts: FloatArray = field(default_factory=lambda: np.zeros(4))
     """Lost and made attempts of the first side, then of the second."""
@@ -279,8 +276,6 @@ def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division],
 
 @dataclass(slots=True)
 class _Trace:
-    """What lines say of one lesson."""
-
     first: int
     last: int
     """Nights in which it was heard of first and last."""
@@ -350,7 +345,6 @@ def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trac
 
 
 def _evidence(divisions: Sequence[_Division], names: Sequence[str], night: int) -> Evidence:
-    """Return the evidence of the divisions that differ in a lesson and have rewards on both sides."""
     place = {name: at for at, name in enumerate(names)}
     differing = [each for each in divisions if each.weight and (each.one or each.other)]
     membership = np.zeros((len(differing), len(place)))
@@ -362,7 +356,6 @@ def _evidence(divisions: Sequence[_Division], names: Sequence[str], night: int) 
 
 
 def _opposites(words: Iterable[Word], current: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return, by id, the lessons that contradict a lesson."""
     found: dict[str, set[str]] = defaultdict(set)
     for word in words:
         if word.opposite is not None:

@@ -1,9 +1,7 @@
 """Curate one batch: what each proposal means for the known lessons, and what recurs in the causes of the whole batch.
 
-Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words tell is not asked. All of it
-is support, which says where to look first: nothing here takes a lesson out of a prompt or puts one in.
-
-Proposals that say the same (``same_lesson``) are merged first, without a model.
+Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words alone decide is not asked. Its
+results are support, which never takes a lesson out of a prompt or adds one.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ _NO_ADVICE: Final = "no advice about the work, by a second reading"
 _SETTLED: Final = 3
 """How often a text was turned down before it is turned down unasked, unless several groups say it."""
 _MAX_REMEMBERED: Final = 50
-"""Rejected texts that the next curation is shown."""
 _MAX_CAUSES: Final = 200
 _SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
 _OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
@@ -116,7 +113,6 @@ class CurationInput:
     groups: tuple[GroupResult, ...]
     """Groups of the batch, in any order."""
     known: Mapping[str, KnownLesson]
-    """The known lessons by id, in the order of the prompt."""
     items: Mapping[str, Item]
     """Items of the batch by id, whose answers and words no lesson may repeat."""
     rejected_before: Mapping[str, int] = field(default_factory=dict)
@@ -130,9 +126,7 @@ class CurationResult:
     records: tuple[ExperienceRecord, ...]
     """Stamped, in the order in which they were made."""
     words: tuple[Word, ...]
-    """Words of the batch on lessons, known and new ones; named."""
     rejected: tuple[tuple[str, str], ...]
-    """Texts that were not accepted, with the reason."""
     memory: Mapping[str, int]
     """Rejected texts with how often they were, the newest last, for the next curation."""
     counts: Mapping[str, int]
@@ -153,8 +147,6 @@ async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult
 
 
 class _Curation:
-    """One curation under way."""
-
     def __init__(self, batch: CurationInput, runtime: Runtime) -> None:
         self.batch = batch
         self.runtime = runtime
@@ -166,7 +158,6 @@ class _Curation:
         """Known lessons by label, with those of this batch."""
         self._opposites = {name: set(each.opposites) for name, each in batch.known.items()}
         self._candidates: dict[str, ProposedLesson] = {}
-        """Proposals by label, best supported first."""
         self._speaks: dict[str, ExperienceRecord] = {}
         """The lesson that says what a proposal or a replaced lesson says, by its label."""
         self._outcome: dict[str, CurationOutcome] = {}
@@ -200,7 +191,6 @@ class _Curation:
                 self._note(self.batch.known[each.experience_id].record, each.judgement, amount, each.contrast)
 
     def result(self) -> CurationResult:
-        """Return what was decided; empty if something stopped it."""
         if self.spend.stopped:
             return CurationResult((), (), (), self.batch.rejected_before, {}, self._asked, self._lost, self.spend)
         counts: Counter[str] = Counter()
@@ -248,10 +238,7 @@ class _Curation:
         return proposals
 
     async def _read_again(self) -> None:
-        """Ask which new lessons are no advice about the work, by their texts alone, and drop those.
-
-        Not of a simulated model, which reads nothing. Without an answer all of them stay.
-        """
+        """Drop what is no advice about the work by its text alone. Without an answer, and of a simulated model, all stay."""
         if not self._records or self.runtime.context.models.simulated:
             return
         labels = {f"N{number}": each for number, each in enumerate(self._records, start=1)}
@@ -393,10 +380,7 @@ class _Curation:
     async def _made(
         self, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord], polarity: Polarity, text: str
     ) -> tuple[ExperienceRecord | None, Said]:
-        """Return the lesson of a text, or None if it may not be stored, and what proposals say of it.
-
-        A text that a known lesson has is that lesson.
-        """
+        """Return None for a text that may not be stored. A text that a known lesson has is that lesson."""
         screened = await self._screened(text, polarity, [source.contrast for source in sources])
         if screened is None:
             return None, "confirmed"
@@ -422,10 +406,7 @@ class _Curation:
     def _record(
         self, text: str, polarity: Polarity, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord]
     ) -> ExperienceRecord:
-        """Return the stamped record of a lesson that proposals teach, in place of known lessons of its direction.
-
-        Its id is a digest of content and origin: the same lesson of the same run has the same id in every replay.
-        """
+        """Make the id a digest of content and origin: the same lesson of the same run has the same id in every replay."""
         batch, context, manifest = self.batch, self.runtime.context, self.runtime.pack.manifest
         contrasts = [source.contrast for source in sources]
         fresh = dict.fromkeys(name for contrast in contrasts for name in contrast.evidence)
@@ -512,7 +493,6 @@ class _Curation:
         self._rejected.setdefault(self._candidates[label].text, reason)
 
     async def _screened(self, text: str, polarity: Polarity, contrasts: Iterable[Contrast]) -> str | None:
-        """Return a text as it may be stored, or None, with the reason noted."""
         names = dict.fromkeys(contrast.item_id for contrast in contrasts)
         items = [self.batch.items[name] for name in names if name in self.batch.items]
         pack = self.runtime.pack
@@ -532,12 +512,10 @@ class _Curation:
         return screened.text
 
     def _same_words(self, text: str) -> list[ExperienceRecord]:
-        """Return the lessons with the words of a text, of either direction."""
         words = lesson_words(text)
         return [each for each in self._lessons.values() if same_lesson(words, lesson_words(each.summary32))]
 
     def _opposites_of(self, lessons: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
-        """Return the lessons that are known to contradict any of these."""
         links, names = self._opposites, {each.experience_id for each in lessons}
         return [
             each

@@ -27,7 +27,6 @@ from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal
 _MAX_DIGEST_CHARS: Final = 6_000
 _MAX_GRADER_CHARS: Final = 500
 _AROUND: Final = 2
-"""Steps before and after the first difference that are shown."""
 _LEAST_CHARS: Final = 100
 """A step in fewer characters loses its end, not its middle: the mark in its place would be most of it."""
 
@@ -149,9 +148,7 @@ class Reflection:
     rejected: tuple[tuple[str, str], ...] = ()
     """Texts that broke a rule, with the reason."""
     judgements: tuple[LessonJudgement, ...] = ()
-    """Judgements of lessons in the prompts of the attempts."""
     contrasts: tuple[Contrast, ...] = ()
-    """Those whose question was answered."""
     spend: Spend = field(default_factory=Spend)
 
 

@@ -1,7 +1,4 @@
-"""Interface to language models: one request, one reply, one protocol.
-
-Implementations: ``tfgrpo.tasks.models.chat`` (OpenAI-compatible HTTP), ``journaled`` (journal in front of any other).
-"""
+"""Interface to language models: one request, one reply, one protocol."""
 
 from __future__ import annotations
 

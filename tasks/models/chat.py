@@ -39,7 +39,6 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, client_ove
 from tfgrpo.tasks.models.wire import decode_embeddings, decode_reply, decode_usage, encode_request, is_plausible, repeats_empty
 
 Charge: TypeAlias = Callable[[Reservation], None]
-"""How a reservation ends."""
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses by which an endpoint asks for fewer calls."""
 _DECREASE = 0.5
@@ -54,7 +53,6 @@ class Bound:
     nano_usd: int | None
     price: Price | None
     texts: int = 0
-    """Texts to embed; none of a chat."""
 
     def settled(self, usage: TokenUsage | None) -> tuple[TokenUsage | None, int | None, Charge]:
         """Return reported usage, unknown if it is implausible, its cost, and how the reservation ends."""
@@ -74,7 +72,6 @@ class _Attempt:
     charge: Charge = Reservation.lose
     """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
     status: int | None = None
-    """HTTP status; None when no reply came."""
 
 
 class AdaptiveLimiter:
@@ -155,7 +152,6 @@ class ChatClient:
     transport: httpx.AsyncClient | httpx.AsyncBaseTransport
     _: KW_ONLY
     concurrency: int
-    """Most attempts in flight at once."""
     ledger: Ledger
     prices: Mapping[str, Price]
     retry: RetryPolicy

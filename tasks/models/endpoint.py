@@ -122,13 +122,10 @@ class Endpoint:
     models: tuple[str, ...] = ()
     """Models of the run, which the preflight looks up."""
     wire: ModelSettings = field(default_factory=ModelSettings)
-    """Settings for how the endpoint wants its requests."""
     timeout_s: float = 120.0
-    """Seconds one attempt may take in total."""
     more_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the settings, with the values of their variables."""
     header_secrets: tuple[ApiKey, ...] = field(default=(), repr=False)
-    """The secret words of those headers."""
 
     def __post_init__(self) -> None:
         accepted = "an address like https://host/v1, without user name or password in it"

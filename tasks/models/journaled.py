@@ -48,7 +48,7 @@ class JournaledModel:
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     timer: Callable[[], float] = time.perf_counter
     wire: ModelSettings = field(default_factory=ModelSettings)
-    """Settings of the endpoint for what requests, and therefore spans, hold."""
+    """Settings of the endpoint by which requests, and therefore spans, are written."""
     provider: str = "openai"
     """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
 

@@ -57,7 +57,6 @@ class Refusal:
     flagged_input: bool = False
     """Marked as one that concerns the content of this prompt, not the account."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers that a gateway passes on within the body (OpenRouter), names in lower case."""
 
     @property
     def words(self) -> str:
@@ -129,7 +128,6 @@ class FailedAttempt:
 
     error: ModelCallError | BudgetRefused
     retryable: bool
-    """Whether another attempt may succeed."""
     after_s: float | None = None
     """Seconds that the server asked to wait."""
     unavailable: bool = False

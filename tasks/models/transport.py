@@ -22,7 +22,6 @@ from httpx_aiohttp.transport import AiohttpResponseStream
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 
 CONNECT_S = 15.0
-"""Seconds to establish a connection."""
 KEEPALIVE_S = 4.0
 """Seconds an idle connection is kept: less than the 5 s of uvicorn (vLLM), so that calls never meet a closing server."""
 
@@ -45,7 +44,6 @@ class Received(NamedTuple):
     """A reply, read to its end."""
 
     url: httpx.URL
-    """Address of the request."""
     status: int
     headers: Mapping[str, str]
     """With case-insensitive names."""

@@ -117,7 +117,7 @@ def _encode_message(message: Message) -> dict[str, Any]:
 
 
 def _echoed_fields(text: str) -> dict[str, Any]:
-    """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
+    """DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
     return json.loads(text) if text else {}
 
 
@@ -320,7 +320,7 @@ def _kept_fields(sent: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _decode_finish(reason: object, *, has_calls: bool) -> FinishReason:
-    """Why the reply ended. Tool calls with a mere stop (Ollama) or with no reason ended for the calls."""
+    """Tool calls with a mere stop (Ollama) or with no reason ended for the calls."""
     finish: FinishReason = _FINISH_REASONS.get(reason.lower(), "other") if isinstance(reason, str) else "other"
     return "tool_calls" if has_calls and finish in {"stop", "other"} else finish
 

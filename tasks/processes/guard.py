@@ -1,7 +1,7 @@
 """End the programs of a run that was killed, and remove their folders. Run as a script, of the standard library.
 
 It reads ``+NAME`` and ``-NAME`` in lines from its standard input: process groups by number, and folders by path. At the
-end of the input whatever was not taken back is ended: the run, and launchers on their way, hold the other end.
+end of the input what was not removed is ended: the run, and launchers on their way, keep the other end open.
 
     guard.py PROGRAM ARGUMENT …
 
@@ -26,7 +26,7 @@ _POLL_S = 0.2
 
 
 def left_over(lines: Iterable[bytes]) -> set[bytes]:
-    """Return the names that were added and not taken back."""
+    """Return the names that were added and not removed."""
     names: set[bytes] = set()
     for line in lines:
         (names.add if line[:1] == b"+" else names.discard)(line[1:].rstrip(b"\n"))

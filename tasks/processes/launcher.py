@@ -2,7 +2,7 @@
 
     launcher.py GUARD TEMPLATE '{"DATA": bytes, …}' PROGRAM ARGUMENT …
 
-It tells the guard of itself on the descriptor ``GUARD``, copies the folder ``TEMPLATE``, unless it is empty, into the one
+It registers with the guard on the descriptor ``GUARD``, copies the folder ``TEMPLATE``, unless it is empty, into the one
 that it is in, and sets the limits. As a separate child it can be ended at any of that.
 """
 

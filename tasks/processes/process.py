@@ -188,9 +188,7 @@ class Ended:
     code: int
     """Exit code; the number of a signal, negative, if that ended it."""
     output: bytes
-    """Its standard output."""
     errors: str
-    """The end of its standard error."""
     limit: Literal["output", "time"] | None = None
     """The limit for which it was ended."""
 

@@ -1,4 +1,4 @@
-"""Open the runtime of a run once in each process, on an event loop of its own, for callers on any thread or loop.
+"""Open the runtime of a run once in each process, on a separate event loop, for callers on any thread or loop.
 
 All groups of a process share that loop, and with it one connection pool; Prefect's own loops come and go. The table of
 open hosts is module state, because a worker process has no other object that survives from one task to the next. Bad settings
@@ -209,7 +209,6 @@ class RuntimeHost:
     cancel_wait_s: float = CANCEL_WAIT_S
     """Seconds for cancelled work to end."""
     closing_s: float = _CLOSING_S
-    """Seconds for closing in all."""
 
     def __post_init__(self) -> None:
         self._stopping = False

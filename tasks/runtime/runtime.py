@@ -108,13 +108,13 @@ _T = TypeVar("_T")
 
 
 class Gateway:
-    """Way to the endpoint for agents that call it themselves, each attempt with an address of its own.
+    """Way to the endpoint for agents that call it themselves, each attempt with a separate address.
 
     Its server starts with the first session, on the event loop of the runtime, and closes with it.
     """
 
     def __init__(self, client: ChatClient | None = None) -> None:
-        """``client``: connections, limits and ledger of the run. None: only what the journal holds is answered."""
+        """``client``: connections, limits and ledger of the run. None: only what is in the journal is answered."""
         self._client = client
         self._server: RolloutServer | None = None
         self._starting = asyncio.Lock()
@@ -144,14 +144,11 @@ class Runtime:
     actor: Actor
     rewarders: tuple[Weighted, ...]
     scorers: ScoreRunner
-    """Runs the rewarders."""
     pack: LoadedPack
     journal: Journal | None
     ledger: Ledger
     slots: asyncio.Semaphore
-    """Bounds the actors in flight."""
     threads: RewarderThreads
-    """For blocking code: synchronous tools and agents."""
     scrub: Scrub = replace_surrogates
     """Removes the API keys from text of foreign code, before it is recorded or shown."""
     gateway: Gateway = field(default_factory=Gateway)
@@ -270,10 +267,8 @@ class AttemptContext:
         self.item: Item = replace(spec.item, answer="")
         """The item without its reference answer."""
         self.system = spec.pack.system
-        """System text of the group: pack and lessons."""
         self.temperature = spec.temperature
         self.calls: list[Usage] = []
-        """Usage of each answered call."""
         self.own_calls = False
         """Whether the actor may call models outside this context."""
         self.latency_s: float | None = None
@@ -281,7 +276,6 @@ class AttemptContext:
         self.runtime = runtime
         self.recorder = WorkRecorder(runtime.journal, replay=runtime.context.replay)
         self.failed: Callable[[], None] = lambda: None
-        """Called when the attempt has failed."""
         self.stopped_by: TfgrpoError | None = None
         """Failure that ends the run, even if the agent catches it."""
         self.unanswered: TfgrpoError | None = None

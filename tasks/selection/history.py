@@ -55,7 +55,7 @@ class Observation:
     text: str
     """The structure as shown in prompts."""
     reward: float
-    """Finite. Higher is better."""
+    """Higher is better."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -142,7 +142,6 @@ class MemoryScope:
 
     domain: str
     measure: str
-    """Names of the rewarders that count."""
     simulated: bool
     pack: PackStamp
 
@@ -158,7 +157,6 @@ class Remembered:
     patterns: tuple[PatternStats, ...] = ()
     """In the order in which they were first seen."""
     round: int = 0
-    """Rounds that were remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +217,11 @@ class SelectionRound(Strict):
     format: str
     k: int = Field(ge=1)
     outcomes: Mapping[str, int]
-    """Candidates by outcome."""
     answered: int = Field(ge=0)
-    """Candidates with an answer."""
     valid: int = Field(ge=0)
     """The usable ones of those, repaired ones too."""
     chosen: int | None
-    """Index of the chosen candidate; None when there was none."""
     reward: float | None
-    """Reward of the chosen candidate; None when it has none."""
     mean_reward: float | None
     """Over the graded candidates."""
     calls: int | None = Field(ge=0)
@@ -286,7 +280,6 @@ def decide_stage(
 
 
 def _completed(rounds: Sequence[SelectionRound]) -> str:
-    """Why validity is complete, from all its rounds; empty when it is not."""
     mean, valid = _figures(rounds)
     high = all(each.reward is not None and each.reward > _MIN_REWARD for each in rounds[-_ROUNDS:])
     if not high or mean is None or mean <= _MIN_REWARD or valid is None or valid <= _MIN_VALID:
@@ -295,7 +288,6 @@ def _completed(rounds: Sequence[SelectionRound]) -> str:
 
 
 def _failed(rounds: Sequence[SelectionRound]) -> str:
-    """Why behaviour is left again, from its last rounds; empty when it is not."""
     mean, valid = _figures(rounds)
     if mean is not None and mean < _MIN_REWARD - _MARGIN:
         return f"the mean reward of the last {_ROUNDS} rounds fell to {mean:.2f}"
@@ -305,7 +297,6 @@ def _failed(rounds: Sequence[SelectionRound]) -> str:
 
 
 def _figures(rounds: Sequence[SelectionRound]) -> tuple[float | None, float | None]:
-    """Return the mean reward and the share of usable answers; None without any."""
     rewards = [each.reward for each in rounds if each.reward is not None]
     answered = sum(each.answered for each in rounds)
     valid = sum(each.valid for each in rounds) / answered if answered else None

@@ -41,7 +41,6 @@ from tfgrpo.tasks.shapes import GroupSpec, PackText
 CandidateEnd: TypeAlias = Literal[
     "ok", "parse_error", "validation_error", "transport_error", "timeout", "actor_error", "refused"
 ]
-"""A usable answer, an answer that is flawed, or none."""
 _HINTS: Final = 3
 """Most structures of each kind in a prompt, as earlier best-of-K systems show; more would take the room of the task."""
 _FINDINGS: Final = 5
@@ -81,7 +80,6 @@ class CandidateOutcome:
 
     name: CandidateEnd = "ok"
     reason: str = ""
-    """Why there is no answer, or it cannot be used."""
     value: Any = None
     """The last readable answer as process model or JSON value; None for text."""
     repairable: bool = True
@@ -217,7 +215,6 @@ class Candidate:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What scorers may know of how its last answer was made, with the cost and the time of all."""
     reward: float | None = None
-    """None without a total."""
     advantage: float | None = None
     """Reward relative to the graded candidates of this selection; 0 throughout when all are equal."""
     scores: tuple[RewardScore, ...] = ()
@@ -264,9 +261,8 @@ class Selection:
     choice: SelectionChoice
     mean_reward: float | None
     spread: float | None
-    """Population standard deviation of the rewards; None without any."""
+    """None without any reward."""
     faults: Mapping[str, str]
-    """Reason for missing scores by rewarder."""
     cost: SelectionCost
     duration_s: float
 
@@ -337,7 +333,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
 
 
 def _attempt(candidate: Candidate) -> Attempt:
-    """Return the candidate for rewarders, which do not read a process model again."""
+    """Rewarders use the process model that was read already."""
     value = candidate.outcome.value
     read = {MODEL_KEY: value} if isinstance(value, Activity | Silent | Operator) else {}
     known = {**candidate.facts, **read}
@@ -378,11 +374,7 @@ def _usable(spec: SelectionSpec, candidates: Sequence[Candidate]) -> list[Candid
 
 
 def _choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget: bool = False) -> SelectionChoice:
-    """Choose the usable candidate with the highest reward, the first among equals, or return why none may be chosen.
-
-    Within a group the advantage rises with the reward, so that choosing by either is the same. ``over_budget``: the
-    budget refused a judge.
-    """
+    """The first wins among equals. By advantage the choice would be the same. ``over_budget``: a judge was refused."""
     settings, usable = spec.settings, _usable(spec, candidates)
     valid = sum(candidate.valid for candidate in usable)
     among, unusable = pluralize(len(candidates), "candidate"), lost_and_flawed(candidates)
@@ -406,11 +398,7 @@ def _choose(spec: SelectionSpec, candidates: Sequence[Candidate], *, over_budget
 
 
 async def _candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime: Runtime) -> Candidate:
-    """Run one candidate: attempt, read the answer, and repeat with the reason while it is flawed.
-
-    Each attempt is a rollout, with its time limit, slot, seed, ledger and spans. A repair is another draw of the item, with
-    other seeds and call keys.
-    """
+    """Each attempt, repairs too, is a rollout with its limits and spans; a repair has other seeds and call keys."""
     temperature = spec.settings.temperatures[index % len(spec.settings.temperatures)]
     rollouts: list[FinishedRollout] = []
     texts: list[str] = []

@@ -124,7 +124,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _text_of(result: Any) -> str:
-    """Return the texts of a result; of other content its kind only."""
     parts = []
     for block in result.content:
         text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)

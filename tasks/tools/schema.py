@@ -63,7 +63,6 @@ class ListedTool:
     name: str
     description: str
     parameters: dict[str, Any]
-    """JSON schema of the arguments."""
 
 
 def priced(usd: float) -> Callable[[FunctionT], FunctionT]:

@@ -46,11 +46,9 @@ class _Service:
         self._engine = engine
 
     async def models(self, request: Request) -> Response:  # noqa: ARG002
-        """List the one model."""
         return _answer({"object": "list", "data": [_MODEL]})
 
     async def answered(self, dialect: SimulatedChat, request: Request) -> Response:
-        """Answer one request in its dialect."""
         clock = asyncio.get_running_loop().time
         due = clock() + self._engine.settings.latency_s
         asked = _json(await request.body())
@@ -74,7 +72,6 @@ class _Service:
         return StreamingResponse(frames, headers=_HEADERS, media_type="text/event-stream")
 
     async def embedded(self, request: Request) -> Response:
-        """Return the vectors of texts."""
         asked = _json(await request.body()).get("input")
         if not isinstance(asked, str | list):
             raise _Refused(400, "The request has no input.", "input")
@@ -96,7 +93,6 @@ def _json(raw: bytes) -> dict[str, Any]:
 
 
 def _invalid(error: ValidationError) -> _Refused:
-    """Return what names the first field at fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ".".join(str(part) for part in first["loc"])
     return _Refused(400, f"Invalid value for {param}: {first['msg']}", param, "invalid_value")

@@ -28,10 +28,9 @@ _SIGNS: Final[Mapping[str, Callable[..., Decimal]]] = {"+": sum, "x": math.prod}
 
 
 class _Working(Solution):
-    """The solution of one problem. Its methods take numbers, or the names of the slots that hold them."""
+    """The solution of one problem. Its methods take numbers, or the names of their slots."""
 
     def __getitem__(self, slot: str) -> Decimal:
-        """Return the number in a slot."""
         return Decimal(self.slots[slot])
 
     def _values(self, numbers: Sequence[Decimal | str]) -> list[Decimal]:
@@ -46,7 +45,6 @@ class _Working(Solution):
         return result
 
     def combined(self, label: str, sign: str, *numbers: Decimal | str) -> Decimal:
-        """Add or multiply numbers."""
         values = self._values(numbers)
         result = _SIGNS[sign](values)
         self.step(f"{label} {f' {sign} '.join(['{}'] * len(values))} = {{}}", *values, result)
@@ -86,10 +84,7 @@ _FORMULAS: Final[Mapping[str, Callable[[_Working], Decimal]]] = {
 
 
 class _WordProblem(Puzzle):
-    """A word problem; its template decides how it is worked."""
-
     def solved(self, solver: Solver) -> str:
-        """Return the whole worked solution."""
         working = _Working(self, solver)
         return working.answered(to_cents(_FORMULAS[self.kind](working)))
 

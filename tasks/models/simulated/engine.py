@@ -1,7 +1,4 @@
-"""Answer one request: a function of the model's seed, the request and, if it has no seed, how often it was seen.
-
-Independent of HTTP.
-"""
+"""Answer one request: a function of the model's seed, the request and, if it has no seed, how often it was seen."""
 
 from __future__ import annotations
 
@@ -121,7 +118,6 @@ def _in_form(body: ChatBody, turn: Turn) -> Turn:
 
 
 def _demanded(body: ChatBody) -> Mapping[str, Any] | None:
-    """Return the function that has to be called: the one that is named, or the last where any will do."""
     if body.tool_choice in (None, "auto", "none"):
         return None
     chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
@@ -213,7 +209,6 @@ def _count_tokens(text: str) -> int:
 
 
 def _prompt_tokens(body: ChatBody) -> int:
-    """Return the tokens of messages, tools and schema."""
     shown = [message.text for message in body.messages]
     shown += [c.function.name + c.function.arguments for message in body.messages for c in message.tool_calls or ()]
     schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]

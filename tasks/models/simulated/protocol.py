@@ -279,4 +279,3 @@ DIALECTS: Final[Mapping[str, SimulatedChat]] = {
     "/v1/messages": SimulatedMessages(),
     "/v1/responses": SimulatedResponses(),
 }
-"""By path."""

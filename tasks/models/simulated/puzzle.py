@@ -28,7 +28,6 @@ from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.tasks.models.simulated.protocol import ChatMessage
 
 WORDS: dict[str, Any] = packaged_yaml(__file__, "words.yaml")
-"""Words of any world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,7 @@ class Pitfall:
     about: Sequence[str]
     """Advice on this pitfall matches every one of these words (same notation, one word each)."""
     right: Sequence[str]
-    """Phrases for the right way."""
     wrong: Sequence[str]
-    """Phrases for the mistake."""
     shown_avoided: Sequence[str]
     """What a step of a worked solution reads when it got this right."""
     shown_hit: Sequence[str]
@@ -174,7 +171,6 @@ class Turn(NamedTuple):
 
     text: str
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    """Names of tools with their arguments."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,6 @@ class Puzzle(ABC):
 
     world: World
     kind: str
-    """Name of its template."""
     slots: Mapping[str, str]
 
     @abstractmethod
@@ -212,7 +207,7 @@ class Template:
         self._anchor = max(pieces[::2], key=len)
 
     def slots_in(self, text: str) -> dict[str, str] | None:
-        """Return what stands in the slots where a text contains the template."""
+        """Return what is in the slots where a text contains the template."""
         # The longest fixed piece is a cheap first test.
         match = self._pattern.search(text) if self._anchor in text else None
         return None if match is None else match.groupdict()

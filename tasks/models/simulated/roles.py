@@ -66,7 +66,7 @@ class RoleQuestion(BaseModel, ABC, frozen=True):
 
     @abstractmethod
     def answer(self, world: World, rng: random.Random, instructions: str) -> dict[str, Any]:
-        """Return the answer; ``instructions`` are what the role was told before."""
+        """Return the answer; ``instructions`` are what the role read before."""
 
 
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
@@ -197,11 +197,7 @@ def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
 
 
 def _judgements(world: World, instructions: str, differing: Mapping[str, bool], rng: random.Random) -> Iterable[dict[str, str]]:
-    """Yield a judgement for each lesson in force that the instructions list.
-
-    A lesson on a pitfall that separates the attempts helped if it points the same way, and misled otherwise; one on no
-    pitfall at all was not used.
-    """
+    """A lesson that points the way that separates the attempts helped, else it misled; without a pitfall it was unused."""
     listed = next((line for line in instructions.splitlines() if line.startswith('{"lessons_in_force":')), "null")
     for lesson in mapping_of(json_of(listed)).get("lessons_in_force", ()):
         stances = world.lexicon.stances(lesson["polarity"], lesson["text"])
@@ -223,9 +219,7 @@ class Entry(BaseModel, frozen=True):
     polarity: Polarity
     text: str
     support: float = 1.0
-    """Groups behind a proposal."""
     in_favour: float = Field(default=0.0, alias="for")
-    """Groups that spoke for a known lesson."""
 
 
 @dataclass(slots=True)

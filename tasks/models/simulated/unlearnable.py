@@ -15,10 +15,8 @@ _HABITS_SHOWN = 2
 
 
 class _SealedEnvelope(Puzzle):
-    """An envelope; its slots decide which card is inside."""
-
     def solved(self, solver: Solver) -> str:
-        """Return a guess. Habits and luck are drawn independently of each other and of the lessons."""
+        """Habits and luck are drawn independently of each other and of the lessons."""
         identity = self.slots["who"], self.slots["colour"], self.slots["label"]
         card = 1 + derive_seed(0, "card", *identity) % _CARDS
         rng = stream(0, "envelope", *identity)
