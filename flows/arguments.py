@@ -169,10 +169,7 @@ def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameO
 def _run_request(
     dataset: str | os.PathLike[str] | None, options: Mapping[str, Any], name_of: NameOf, *, task: str = ""
 ) -> RunRequest:
-    """Return the request of a run, with names for the callables. Raise ``ConfigError`` with every problem.
-
-    ``task``: the name of the task for items that are no file.
-    """
+    """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
     fields, problems = _well_formed(RUN_KEYWORDS, options)
     if data := task or dataset or fields.get("data_config"):
         fields = {**_without_pipeline(data, fields), **fields}
@@ -189,10 +186,7 @@ def _run_request(
 
 
 def _without_pipeline(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a new run on data of the caller takes where no pipeline is named: that for tasks of one's own.
-
-    Its task is that of the caller or the environment, else that of the data, never the one of the dry run.
-    """
+    """The task is that of the caller or the environment, else that of the data, never the one of the dry run."""
     options = {name for name, value in fields.items() if value is not None}
     if options & {"pipeline", "resume", "replay"} or not isinstance(data, str | os.PathLike):
         return {}
@@ -213,10 +207,7 @@ def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_
 
 
 def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the options without unknown ones, and without one name or function in place of a list; and these problems.
-
-    The letters of ``"gt"`` are no rewarders.
-    """
+    """Return with the problems. One name or function in place of a list is one: the letters of ``"gt"`` are no rewarders."""
     elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
     unknown = {
         name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)") for name in {*options} - {*known}
@@ -318,7 +309,6 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
 
 
 def _called(value: Any, *names: str) -> Any:
-    """Return what the first of these methods returns; the value itself if it has none."""
     methods = (getattr(value, name, None) for name in names)
     return next((method() for method in methods if callable(method)), value)
 

@@ -3,7 +3,6 @@
 The run itself is ``flows.run.execution``. Prefect's thread runner starts an event loop and an API client for every
 asynchronous task; each client reads the whole CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API.
 Here one loop, in a separate thread, and one API client serve every task of a flow run, which costs about 4 ms a task.
-The runner does not know of groups or models.
 """
 
 from __future__ import annotations
@@ -349,7 +348,7 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
 
 
 def _results_of(future: PrefectFuture[Any]) -> Sequence[GroupResult]:
-    """Return the results of the groups of a task run. Raises ``RunAborted`` if the infrastructure could not run one."""
+    """Raise ``RunAborted`` if the infrastructure could not run one."""
     try:
         future.wait()
         # ``future.result()`` asks an event loop in another thread even if the state has the value already.

@@ -87,7 +87,6 @@ class SelectionPlan(BasePlan):
 
     spec: SelectionSpec
     task: TaskPaths | None
-    """Task of history and memory; None for a selection of no task."""
     stage: StageDecision | None
     """None when rewarders were named."""
     memory: PatternMemory | None
@@ -168,7 +167,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
 
 
 def _new_id(spec: SelectionSpec, settings: Settings, clock: Clock) -> str:
-    """Return an id that ends with the digest of all that the answers depend on: by it a killed selection continues."""
+    """End the id with the digest of all that the answers depend on: by it a killed selection continues."""
     began_with = [spec.system.digest, item_texts(spec.item), lasting_settings(settings)]
     digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
     return f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}"
@@ -218,7 +217,6 @@ def _built(settings: Settings) -> tuple[Weighted, ...]:
 
 
 def _has_reference(item: Item) -> bool:
-    """Return whether there is a reference to compare with."""
     return bool(item.answer.strip()) or any(item.metadata.get(key) for key in REFERENCE_KEYS)
 
 
@@ -242,10 +240,7 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
-    """Return the rewarders of a stage: a judge, or the comparison with the reference, the other with weight 0.
-
-    A reference ``given`` in the request counts, unless the judge's stage was named.
-    """
+    """Count a reference ``given`` in the request, unless the judge's stage was named; the other scorer has weight 0."""
     compares = RewarderSettings(name="powl_footprint" if settings.selection.format == "powl" else "gt")
     judge = RewarderSettings(name="judge")
     if stage.stage == BEHAVIOUR:
@@ -273,7 +268,7 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
 
 
 def _item_asked(request: SelectRequest, settings: Settings) -> Item:
-    """Return the item with its answer, if any. Raises ``ConfigError`` for no prompt or item, or for both."""
+    """Raises ``ConfigError`` for no prompt or item, or for both."""
     if request.prompt is not None and request.item is not None:
         raise SettingsError.one("--item", "it beside a prompt", "one of the two")
     if request.item is not None:
@@ -332,7 +327,7 @@ def _read_text(path: Path) -> str:
 
 
 def _format_asked(settings: Settings) -> AnswerFormat:
-    """Return the answer format. Raises ``SettingsError`` for an invalid schema."""
+    """Raises ``SettingsError`` for an invalid schema."""
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
@@ -360,7 +355,7 @@ def _schema(path: str | None) -> Mapping[str, Any] | None:
 
 
 def _rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
-    """Return the rewarders of the request, else those that the settings name; None for those of the stage."""
+    """Return None for those of the stage."""
     if not request.rewarders:
         return None if resolved.sources["rewarders"] == "default" else resolved.settings.rewarders
     problems: list[Problem] = []
@@ -513,10 +508,7 @@ def _directory(plan: SelectionPlan) -> Iterator[SelectionPlan]:
 
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
-    """Write history and memory of a selection that is over, and remove its directory.
-
-    A ``StoreError`` becomes a warning, so that the answer is not lost.
-    """
+    """Make a ``StoreError`` a warning, so that the answer is not lost."""
     plan, selection = selected.plan, selected.selection
     if plan.task is None or not selection.is_over:
         return ()

@@ -34,8 +34,6 @@ _TAKEN_BY: Final[dict[str, tuple[ExportTarget, ...]]] = {
 
 
 class _Source(NamedTuple):
-    """The groups to export."""
-
     name: str
     groups: Callable[[Counter[str]], Iterator[RolloutGroup]]
     """The groups; counts in its argument those that are skipped."""

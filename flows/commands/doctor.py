@@ -68,7 +68,7 @@ def diagnosis(
 
 
 def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
-    """Ask each model for one token. Return what answered, and the most that it cost. Raise ``EndpointError``."""
+    """Return what answered, and the most that it cost. Raise ``EndpointError``."""
     found = asyncio.run(ping_models(plan))
     if found.problems:
         console.say(f"{found.cost} was spent")

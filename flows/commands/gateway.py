@@ -58,8 +58,6 @@ class _Keys:
 
 
 class _Checked(NamedTuple):
-    """What the gateway serves."""
-
     settings: Settings
     model: ModelSettings
     endpoint: Endpoint
@@ -70,16 +68,13 @@ class _Checked(NamedTuple):
     kept: tuple[Path, int] | None
     """File for the traffic, and its largest size in MiB."""
     say: Callable[[str], None]
-    """Reports to people."""
 
     def lessons(self, task_id: str) -> ServedLessons:
-        """Return the lessons in force of a task."""
         root, simulated = self.settings.packs_root, self.model.name == SIMULATED_MODEL
         paths = TaskPaths.of(self.settings.out, task_id)
         return ServedLessons(paths, Path(root) if root else None, self.say, simulated=simulated)
 
     def traffic(self, task_id: str, lessons: ServedLessons, telemetry: Telemetry, kept: KeptItems | None) -> Traffic:
-        """Return the state of a task's gateway."""
         names = self.settings.actor.gateway
         return Traffic(
             task_id,

@@ -47,8 +47,6 @@ _ACCEPTED: Final = "items with one question each"
 
 
 class _Basis(NamedTuple):
-    """What the file is made from."""
-
     data: str
     base_url: str
     model: str
@@ -56,9 +54,7 @@ class _Basis(NamedTuple):
     dataset: Dataset
     rewards: Rewards
     learn: int
-    """Items that are not held out."""
     notes: tuple[str, ...]
-    """What else could have been chosen, a line each."""
 
 
 def init(
@@ -150,7 +146,7 @@ def _answer(console: Console, question: str, known: str = "") -> str:
 
 
 def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> ProposedColumns:
-    """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
+    """Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
         raise DatasetError.one(data, "traces", _ACCEPTED)
@@ -175,7 +171,6 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:
-    """Return whether a field can be read from these columns."""
     with suppress(ValueError):
         names = columns_of(text)
         return bool(names) and all(first_part(name, columns) in columns for name in names)
@@ -183,7 +178,7 @@ def _is_known(text: str, columns: Sequence[str]) -> bool:
 
 
 def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
-    """Return the columns, the items read from them, and their rewarders. Raise ``DatasetError``."""
+    """Raise ``DatasetError``."""
     known = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
     fields, dataset = _with_ids(data, known, chosen_id)
     if columns.options:
@@ -245,7 +240,6 @@ def _price_lines(basis: _Basis) -> Iterator[str]:
 
 
 def _rewarder_lines(rewards: Rewards) -> Iterator[str]:
-    """Yield the entries of the rewarders, the first with what was seen."""
     comment = f" # {rewards.reason}"
     for entry in rewards.entries:
         yield f"  - name: {entry.name}{comment}"

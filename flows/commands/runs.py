@@ -1,7 +1,7 @@
 """``tfgrpo runs``, ``history``, ``verify`` and ``prune``: look after the runs of a task and their files.
 
 Of a pruned run remain the manifest, the page, the sums by epoch, the last line of the ledger, the ids of its items, and the
-attempts that a lesson in the store cites. One that can be resumed is not touched, whatever its age.
+attempts that a lesson in the store cites. One that can be resumed is not touched at any age.
 """
 
 from __future__ import annotations

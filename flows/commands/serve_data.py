@@ -36,8 +36,6 @@ def _no_judges(_say: object) -> AbstractAsyncContextManager[JudgeOf]:
 
 
 class _Listening(NamedTuple):
-    """Where the server listens, and what it asks of its clients."""
-
     host: str
     port: int
     token: str | None
@@ -47,7 +45,6 @@ class _Listening(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines reach it without a token."""
         return self.token is None and not is_loopback(self.host)
 
 
@@ -122,7 +119,6 @@ def _loaded(path: str) -> MixConfig:
 
 
 def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> _Judges:
-    """Return what opens the judges of a mix. Raise ``ConfigError``."""
     if pipeline is None and not any(each.graders.asks_model for each in config.datasets.values()):
         return _no_judges
 

@@ -357,4 +357,3 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
 }
 TFGRPO: Final = Commands("tfgrpo", "A learning loop for LLM agents that changes no weights.", COMMANDS, "Commands")
-"""The command line."""

@@ -23,12 +23,10 @@ from tfgrpo.stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
-"""Rows of a table that are kept in memory."""
 _UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
 """What precedes each line of a quoted text, and its least and greatest width."""
 _MAX_WIDTH = 40
-"""Width up to which columns of a plain table are padded."""
 
 
 def visible(text: str) -> str:

@@ -54,11 +54,9 @@ class EpochEnd:
     lost_mostly: str = ""
     """Most frequent reason for a lost rollout, with its count; empty when none was lost."""
     learning_asked: int = 0
-    """Reflections and curations requested."""
     learning_lost: int = 0
     """Those without a usable answer."""
     learning_lost_mostly: str = ""
-    """Most frequent reason, with its count; empty when none was lost."""
 
     @property
     def learning_loss(self) -> str:
@@ -107,8 +105,6 @@ class Losses:
 
 @dataclass(slots=True)
 class _ArmSum:
-    """Scored rollouts of one arm."""
-
     total: float = 0.0
     scored: int = 0
     solved: int = 0
@@ -130,7 +126,6 @@ class EpochSums:
     arms: dict[str, _ArmSum] = field(default_factory=dict)
     rollouts: Losses = field(default_factory=Losses)
     learning: Losses = field(default_factory=Losses)
-    """Reflections and curations."""
 
     @property
     def scored(self) -> int:
@@ -204,7 +199,6 @@ class AttemptExcerpt:
     output: str
     """Its end."""
     verdict: str
-    """Score and evidence of each rewarder that counts, or the reason why there is no reward."""
 
     def __str__(self) -> str:
         reference = f"“{self.reference}”" if self.reference else "none"

@@ -36,7 +36,6 @@ class Screen(NamedTuple):
     """Outputs of a run for people."""
 
     say: Callable[[str], object]
-    """Show a line."""
     progress: Observer
     ended: Callable[[RunSummary], object]
     """Show the summary; called before Prefect gets it."""

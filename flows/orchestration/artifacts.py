@@ -66,7 +66,6 @@ class PrefectArtifacts(Observer):
         self._unwritten: dict[str, str] = {}
         """Why the last is not written, by key."""
         self._written: dict[str, UUID] = {}
-        """Artifacts by key."""
         self._start: EpochStart | None = None
         self._groups = 0
         self._run_id: str | None = None
@@ -286,14 +285,12 @@ def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iter
 
 
 def _before_after(details: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the mean rewards of the held-out items without lessons and with them; empty if one is unknown."""
     rewards = (details.get("decision") or {}).get("rewards") or {}
     sides = (("without lessons", rewards.get("none")), ("with lessons", rewards.get("library")))
     return [(label, side["mean"]) for label, side in sides if side] if all(side for _, side in sides) else []
 
 
 def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a table row per epoch; that of the sweep has a mean without lessons and one with them."""
     sides = [f"{mean:.3f}" for _, mean in _before_after(details)]
     for epoch in details.get("epochs", ()):
         row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}

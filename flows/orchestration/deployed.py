@@ -46,10 +46,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _NoDefault(dict[str, Any]):
-    """A JSON schema that never gets a default.
-
-    Prefect's form sends every default back, and its server refuses the ``null`` of a field left empty.
-    """
+    """Prefect's form sends every default back, and its server refuses the ``null`` of a field left empty."""
 
     def __setitem__(self, key: str, value: object) -> None:
         if key != "default":
@@ -65,7 +62,6 @@ class _LeftOut:
 
 _LEFT_OUT: Final = _LeftOut()
 Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
-"""An optional flow parameter."""
 
 
 class Unknown:
@@ -95,7 +91,6 @@ class _NoTraceback(logging.Filter):
     """Drops what Prefect's engine logs of an end that the flow has reported: a page of traceback below the reason."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is shown."""
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, FlowFailed | ParameterTypeError)
 
@@ -203,10 +198,7 @@ def _asked_beyond(kind: type[FlowRequest], parameters: Mapping[str, Any], deploy
 
 
 def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
-    """Return what a run asks for over its deployment, with each cap that it does not name at most that of the deployment.
-
-    Raises ``SettingsError`` for each cap that it asks to exceed.
-    """
+    """A cap that is not named is at most the deployment's. Raise ``SettingsError`` for each that is exceeded."""
     request = _request(kind, beyond)
     asked = request.laid_over(below)
     caps, wanted = (each.resolved(os.environ).settings.budget for each in (below, asked))

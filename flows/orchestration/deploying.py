@@ -1,7 +1,4 @@
-"""Deploy to a Prefect server: check what nights need, make what is missing, read back what the server has.
-
-Each finding is yielded as it is made, so that the command shows progress.
-"""
+"""Deploy to a Prefect server: check what nights need, make what is missing, read back what the server has."""
 
 from __future__ import annotations
 
@@ -114,10 +111,7 @@ def _declared(home: Path, source: str) -> list[_Declared]:
 
 
 def _night(declared: _Declared, environment: Mapping[str, str], home: Path) -> str:
-    """Return what a learning deployment would run, by the settings that its worker reads in ``home``; empty for another.
-
-    Raise ``ConfigError``.
-    """
+    """Return what a learning deployment would run by its worker's settings; empty for another. Raise ``ConfigError``."""
     if not declared.entrypoint.endswith(_NIGHT) or "{{" in repr(declared.parameters):  # which Prefect fills in
         return ""
     there = f"{_FILE}, deployment {declared.name}: "
@@ -162,10 +156,7 @@ def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> 
 
 
 def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
-    """Give each schedule the ``active`` that it had in the server, and return what to say of it.
-
-    Somebody paused or resumed it there, and deploying puts new schedules in the place of all.
-    """
+    """Keep what somebody paused or resumed in the server: deploying puts new schedules in the place of all."""
     was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
     said = ""
     for each in now.schedules:

@@ -80,8 +80,6 @@ def run_locally(
 
 
 class _FlowRun:
-    """Prefect's flow run of a run that happens in another thread."""
-
     def __init__(self, request: RunRequest) -> None:
         self._request = request
         self._begun: Future[tuple[Context, Observer]] = Future()
@@ -89,10 +87,7 @@ class _FlowRun:
         self._ended = in_background(self._serve)
 
     def begin(self) -> tuple[Context, Observer]:
-        """Wait until Prefect has registered the flow run; return its context, to which tasks belong, and its artifacts.
-
-        Raise ``PrefectUnavailable`` if it does not register it.
-        """
+        """Wait until Prefect has registered the flow run. Raise ``PrefectUnavailable`` if it does not."""
         either: tuple[Future[Any], Future[Any]] = (self._begun, self._ended)
         wait(either, _BEGIN_S, return_when=FIRST_COMPLETED)
         if self._begun.done():
@@ -104,7 +99,6 @@ class _FlowRun:
         raise PrefectUnavailable(f"Prefect did not register the run: {why}")
 
     def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
-        """Do the run; the flow run ends as it does."""
         try:
             summary = run()
         except BaseException as error:  # also an interrupt: Prefect's thread waits for a summary

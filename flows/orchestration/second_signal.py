@@ -1,4 +1,4 @@
-"""Kill this process soon after a second SIGINT or SIGTERM, whatever keeps its interpreter, and remove what it leaves behind.
+"""Kill this process soon after a second SIGINT or SIGTERM, even if its interpreter hangs, and remove what it leaves behind.
 
 CPython's C handler writes the number of every signal to the wakeup descriptor without the interpreter lock. Here that is a
 pipe to a small process, which counts, and sees that the process has ended. The Python handlers still decide about the signals.

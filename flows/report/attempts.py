@@ -1,7 +1,6 @@
 """Read the items of a run with every attempt: question, reference, steps, lessons carried, output, scores and outcome.
 
-The files of the run suffice, whatever became of its dataset and however it ended. What no file says is None. Worse comes
-first: without a reward, then the lowest.
+The files of the run suffice, however it ended. What no file has is None. Worse comes first: without a reward, then the lowest.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class AttemptView:
     reward: float | None
     error_type: str | None
     reason: str | None
-    """Why there is no reward."""
     output: str
     scores: tuple[RewardScore, ...] = ()
     summary: str = ""
@@ -257,7 +255,6 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Vi
 def _recorded(
     run: RunPaths, wanted: Collection[str], limits: ViewLimits
 ) -> tuple[Mapping[str, ItemTally], Mapping[str, list[_Recorded]]]:
-    """Return the tally of each item, and its attempts, the worse first."""
     tallies, kept = defaultdict[str, ItemTally](ItemTally), {item_id: list[_Recorded]() for item_id in wanted}
     with expected_shape(run.groups):
         groups = {row["group_id"]: GroupKey.of_row(row) for row in read_objects(run.groups) if row["item_id"] in kept}
@@ -301,7 +298,6 @@ def _with_steps(view: AttemptView, did: Steps, limits: ViewLimits) -> AttemptVie
 
 
 def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[CarriedLesson, ...]]:
-    """Return the lessons in each prompt, with their words there."""
     found = {}
     with expected_shape(run.prompts):
         for row in read_objects(run.prompts):

@@ -151,7 +151,6 @@ def _comparisons(judged: Mapping[str, RewardScore]) -> dict[str, int]:
 
 
 def _details(score: RewardScore, by: str) -> Mapping[str, Any]:
-    """Return the details of a score if a rewarder of the kind ``by`` wrote them, else none."""
     return score.details if score.details is not None and score.details.get("by") == by else {}
 
 

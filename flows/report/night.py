@@ -1,9 +1,8 @@
 """One night of a task, read once from its files, and the history of all its nights.
 
 What is in force and why, what changed, the cost, what to look at: terminal, report, Prefect, Python and ``--json``
-render this one value. A field of a record that all of them show is one line of ``facts``. The history has the nights,
-however they ended, with the changes of people, and the picture of their gains. Lessons and messages may hold a model's
-words: whoever shows a line treats it as text.
+render this one value. A field of a record that all of them show is one line of ``facts``. Lessons and messages may be a
+model's words: a line is shown as text.
 """
 
 from __future__ import annotations
@@ -162,7 +161,6 @@ class Scale:
     start: float
     end: float
     step: float = 1.0
-    """Between grid lines."""
 
     def __call__(self, value: float) -> float:
         """Return the place of a value."""
@@ -222,7 +220,6 @@ class Night:
     in_force: tuple[str, ...]
     """Ids of the lessons in force before the run, and after it."""
     texts: Mapping[str, str]
-    """Words of these lessons and of those on trial, by id."""
 
     @classmethod
     def of(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Self:
@@ -355,7 +352,6 @@ class Night:
         return int(self.block("dataset").get("sealed", 0)) if self.in_force and not self._tested else 0
 
     def _named(self, ids: Sequence[str], few: int) -> str:
-        """Return the beginnings of the best lessons with their effects, and how many more there are."""
         lessons = self.block("tfgrpo", "lessons")
         ids = sorted(ids, key=lambda name: -lessons[name]["effect"]["mean"] if name in lessons else 0.0)
         texts = (
@@ -475,7 +471,6 @@ class Night:
         yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
 
     def _alike(self, learned: Sequence[EpochEnd]) -> Iterator[str]:
-        """Yield that few groups had a difference to learn from."""
         size, differ = self.block("settings", "tfgrpo").get("group_size"), sum(end.informative for end in learned)
         groups = sum(end.scored + end.lost for end in learned) // size if size else 0
         if differ < _FEW_DIFFER * groups:
@@ -529,10 +524,7 @@ class Night:
         return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
 
     def _higher_caps(self, message: str) -> Iterator[str]:
-        """Yield an option for each cap that was reached or is below what is likely: twice the larger of the two.
-
-        The most that a run may need is many times as much as it will.
-        """
+        """Yield twice what was reached or is likely: the most that a run may need is many times as much as it will."""
         ahead = self.block("forecast")
         likely = {
             "max_calls": ahead["calls"]["likely"] if ahead else 0,
@@ -552,7 +544,6 @@ def place_options(task: TaskPaths) -> str:
 
 
 def _lost(ends: Sequence[EpochEnd]) -> Iterator[str]:
-    """Yield the share of attempts, and of learning steps, that epochs lost."""
     lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
     if lost:
         mostly = max(ends, key=lambda end: end.lost).lost_mostly

@@ -69,11 +69,9 @@ class Groups:
     proposals: int = 0
     """Lessons that reflection proposed, refused ones included."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Refused proposals by reason."""
     texts: dict[tuple[str, str], None] = field(default_factory=dict)
     """The first refused texts with their reasons."""
     broken: Counter[str] = field(default_factory=Counter)
-    """Learning calls without a usable answer, by kind of failure."""
 
     def refuse(self, text: str, reason: str) -> None:
         """Count a refused proposal; the texts of the first are kept."""
@@ -100,13 +98,10 @@ class Rollouts:
 
     items: dict[str, ItemTally] = field(default_factory=partial(defaultdict, ItemTally))
     wanted: dict[str, AttemptView] = field(default_factory=dict)
-    """The rollouts that were asked for."""
     tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
-    """Tokens of each rollout, by epoch and arm."""
     lost: Counter[str] = field(default_factory=Counter)
     """Rollouts without a reward, by how they ended."""
     reasons: dict[str, dict[str, None]] = field(default_factory=dict)
-    """A few reasons for each."""
 
 
 def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
@@ -134,7 +129,6 @@ class RoleCost:
 
     calls: int = 0
     failures: int = 0
-    """Calls without an answer."""
     prompt: int = 0
     completion: int = 0
     without_usage: int = 0
@@ -200,7 +194,6 @@ class Learned(NamedTuple):
     others: tuple[LessonView, ...]
     """Stored by this run, and not known at its end: reworded, merged or forgotten."""
     missing: int
-    """Known lessons that are not in the store."""
     unreadable: tuple[str, ...]
     """Damaged files of earlier runs, whose attempts or prompts are not shown."""
 
@@ -323,13 +316,11 @@ def _page(night: Night) -> dict[str, Any]:
 
 
 def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[str, str]]:
-    """Return names with their labels, in the order of the labels; names without one come last."""
     order = [*labels, *sorted(set(names) - set(labels))]
     return [(name, labels.get(name, name)) for name in order if name in names]
 
 
 def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObject, Summary]]:
-    """Yield epoch, label, figures and tokens of each arm, also of an epoch that did not end."""
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():

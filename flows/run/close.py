@@ -40,7 +40,6 @@ from tfgrpo.tasks.decision import explanation_of, sentence_of
 
 _T = TypeVar("_T")
 _OF_THE_LINE: Final = {"schema_version", "signatures", "accepted", "credit_lines", "credit_sha256", "previous"}
-"""Fields of a decision that are about its record."""
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -92,7 +91,6 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
 
 
 def _warn_of_models(session: Session, totals: Totals) -> None:
-    """Add the warnings about what models have reported and proposed."""
     if totals.implausible_usage:
         session.books.manifest.warn(
             f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
@@ -181,7 +179,6 @@ def _written(session: Session, what: str, write: Callable[[], _T]) -> _T | None:
 
 
 def _decision(session: Session) -> dict[str, Any] | None:
-    """Return the decision with its figures as JSON for manifest, report and ``--json``; None before it."""
     decision, swept = session.books.decision, session.books.swept
     if decision is None or swept is None:
         return None
@@ -338,7 +335,6 @@ def _in_rows(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Itera
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the fields whose values differ. Those that only one of them has do not count."""
     return [key for key in old if key in new and key not in _IGNORED and _differ(old[key], new[key])]
 
 

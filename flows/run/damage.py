@@ -66,7 +66,6 @@ class Journalled(NamedTuple):
     spent: Totals
     """Answered calls with their tokens and money, and the number of all entries."""
     attempts: int
-    """Attempts with an answer."""
     warnings: Sequence[str] = ()
     """What a run that goes on with this journal says of it."""
 
@@ -145,7 +144,6 @@ def refuse_lost(context: RunContext, option: str, remedy: str, closed: int = 0, 
 
 
 def _lost_answers(run: RunPaths, known: Journalled, attempted: int, spent: Totals | None, closed: int) -> str | None:
-    """Return which answers the journal lacks of those that ledger, manifest or rollouts know of; None for none."""
     answers = max(spent.journalled if spent else 0, closed)
     lost = max(answers - known.spent.journalled, attempted - known.attempts, 0)
     # Opening a run makes both files, so that only one that was lost is missing.
@@ -158,7 +156,6 @@ def _lost_answers(run: RunPaths, known: Journalled, attempted: int, spent: Total
 
 
 def _attempted(run: RunPaths) -> int:
-    """Return how many attempts have an answer by ``rollouts.jsonl``, without its damaged lines."""
     rows = (mapping_of(json.loads(line.body)) for line in lines_of(run.rollouts) if line.length)
     return sum(mapping_of(row.get("outcome")).get("name") in _ATTEMPTED for row in rows)
 
@@ -236,7 +233,6 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 
 def _line_problems(path: Path, *, torn: bool = True) -> Iterator[str]:
-    """Yield the damaged lines of an append-only file, and with ``torn`` an incomplete last one."""
     end = 0
     for line in lines_of(path) if path.suffix == ".jsonl" else ():
         if line.damaged:

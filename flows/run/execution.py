@@ -59,7 +59,6 @@ class _End:
     error: str | None = None
     """Class of the error that ended the run."""
     signal: BaseException | None = None
-    """Signal by which Prefect ended the run."""
 
 
 def execute(

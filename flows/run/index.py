@@ -37,7 +37,6 @@ SATURATED: Final = 3
 """Nights in a row that left what is in force as it was, and would have put nothing else: then a task is saturated."""
 _BEGINNING: Final = 4  # characters of a run's name, at least
 _NAMED: Final = 10
-"""Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
 """Files that make a directory a task."""
 _USES: Final = ("*/runs/*/manifest.json", "*/state.json")
@@ -71,12 +70,11 @@ class RunEntry:
     begun: bool
     """Whether it was opened; a run that was refused, or found no server of Prefect's, has a manifest and nothing else."""
     slots: int | None
-    """Most lessons that its pack carries."""
     ended_at: datetime | None = None
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
-    """Return all runs of a task, newest first; no night is newer than one with a higher number, whatever a clock said."""
+    """Return all runs of a task, newest first; no night is newer than one with a higher number, even if a clock went back."""
     entries = [_entry(RunPaths(path.parent), task.root.name) for path in task.root.glob("runs/*/manifest.json")]
     began = {entry.run_id: entry.started_at for entry in entries}
     following: dict[bool | None, datetime] = {}

@@ -1,7 +1,4 @@
-"""The lessons of a task: the library in force and the prompt with it, what serves them to others, and what is known of each.
-
-Commands, pages and manifests have the same figures and words from here.
-"""
+"""The lessons of a task: the library in force and the prompt with it, what serves them to others, and what is known of each."""
 
 from __future__ import annotations
 
@@ -199,7 +196,6 @@ class RenderedPrompt(NamedTuple):
 
     text: PackText
     skipped: Sequence[tuple[str, str]]
-    """Ids of lessons that do not verify, with the reason."""
 
 
 def rendered(pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[RenderedPrompt]:
@@ -254,7 +250,6 @@ class ServedLessons:
         self._library = Library(())
         self._block = ""
         self.problem = ""
-        """Why the newest lessons cannot be read; empty when they are."""
 
     def block(self) -> str:
         """Return the block of lessons; empty without any.
@@ -433,7 +428,6 @@ class ProductionGain(NamedTuple):
 
     library: str
     lessons: int
-    """Conversations with the lessons that have an outcome."""
     held_out: int
     mean_lessons: float | None
     mean_held_out: float | None
@@ -492,7 +486,6 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 
 
 def _outcomes(paths: TaskPaths) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the scores with lessons and without, by library, in the order in which they came."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for line in read_objects(paths.outcomes):
         if (library := str(line["library"])) != "none":

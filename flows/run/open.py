@@ -47,7 +47,7 @@ _NAMED: Final = 512
 """Items of which the manifest has the digest of each, 5 kB."""
 _DIGITS: Final = 10
 _BEGINS_S: Final = 600.0
-"""Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would hold all nights after it."""
+"""Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would stop all nights after it."""
 _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 
 
@@ -133,7 +133,7 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
 
 
 def _items_of(plan: Plan) -> dict[str, Any]:
-    """Return what tells datasets apart: the number of items, a digest of all, and of few items the digest of each."""
+    """Return what distinguishes datasets: the number of items, a digest of all, and of few items the digest of each."""
     items = chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed)
     digests = sorted(sha256_hex(canonical_json(item_texts(item)))[:_DIGITS] for item in items)
     few = digests if len(digests) <= _NAMED else []
@@ -152,7 +152,6 @@ def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 
 def _night_fields(prepared: Prepared) -> dict[str, Any]:
-    """Return number and items of a night, and how these differ from those of the night before with the same kind of model."""
     request, plan, earlier = prepared.request, prepared.plan, prepared.earlier
     if earlier is not None:
         return {name: earlier[name] for name in _NIGHT_FIELDS if name in earlier}
@@ -169,7 +168,6 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
 
 
 def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> LearningState:
-    """Return what a run starts with: all that the task's nights have measured and said, up to its beginning."""
     night = plan.settings.tfgrpo.night or 0
     memory = memory_of(
         store_of(plan),
@@ -185,7 +183,6 @@ def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> Learni
 
 
 def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was lost before this run began, and how its dataset differs from that of the night before."""
     if journal is not None and journal.warning is not None:
         yield journal.warning
     for killed in fields["began_with"].get("unfinished", ()):
@@ -200,7 +197,6 @@ async def _itself(runtime: Runtime) -> Runtime:
 
 
 def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
-    """Create a task directory for the replay of a run, under the first free number."""
     number = 0
     while True:
         number += 1

@@ -79,9 +79,7 @@ class Prepared:
     resolved: Resolved
     plan: Plan
     warnings: tuple[str, ...]
-    """What the plan, the actor and the preflight warn of."""
     earlier: Mapping[str, Any] | None = None
-    """Manifest of the run that is resumed or replayed."""
     mcp_tools: tuple[ListedTool, ...] = ()
     """Tools of the actor's MCP servers: listed now, or recorded by the earlier run."""
     happened: tuple[str, ...] = ()
@@ -184,7 +182,7 @@ def _with_night(resolved: Resolved) -> Resolved:
 
 
 def _saturated(settings: Settings) -> bool:
-    """Return whether the next night sweeps half as many items. What cannot be read is reported elsewhere."""
+    """Return whether the next night sweeps half as many items. Another check reports what cannot be read."""
     with suppress(ValueError, StoreError):
         task = TaskPaths.of(settings.out, settings.task_id)
         return unchanged_nights(task, simulated=choose_models(settings).simulated) >= SATURATED

@@ -42,13 +42,11 @@ class Trial:
     """What an agent did in its trial."""
 
     calls: Mapping[str, int]
-    """Numbers of calls by path."""
     lessons: Sequence[str]
     """Places in requests where lessons arrived."""
     tools: Sequence[str]
     """Names of the tools in requests."""
     failure: str | None
-    """Why it failed after that; None if it answered."""
 
     def __str__(self) -> str:
         called = " and ".join(f"{path} {pluralize(count, 'time')}" for path, count in self.calls.items())
@@ -116,7 +114,6 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
 
 
 def _without_a_call(loss: Failed | None, warnings: Sequence[str]) -> tuple[str, str]:
-    """Return what is wrong with an agent that made no call through the gateway, and what is accepted."""
     if loss is None or loss.reason.startswith(BYPASSED):
         return BYPASSED, REMEDY
     if loss.error_type == ModelTimeout.__name__:  # perhaps it waits for another endpoint
@@ -153,7 +150,6 @@ class Pinged(NamedTuple):
     answers: tuple[str, ...]
     """A sentence for each role and model that answered."""
     problems: tuple[Problem, ...]
-    """What was refused, with the setting that mends it."""
     cost: str
     """The most that it cost."""
 

@@ -21,7 +21,6 @@ from tfgrpo.stores.text import pluralize
 
 _ROWS: Final = 50
 _NAMED: Final = 5
-"""Most items that a line names."""
 _FIRST: Final = ("library", "none", "group", "control")
 """Arms in the order in which their items are listed: a sweep has the same items in every night."""
 _OF_A_RUN: Final = {"out", "task_id", "tfgrpo.night"}
@@ -97,7 +96,6 @@ def compare(before: str, after: str | None, place: TaskPlace, console: Console) 
 
 
 def _earlier(run: RunPaths) -> RunPaths:
-    """Return the newest run of the task that began before this one and recorded attempts."""
     task = TaskPaths(run.root.parent.parent)
     names = [entry.run_id for entry in runs_of(task)]
     for name in names[names.index(run.root.name) + 1 :]:

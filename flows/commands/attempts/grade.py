@@ -140,9 +140,7 @@ class MixGrading:
 
     config: MixConfig
     timeout_s: float
-    """For a grader and a batch."""
     plan: BasePlan | None
-    """Plan of its judges; None without any."""
     warnings: tuple[str, ...]
     spent: Totals | None = None
     over_budget: str | None = None
@@ -384,7 +382,7 @@ def _check_options(settings: Mapping[str, str], pipeline: str | None, grader_tim
 def _grading(
     config: str, settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool
 ) -> Grading:
-    """Return what grades: the graders of a mix, or the rewarders of a pipeline. Raise ``ConfigError``."""
+    """Raise ``ConfigError``."""
     if mix:
         resolved = None
         if pipeline is not None:
@@ -410,7 +408,6 @@ def _row(each: Graded) -> dict[str, Any]:
 
 
 def _figures(rewards: Sequence[float], made: int) -> dict[str, Any]:
-    """Return how many of the completions have a reward, and its mean and ends; None where there is none."""
     return {
         "graded": len(rewards),
         "ungraded": made - len(rewards),

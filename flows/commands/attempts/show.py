@@ -33,7 +33,6 @@ _ROWS: Final = 50
 _CHARS: Final = 4_000
 """Characters of a text on the terminal; `--json` has it whole."""
 _NAMED: Final = 10
-"""Most items that a message names."""
 
 
 def show(run: str, item: str | None, place: TaskPlace, console: Console, *, every: bool) -> None:
@@ -140,7 +139,6 @@ def _show_attempt(attempt: AttemptView, title: str, console: Console) -> None:
 
 
 def _quote(console: Console, text: str | None, *, none: str = "") -> None:
-    """Print a text of others, without its middle if it is very long; ``none`` in brackets if it is empty."""
     if text:
         console.quote(shorten_middle(text, _CHARS))
     else:

@@ -36,7 +36,6 @@ from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
 _MAX_MATCHES = 5
-"""Ids that a message names when a prefix is ambiguous."""
 
 
 def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *, every: bool) -> None:
@@ -53,7 +52,6 @@ def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *,
 
 
 def _json(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a record with the figures of its lesson, if any row or word about it counts."""
     return {**record.model_dump(mode="json"), **known.get(record.experience_id, {"state": "forgotten", "effect": None})}
 
 
@@ -151,11 +149,10 @@ class TaskExperiences:
     paths: TaskPaths
     store: ExperienceStore
     library: Library
-    """The library in force, with records that do not verify."""
+    """With records that do not verify."""
     packs: frozenset[str]
     """Ids of the packs that verify."""
     decision: Decision | None
-    """What put the library into force."""
     simulated: bool
     """Whether the library in force was learned with the simulated model; without one, whether the last lessons were."""
 

@@ -30,7 +30,7 @@ def measure(
     packs_root: Path | None,
     console: Console,
 ) -> int:
-    """Measure under the settings of the task's newest run, in a run directory of its own, and print the effects."""
+    """Measure under the settings of the task's newest run, in a separate run directory, and print the effects."""
     experiences = open_experiences(place, packs_root, console)
     named = tuple(experiences.find(name).experience_id for name in names)
     task = {"out": str(experiences.paths.root.parent), "task_id": experiences.paths.root.name}

@@ -237,7 +237,7 @@ def bring_in(
 
 
 def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) -> Decision | None:
-    """Return the decision that TO names, None for no lessons. Raise ``SettingsError``."""
+    """Return None for no lessons. Raise ``SettingsError``."""
     changes = [each for each in changes_of(earlier) if each.lessons]
     if name == _NONE and (changes or damaged):
         return None
@@ -251,7 +251,7 @@ def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) ->
 
 
 def _sound(experiences: TaskExperiences, name: str, target: Decision | None) -> Library:
-    """Return the library of a decision. Raise ``SettingsError`` unless every lesson of it is there and verifies."""
+    """Raise ``SettingsError`` unless every lesson of it is there and verifies."""
     library = verified(decided_library(experiences.store, target), experiences.store)
     ids = {entry.experience_id for entry in library.entries}
     if lost := [each for each in (target.experience_ids if target else ()) if each not in ids]:
@@ -288,8 +288,6 @@ _DIGITS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class _Import:
-    """The lessons of a file, screened for a task."""
-
     name: str
     """Name of the file, with the beginning of its digest."""
     paths: TaskPaths
@@ -301,7 +299,6 @@ class _Import:
     """Known lessons that a person keeps out of the task, by id, with the reason."""
 
     def left_out(self, entry: Screened) -> str:
-        """Return why a known lesson is kept out of the task; empty for any other."""
         return self.kept_out.get(entry.known.experience_id, "") if entry.known else ""
 
 
@@ -339,10 +336,7 @@ def import_lessons(
 
 
 def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
-    """Store the lessons with their support, and return the decision; None if they were taken in before.
-
-    ``now``: whether they are in force at once, in place of those that say the opposite.
-    """
+    """Return None if they were taken in before. ``now``: whether they are in force at once, in place of their opposites."""
     store, task_id = source.store, source.paths.root.name
     library = _whole(store, in_force(earlier, simulated=source.simulated))
     why = f"taken in from {source.name}"

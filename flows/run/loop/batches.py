@@ -79,11 +79,7 @@ def learning_batches(session: Session, cohort: Cohort, epoch: int) -> Iterator[l
 
 
 def _sides(session: Session, groups: int, coin: Random) -> list[tuple[PackText, PackText]]:
-    """Return the texts of the two sides of each group: few divisions of the lessons on trial in a batch.
-
-    Few, so that prompts keep a common beginning. Which half is the first side is tossed for each group: what is attempted
-    first may do better for that alone.
-    """
+    """Few divisions keep a common beginning of prompts. Which side is first is by lot: it may do better for that alone."""
     trial = session.learning.credit.on_trial
     divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, groups) if trial else 1)]
     texts = prompts(session, [half for division in divisions for half in division])
@@ -326,7 +322,6 @@ def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> No
 
 
 def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> None:
-    """Limit the reflections and curations without a usable answer, over the epoch so far and this batch."""
     failures = [result.reflection_failure for result in results if result.reflected]
     lost = [failure for failure in failures if failure is not None]
     if not lost:

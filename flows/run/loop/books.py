@@ -73,13 +73,10 @@ class LearningState:
     remembered: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Texts of rejected proposals with how often they were rejected, shown to the curator."""
     rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    """Every proposal that curation refused, with the reason."""
     proposals: Counter[str] = dataclasses.field(default_factory=Counter)
     """What became of the proposals: refused before curation, or by it confirmed, contradicted, new, useless."""
     stored: int = 0
-    """Records stored by this run."""
     losses: Losses = dataclasses.field(default_factory=Losses)
-    """Reflections and curations of the current epoch."""
 
     @classmethod
     def of(cls, memory: Memory, remembered: Mapping[str, int]) -> LearningState:
@@ -87,7 +84,7 @@ class LearningState:
         return cls(memory, credit_of(memory), remembered)
 
     def add(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> None:
-        """Take in what a batch or the sweep brought."""
+        """Add what a batch or the sweep has learned."""
         self.memory = self.memory.plus(records, lines)
         self.credit = credit_of(self.memory)
 
@@ -103,11 +100,9 @@ class Books:
         self.rollouts = 0
         """Completed rollouts, including those of an abandoned batch."""
         self.lost_rollouts = 0
-        """Completed rollouts without a reward."""
         self.refused_lessons: Counter[str] = Counter()
         """Proposed lessons that the screening took for an attack, by reason."""
         self.has_first_batch = False
-        """Whether the first batch was checked for rewards that teach nothing."""
         self.first_batch: FirstBatch | None = None
         """What is wrong with the rewards of the first batch; None for one that can teach something."""
         self.decision: Decision | None = None
@@ -337,7 +332,6 @@ def _usage(name: str, usage: Usage) -> dict[str, Any]:
 
 
 def _flat(value: RolloutRecord | GroupResult, **replaced: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as JSON values, some of them replaced by fields of the line, in their place."""
     row: dict[str, Any] = {}
     for name, field in to_builtins(value).items():
         row |= replaced.get(name, {name: field})
@@ -377,7 +371,6 @@ class Session:
     observer: Observer
     learning: LearningState
     in_force: Library
-    """The library in force when the run started."""
     conditions: str
     """Digest of model, actor, pack and rewarders, under which rows are measured."""
     measures: Measuring | None

@@ -84,7 +84,7 @@ def credit(session: Session, rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep brought: rewards of the scored attempts of each item, and the lost attempts, by side."""
+    """Results of a sweep: rewards of the scored attempts of each item, and the lost attempts, by side."""
 
     rewards: Mapping[Arm, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     lost: Mapping[Arm, Mapping[str, int]] = field(default_factory=dict)
@@ -292,14 +292,12 @@ def decide(session: Session, swept: Swept) -> Decision:
 
 
 def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
-    """Return the library that was put into force since this run began; None for none."""
     store = store_of(session.plan, session.replay_of or session.task)
     now = verified(decided_library(store, in_force(earlier, simulated=session.plan.simulated)), store)
     return None if now.library_id == session.in_force.library_id else now
 
 
 def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
-    """Return whether a person put into force what has been in force ever since."""
     same_model = (one for one in reversed(earlier) if one.simulated == session.plan.simulated)
     unbroken = takewhile(lambda one: one.experience_ids, same_model)
     return any(one.decision in {"rollback", "import"} for one in unbroken)
