@@ -574,7 +574,6 @@ def is_mix(path: Path) -> bool:
 
 
 def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
-    """Yield a problem for every dataset that has not a weight for every grader."""
     for name, entry in datasets.items() if isinstance(datasets, dict) else ():
         lists = [entry.get(key) for key in ("graders", "grader_weights")] if isinstance(entry, dict) else [None] * 2
         graders, weights = (len(each) if isinstance(each, list) else 0 for each in lists)

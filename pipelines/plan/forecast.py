@@ -175,8 +175,6 @@ def _share(value: float, bounds: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Calls of one model, and the bounds of their tokens."""
-
     calls: CountRange = CountRange()
     prompt: CountRange = CountRange()
     completion: CountRange = CountRange()
@@ -266,7 +264,6 @@ class _Estimate:
         self._lesson = math.ceil(MAX_CHARS / _BYTES_PER_TOKEN_LOW) + 4
 
     def rollouts(self, items: Sequence[Item], size: int) -> _Use:
-        """Return the use of one group of this size on each item."""
         turns, reply, rollouts = self._turns, self._reply, len(items) * size
         asked = _tokens(item.system_prompt + item.prompt for item in items)
         # Every turn sends all earlier turns again.
@@ -326,7 +323,6 @@ class _Estimate:
         return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
 
     def _curation(self, groups: int) -> _Use:
-        """Return the use of curating one batch, asking what recurs in its causes, and reading the new lessons again."""
         size = self._model.curation_size
         proposals = min(MAX_PROPOSALS, groups * self._learning.LESSONS_PER_GROUP)
         replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)

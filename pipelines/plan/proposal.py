@@ -137,7 +137,6 @@ class _Seen:
     rows: Sequence[Mapping[str, Any]]
 
     def values(self, path: str) -> list[Any]:
-        """Return what is at a path in each row, where it is anything."""
         found = (value_at(row, path) for row in self.rows)
         return [value for value in found if value is not None and value not in ("", [], {})]
 
@@ -163,7 +162,6 @@ class _Seen:
         return next((path for path in self.named(names) if path in self.columns), None)
 
     def prompt(self) -> str | None:
-        """Return the column of the prompts: texts or chats."""
         candidates = list(dict.fromkeys(self.named(_NAMES["prompt"])))
         asking = (path for path in candidates if any(isinstance(each, str | list) for each in self.values(path)))
         return next(asking, None if self.rows and len(candidates) != 1 else next(iter(candidates), None))
@@ -213,7 +211,6 @@ class _Seen:
         return sorted(strong, key=lambda path: self.kind(path) == "long texts") or paths
 
     def kind(self, path: str) -> str:
-        """Return how the values of a column would be read as references."""
         values = self.values(path)
         return read_column(
             [answer_text(each) for value in values for each in (value if isinstance(value, list) else [value])]

@@ -163,7 +163,6 @@ class DataService:
         return [grades[at] for at in range(len(items))]
 
     def _context(self, dataset_id: str, number: int, items: Sequence[GradeItem]) -> RewardContext:
-        """Return the completions of one sample as a group."""
         records, sample_id = self.config.datasets[dataset_id].records, items[0].sample_id
         record = records[number]
         fields = mapping_of(record)

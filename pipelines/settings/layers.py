@@ -381,7 +381,6 @@ class _LayerReader:
                 self._unknown.append(unknown(name, "variable", name, ours))
 
     def checked(self, layer: _Layer) -> _Layer:
-        """Return the valid values of a layer, and record the problems of the others."""
         try:
             Settings.model_validate(_nested(layer))
         except ValidationError as error:
