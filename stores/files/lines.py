@@ -568,7 +568,6 @@ class LineFile:
         return key_digest(json.loads(b'"%b"' % head[1]) if b"\\" in head[1] else head[1])
 
     def _named(self, row: Mapping[str, Any]) -> int:
-        """0 in a file without keys."""
         if self._key is None:
             return 0
         return key_digest(str(self._key(row) if callable(self._key) else row[self._key]))
