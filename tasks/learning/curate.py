@@ -256,7 +256,6 @@ class _Curation:
         self._words = [each for each in self._words if dropped.isdisjoint({each.experience_id, each.opposite})]
 
     async def _settle(self, label: str) -> bool:
-        """Settle a proposal by its words, if they tell enough."""
         candidate = self._candidates[label]
         same = self._same_words(candidate.text)
         if same:

@@ -66,8 +66,6 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Result of one attempt, and what the ledger and the limiter are to count."""
-
     result: ChatReply | FailedAttempt
     charge: Charge = Reservation.lose
     """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
@@ -232,7 +230,6 @@ class ChatClient:
             return attempt.result
 
     async def _send(self, body: bytes, bound: Bound, key: str | None) -> _Attempt:
-        """Exchange request and reply within the time limit, and read the reply."""
         limit = self.endpoint.timeout_s
         started = self.timer()
         try:

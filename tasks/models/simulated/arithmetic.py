@@ -37,7 +37,6 @@ class _Working(Solution):
         return [self[number] if isinstance(number, str) else number for number in numbers]
 
     def work(self, pitfall: str, *numbers: Decimal | str) -> Decimal:
-        """Work the step of a pitfall, rightly or wrongly, and write it."""
         right, wrong = _WAYS[pitfall]
         values = self._values(numbers)
         result = (right if self.avoids(pitfall) else wrong)(*values)
@@ -51,7 +50,6 @@ class _Working(Solution):
         return result
 
     def bill(self, *numbers: Decimal | str) -> Decimal:
-        """Take a discount off an amount and add a tax, both in percent."""
         amount, discount, tax = self._values(numbers)
         less = amount * discount / 100
         base = amount - less if self.avoids("discount_tax") else amount

@@ -224,8 +224,6 @@ class Entry(BaseModel, frozen=True):
 
 @dataclass(slots=True)
 class _Side:
-    """The entries with the same advice on one subject."""
-
     known: list[Entry] = field(default_factory=list)
     proposals: list[Entry] = field(default_factory=list)
 
@@ -235,7 +233,6 @@ class _Side:
 
     @property
     def strongest(self) -> Entry:
-        """Return the lesson that says it, or the proposal that brings it in."""
         if self.known:
             return max(self.known, key=lambda entry: (entry.in_favour, entry.id))
         return max(self.proposals, key=lambda entry: (entry.support, -len(entry.text), entry.id))
