@@ -157,10 +157,12 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     @cached_property
     def excepted(self) -> frozenset[str]:
         """The options that are denied, by letter or by text: all of what the answer is where a question has NOT."""
-        statement, denied = comparable(self.text), set(self.denied)
+        rejected = {_letter(each) for each in self.places if _REJECTS.search(self.bare[: each.start()])}
+        statement, denied = comparable(self.text), {*self.denied} - rejected
         for letter, option in self.reference.options.items():
             places = [*re.finditer(whole_words(comparable(option)), statement)]
-            denied |= {letter} if places and all(is_denied(statement, *place.span()) for place in places) else set()
+            kept = all(is_denied(statement, *each.span()) and not _REJECTS.search(statement[: each.start()]) for each in places)
+            denied |= {letter} if places and kept else set()
         return frozenset(denied)
 
     def is_denied(self, letter: re.Match[str]) -> bool:
@@ -244,6 +246,10 @@ class ChoiceReference(OptionReference):
             return bare.upper()
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
 
+    def is_denied_in(self, stated: Stated) -> bool:
+        """Return whether an output has the reference only where it denies it, as ``Reference`` does; not if that is asked."""
+        return not _asks_for_exception(self.prompt) and Reference.is_denied_in(self, stated)
+
     def _parts(self, stated: Stated) -> list[str]:
         return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
 
@@ -252,20 +258,19 @@ class ChoiceReference(OptionReference):
         if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
         said = _Letters(self, part)
-        if len(said.excepted) == 1 and _asks_for_exception(self.prompt):
+        if _asks_for_exception(self.prompt) and len(said.excepted) == 1:
             return said.excepted
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
 def _asks_for_exception(prompt: str) -> bool:
     """Return whether a question wants the option of which something does not hold: ``Which is NOT a fruit?``."""
-    question = _OPTION_LINE.split(prompt, maxsplit=1)[0]
-    return (
-        re.search(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", question.rstrip(), re.IGNORECASE)
-        is not None
-    )
+    return _EXCEPTION.search(_OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()) is not None
 
 
+_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
+_REJECTS: Final = re.compile(r"(?:\bnot|n't) (?:\w+ )?$", re.IGNORECASE)
+"""What denies that an option is the answer, and nothing of the option."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
 """A choice with its reason, in one clause."""
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")

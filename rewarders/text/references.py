@@ -229,8 +229,9 @@ class NumberReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         return verdict_by(self.rules, _Numeric(self, stated.text, stated))
 
-    def _is_alone(self, _text: str, /) -> bool:
-        return True  # a number next to others is none
+    def is_alone(self, _text: str, /) -> bool:
+        """Return True: a number next to others is none."""
+        return True
 
 
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")

@@ -18,6 +18,7 @@ from tfgrpo.rewarders.text.answers import (
     Stated,
     any_of,
     conclusion_of,
+    last_question,
     several_in,
     stated_answer,
     without_envelope,
@@ -92,15 +93,15 @@ class Reference(ABC):
         later = Compared(False, "", states=again is not None)
         with suppress(RewardError):
             later = self._compare(again) if again else later
-        if again and later.right and (again.is_marked or self._is_alone(again.text)):
+        if again and later.right and (again.is_marked or self.is_alone(again.text)):
             return later
         compared = self._compare(stated)
         unclear = later.right != compared.right and again and (later.states or denies(again.text))
         if unclear:
             raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
-        return Compared(False, compared.answered) if compared.right and self._is_denied_in(stated) else compared
+        return Compared(False, compared.answered) if compared.right and self.is_denied_in(stated) else compared
 
-    def _is_denied_in(self, stated: Stated) -> bool:
+    def is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
@@ -113,7 +114,7 @@ class Reference(ABC):
             raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
         return denied
 
-    def _is_alone(self, text: str, /) -> bool:
+    def is_alone(self, text: str, /) -> bool:
         """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""
         head = _DETERMINER.sub("", plain(_ELABORATION.split(text)[0]), count=1)
         return len(head.split()) <= len(self.text.split()) + 1
@@ -317,6 +318,15 @@ class _Mention(ReadAnswer["TextReference"]):
             return True
         return bool(clause) and not _states(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
+    def is_beside_answer(self) -> bool:
+        """Return whether a sentence without the text has words of the question, and none that says something of the text."""
+        asked = _stems(last_question(self.reference.prompt))
+        sentences = [comparable(each) for each in _CLAUSES.split(self.text)]
+        pattern = re.compile(whole_words(self.wanted))
+        holding, others = ([each for each in sentences if bool(pattern.search(each)) is held] for held in (True, False))
+        told = any(_stems(each) & asked or self.reference.is_alone(each) for each in holding)
+        return bool(holding) and not told and any(_stems(each) & asked for each in others)
+
     def has_others_like(self) -> bool:
         """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
         wanted, statement = self.wanted, self.statement
@@ -496,6 +506,14 @@ class TextReference(Reference):
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
         Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
         Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
+        Rule(
+            "unclear",
+            "has another sentence about the question",
+            "Ann",
+            "It was signed by Ben. Ann was there.",
+            _Mention.is_beside_answer,
+            "Who signed it?",
+        ),
         Rule("unclear", "has another code like it", "823 BGB", "It is 831 BGB and 823 BGB.", _Mention.has_others_like),
         Rule("unclear", "may state a longer list", "red, blue", "They are red, blue, green.", _Mention.is_longer_list),
         Rule("unclear", "may mean something else by a common word", "it", "It is there.", _Mention.is_common),
@@ -578,9 +596,8 @@ class TextReference(Reference):
 
     def is_asked(self, text: str) -> bool:
         """Return whether the question has every word of a text, in some form, and the reference is none of its choices."""
-        asked = {each[:_STEM] for each in re.findall(r"[^\W\d_]{3,}", self.prompt.casefold())}
-        words = {each[:_STEM] for each in re.findall(r"[^\W\d_]{3,}", text.casefold())}
-        return bool(words) and words <= asked and not re.search(whole_words(plain(self.text)), plain(self.prompt))
+        words = _stems(text)
+        return bool(words) and words <= _stems(self.prompt) and not re.search(whole_words(plain(self.text)), plain(self.prompt))
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
@@ -598,6 +615,15 @@ _PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to
 
 def _without_scheme(address: str) -> str:
     return re.sub(r"^(?:https?:/+)?(?:www\.)?|/$", "", address)
+
+
+_CLAUSES: Final = re.compile(
+    r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
+)
+
+
+def _stems(text: str) -> set[str]:
+    return {each[:_STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
 
 
 def _untitled(name: str) -> str:
