@@ -15,7 +15,7 @@ from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.ledger import Totals
-from tfgrpo.stores.outcomes import Phase, Scored, is_highest
+from tfgrpo.stores.outcomes import Outcome, Phase, Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -92,6 +92,10 @@ class Losses:
         """Most frequent reason, with its count; empty without losses."""
         return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
 
+    def attempt(self, outcome: Outcome) -> None:
+        """Count one attempt, lost without a reward."""
+        self.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
+
     def add(self, reason: str | None) -> None:
         """Count one request; ``reason`` of its loss, None if it was answered."""
         self.asked += 1
@@ -166,7 +170,7 @@ class EpochSums:
                     arm.total += outcome.reward
                     arm.scored += 1
                     arm.solved += is_highest(outcome.reward, self.score_range)
-                self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
+                self.rollouts.attempt(outcome)
             if result.reflected:
                 failure = result.reflection_failure
                 self.learning.add(failure.sentence if failure is not None else None)

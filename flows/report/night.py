@@ -459,7 +459,13 @@ class Night:
             yield str(FirstBatch.from_json(first))
         rows = self.block("tfgrpo").get("epochs", ())
         ends = [EpochEnd(**{name: row[name] for name in _EPOCH_FIELDS if name in row}) for row in rows]
-        yield from _lost(ends)
+        attempts = self.block("tfgrpo", "lost")
+        if lost := attempts.get("rollouts"):
+            made = attempts["of"]
+            yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {attempts['mostly']}"
+        asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
+        if broken:
+            yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
         yield from self._alike([end for end in ends if end.phase == "train"])
         yield from self._unconfirmed()
         yield from self.decision.get("notes", ())
@@ -541,13 +547,3 @@ def place_options(task: TaskPaths) -> str:
     """Return the options that name a task on the command line."""
     out = display_path(task.root.parent)
     return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")
-
-
-def _lost(ends: Sequence[EpochEnd]) -> Iterator[str]:
-    lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
-    if lost:
-        mostly = max(ends, key=lambda end: end.lost).lost_mostly
-        yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
-    asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
-    if broken:
-        yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"

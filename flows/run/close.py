@@ -147,7 +147,7 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
     books, settings, telemetry = session.books, session.settings, session.telemetry
     decision, totals, simulated = books.decision, session.runtime.ledger.totals(), session.plan.simulated
     ended: Facts = {"simulated": simulated, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
-    ended["lost_share"] = books.lost_rollouts / books.rollouts if books.rollouts else None
+    ended["lost_share"] = books.attempts.lost / books.attempts.asked if books.attempts.asked else None
     ended["cost_usd"] = None if totals.unmeasured_attempts or totals.unknown_price_calls else totals.usd
     if decision is not None:
         ended["run_decision"] = decision.decision
@@ -262,7 +262,7 @@ def _details(
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),
-        "lost": {"rollouts": books.lost_rollouts, "of": books.rollouts},
+        "lost": {"rollouts": books.attempts.lost, "of": books.attempts.asked},
         "learning_lost": {
             "steps": sum(end.learning_lost for end in books.epochs),
             "of": sum(end.learning_asked for end in books.epochs),

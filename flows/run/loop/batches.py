@@ -247,7 +247,7 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
     rewards, ends = scored_rewards(each.outcome for each in rollouts), session.plan.score_range
     lost = Losses()
     for each in rollouts:
-        lost.add(None if isinstance(each.outcome, Scored) else f"{each.outcome.name}: {each.outcome.reason}")
+        lost.attempt(each.outcome)
     shown = [each for each in rollouts if isinstance(each.outcome, Scored)] or rollouts
     ungraded = f"; {pluralize(lost.lost, 'more attempt')} could not be graded, {_reasons(lost)}" if lost.lost else ""
     scored = f"{pluralize(len(rewards), 'graded attempt')} of the first batch"
@@ -377,11 +377,12 @@ def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last:
 def refuse_unscored(session: Session) -> None:
     """Raise ``RunAborted`` if not one rollout of the run has a reward."""
     books = session.books
-    if not books.lost_rollouts or books.lost_rollouts < books.rollouts:
+    lost = books.attempts
+    if not lost.lost or lost.lost < lost.asked:
         return
     raise RunAborted(
-        f"not one of {pluralize(books.lost_rollouts, 'rollout')} brought a reward, so that nothing was learned or judged; "
-        f"most often {books.epochs[-1].lost_mostly}"
+        f"not one of {pluralize(lost.lost, 'rollout')} brought a reward, so that nothing was learned or judged; "
+        f"most often {lost.mostly}"
     )
 
 

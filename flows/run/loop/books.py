@@ -37,7 +37,7 @@ from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.json_values import mapping_of, to_builtins
 from tfgrpo.stores.ledger import Ledger, Usage, add_costs
 from tfgrpo.stores.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards
+from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored
 from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize, replace_surrogates
@@ -97,9 +97,8 @@ class Books:
         self.credit = CreditFile(credit)
         self.manifest = ManifestFile(paths.manifest)
         self.epochs: list[EpochEnd] = []
-        self.rollouts = 0
-        """Completed rollouts, including those of an abandoned batch."""
-        self.lost_rollouts = 0
+        self.attempts = Losses()
+        """Completed rollouts and those without a reward, including those of an abandoned batch."""
         self.refused_lessons: Counter[str] = Counter()
         """Proposed lessons that the screening took for an attack, by reason."""
         self.has_first_batch = False
@@ -171,9 +170,9 @@ class Books:
 
     def count(self, result: GroupResult) -> None:
         """Count the rollouts of a completed group."""
-        made = [rollout.outcome for rollout in result.rollouts if not isinstance(rollout.outcome, Refused)]
-        self.rollouts += len(made)
-        self.lost_rollouts += len(made) - len(scored_rewards(made))
+        for rollout in result.rollouts:
+            if not isinstance(rollout.outcome, Refused):
+                self.attempts.attempt(rollout.outcome)
 
     def epoch_ended(self, end: EpochEnd, learning: LearningState) -> None:
         """Write the summary of an epoch into metrics and manifest, with warnings for its losses."""
@@ -207,6 +206,7 @@ class Books:
                 }
                 for end in self.epochs
             ],
+            "lost": {"rollouts": self.attempts.lost, "of": self.attempts.asked, "mostly": self.attempts.mostly},
             "experiences_written": learning.stored,
             "on_trial": [entry.experience_id for entry in learning.credit.on_trial],
             "lessons": {

@@ -256,7 +256,8 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     ]
     said = "epoch 1: 10 of 100 rollouts brought no reward and count nowhere; most often 10 × timeout"
     warnings = [said, *(f"warning {number}" for number in range(5))]
-    records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs})
+    lost = {"rollouts": 10, "of": 200, "mostly": "10 × timeout"}
+    records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs, "lost": lost})
     morning = Night.of(records.task, records.task.run("n1"))
     assert morning.look[:3] == (
         "10 of 200 rollouts lost (5.0%), most often 10 × timeout",

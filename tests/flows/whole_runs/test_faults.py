@@ -61,6 +61,18 @@ def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kin
     assert f"{lost['rollouts']} of {lost['of']}" in paths(tmp_path).report.read_text()
 
 
+@pytest.mark.parametrize(("cap", "ended"), [(20, "stopped"), (None, "finished")])
+def test_losses_are_on_the_page_with_their_count_whether_an_epoch_ended_or_not(tmp_path, cap, ended):
+    asked = {"model__max_retries": 0, "max_calls": cap, "sample_size": 8}
+    _, summary = broken_run(tmp_path, {"truncated": 0.4}, **asked)
+    assert summary.status == ended, summary.message
+    lost = summary.details["lost"]
+    texts = [line["text"] for line in summary.details["morning"]["lines"] if line["label"] == "look at"]
+    [said] = [text for text in texts if "rollouts lost" in text]
+    assert said.startswith(f"{lost['rollouts']} of {lost['of']} rollouts lost (")
+    assert said.endswith(f"most often {lost['rollouts']} × ungraded: the answer was cut off (length)")
+
+
 def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_path):
     faults = dict.fromkeys(FAULTS, 0.1 / len(FAULTS))
     server, summary = broken_run(tmp_path, faults, model__max_retries=4, sample_size=30, batch_size=10)
