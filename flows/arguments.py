@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, SelectRequest
-from tfgrpo.flows.run.index import task_named, task_of_data
+from tfgrpo.flows.run.index import task_named, without_pipeline
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.errors import (
@@ -171,8 +171,9 @@ def _run_request(
 ) -> RunRequest:
     """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
     fields, problems = _well_formed(RUN_KEYWORDS, options)
-    if data := task or dataset or fields.get("data_config"):
-        fields = {**_without_pipeline(data, fields), **fields}
+    data, given = task or dataset or fields.get("data_config"), {name for name in fields if fields[name] is not None}
+    if isinstance(data, str | os.PathLike) and not given & {"pipeline", "resume", "replay"}:
+        fields = {**without_pipeline(os.fspath(data), {**(fields.get("settings") or {}), **fields}), **fields}
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:
@@ -183,15 +184,6 @@ def _run_request(
         entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
         settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
     return _request_of(RunRequest, {**fields, "settings": settings, "dataset": dataset}, problems)
-
-
-def _without_pipeline(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The task is that of the caller or the environment, else that of the data, never the one of the dry run."""
-    options = {name for name, value in fields.items() if value is not None}
-    if options & {"pipeline", "resume", "replay"} or not isinstance(data, str | os.PathLike):
-        return {}
-    named = "task_id" in options or "task_id" in (fields.get("settings") or {}) or os.environ.get("TFGRPO_TASK_ID")
-    return {"pipeline": "general", **({} if named else {"task_id": task_of_data(os.fspath(data))})}
 
 
 def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_of: NameOf) -> SelectRequest:

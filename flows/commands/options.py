@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from click import Parameter
 
 from tfgrpo.flows.console.parsing import Option, SettingOption, option
-from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named
+from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named, without_pipeline
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -97,6 +97,8 @@ def options_of_settings(keys: Mapping[str, str], only: Sequence[str] | None) -> 
 def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str, Any]:
     """Return the values of a command line for a function: those of settings, of a task and of packs as one each.
 
+    ``planned``: the pipeline of a run, which has another default for data that are named.
+
     Raise ``SettingsError`` for a malformed ``--set``, and for one that differs from the option of the same setting.
     """
     arguments = dict(values)
@@ -108,6 +110,14 @@ def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str
         if twice:
             raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
         arguments["settings"] = by_key | flagged
+    if "planned" in arguments:
+        settings, pipeline = arguments["settings"], arguments.pop("planned")
+        data = settings.get("dataset.path") or settings.get("dataset.mix")
+        if pipeline is None and data and not arguments.get("resume") and not arguments.get("replay"):
+            own = without_pipeline(data, settings)
+            pipeline = own.pop("pipeline")
+            arguments["settings"] = own | settings
+        arguments["pipeline"] = pipeline or "tfgrpo-learning"
     if "task_id" in arguments:
         arguments["place"] = TaskPlace(arguments.pop("out"), arguments.pop("task_id"))
     if "packs_root" in arguments:

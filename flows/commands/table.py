@@ -29,7 +29,11 @@ _own_packs = (*_task, _packs(help="directory of your own packs, besides those th
 _other_packs = _packs(help="directory of your own packs, instead of those that ship (TFGRPO_PACKS_ROOT)")
 _set = partial(option, "--set", name="assignments", multiple=True, metavar="KEY=VALUE")
 _pipeline = partial(option, "--pipeline", metavar="P")
-_planned = _pipeline(default="tfgrpo-learning", help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())}")
+_planned = _pipeline(
+    name="planned",
+    help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())} [general for data that are named, else "
+    "tfgrpo-learning]",
+)
 _judging = _pipeline(help="data mix: a pipeline file, or a shipped one by name, whose model its judges ask, within its budget")
 _run_id = option("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
 _host = option("--host", default="127.0.0.1", metavar="TEXT", help="address to bind")

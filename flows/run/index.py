@@ -167,6 +167,15 @@ def task_of_data(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-").lower()[:40] or "my-task"
 
 
+def without_pipeline(data: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a new run on data of the caller takes where no pipeline is named: that for tasks of one's own.
+
+    Its task is that of the caller or the environment, else that of the data, never the one of the dry run.
+    """
+    named = settings.get("task_id") or os.environ.get("TFGRPO_TASK_ID")
+    return {"pipeline": "general", **({} if named else {"task_id": task_of_data(data)})}
+
+
 def known_tasks(out: Path) -> list[str]:
     """Return the names of the tasks under ``out``: of those that have runs, or lessons that were imported."""
     return sorted({path.relative_to(out).parts[0] for of in _OF_TASK for path in out.glob(of)})

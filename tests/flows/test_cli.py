@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import tfgrpo
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands.options import grouped
 from tfgrpo.flows.commands.table import COMMANDS, TFGRPO
@@ -157,6 +158,19 @@ def test_bad_lines_of_a_dataset_are_named_with_their_numbers(capsys, tmp_path):
     dataset.write_text('{"id": "a", "prompt": "?"}\nnot json\n{"id": "b"}\n')
     problems = refused(capsys, "run", "--dry-run", "--dataset", str(dataset))
     assert [problem["source"] for problem in problems] == [f"{dataset}:2", f"{dataset}:3"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"task_id": "mine"}, {"pipeline": "tfgrpo-learning"}])
+def test_data_have_the_same_pipeline_pack_and_task_on_the_command_line_as_in_python(capsys, asked):
+    Path("My sums.csv").write_text("id,prompt,answer\n" + "".join(f"{n},What is {n} + 1?,{n + 1}\n" for n in range(9)))
+    options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", value)]
+    assert cli.main(["config", "--dry-run", "--dataset", "My sums.csv", *options, "--json"]) == 0
+    shown = {key: each["value"] for key, each in json.loads(capsys.readouterr().out).items()}
+    settings = tfgrpo.plan("My sums.csv", dry_run=True, **asked).settings
+    own = {name: getattr(settings, name) for name in ("pipeline", "pack", "task_id")}
+    assert own == {name: shown[name] for name in own}
+    if "pipeline" not in asked:
+        assert own == {"pipeline": "general", "pack": "general", "task_id": asked.get("task_id", "my-sums")}
 
 
 def test_a_broken_pipeline_file_is_named_with_its_line(capsys, tmp_path):

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.agents.steps import no_secret, settings
-from tests.support.runs.running import LEARNING, RUN, SHORT, Server, finish, on_server, run, start, store
+from tests.support.runs.running import LEARNING, RUN, Server, finish, on_server, run, start, store, words
 from tfgrpo.flows.learning_flow import dask_workers
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
@@ -39,8 +39,7 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
 
         server.before_answer = count
         common = ["--task-runner", "dask", "--model", "simulated", "--base-url", server.url, "--concurrency", "4"]
-        sizes = ["--dataset", SHORT, "--sample-size", "10", "--batch-size", "5", "--max-calls"]
-        first = start(tmp_path / "dask", *common, *sizes, "30", "--run-id", RUN)
+        first = start(tmp_path / "dask", *common, *words(LEARNING), "--max-calls", "30", "--run-id", RUN)
         code, summary, said = finish(first)
         assert (code, summary["status"]) == (3, "stopped"), said
         assert len(server.bodies) == summary["ledger"]["calls"] == 30

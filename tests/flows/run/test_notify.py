@@ -214,11 +214,10 @@ def test_a_run_that_never_began_is_counted_and_posted(tmp_path, monkeypatch, hoo
     summary = run(tmp_path, run_id=RUN, notify__url=URL, **SMALL | {"dataset": str(tmp_path / "gone.jsonl")})
     assert (summary.status, len(hook.bodies)) == ("refused", 1)
     assert cli.main(["run", "--out", str(tmp_path), "--dataset", "gone.jsonl", "--set", f"notify.url={URL}"]) == 2
-    for body in hook.bodies:
+    for body, task in zip(hook.bodies, (TASK, "gone"), strict=True):  # the second has the task of its data
         assert (body["status"], body["events"], body["exit_code"]) == ("refused", ["failed"], 2)
-        assert f"refused before it began (task {TASK})" in body["text"]
+        assert f"refused before it began (task {task})" in body["text"]
         assert "gone.jsonl" in body["text"]
-    assert len(hook.bodies) == 2
     (point,) = otlp_receiver.points("tfgrpo.run.ended")
     assert point.attributes["tfgrpo.run.status"] == "refused"
 

@@ -108,7 +108,8 @@ def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, *
 
 
 def words(sizes: dict[str, Any]) -> list[str]:
-    """Return options of the command line."""
+    """Return options of the command line; data are those of the shipped pipeline unless another is named."""
+    sizes = {**({"pipeline": "tfgrpo-learning"} if "dataset" in sizes else {}), **sizes}
     return [word for name, size in sizes.items() for word in (f"--{name.replace('_', '-')}", str(size))]
 
 
