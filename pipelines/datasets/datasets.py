@@ -118,7 +118,7 @@ def _warnings(items: Sequence[Item], answers: int, name: str) -> Iterator[str]:
     elif same:
         more = f" and {len(same) - _SHOWN:,} more" if len(same) > _SHOWN else ""
         yield f"{name}: {len(same):,} sets of items ask the same in the same words: {shown}{more}"
-    if answers < len(items):
+    if 0 < answers < len(items):
         yield f"{name}: {len(items) - answers:,} of {pluralize(len(items), 'item')} without an answer to compare with"
 
 
