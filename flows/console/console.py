@@ -26,7 +26,8 @@ _MAX_ROWS = 10_000
 _UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
 """What precedes each line of a quoted text, and its least and greatest width."""
-_MAX_WIDTH = 40
+_MAX_WIDTH = 48
+"""Width up to which columns of a plain table are padded."""
 
 
 def visible(text: str) -> str:

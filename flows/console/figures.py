@@ -42,7 +42,7 @@ def money(totals: Totals) -> str:
     """Return the cost of the calls; unknown prices are named, not counted as free."""
     if price_unknown(totals):
         reported = pluralize(totals.tokens, "token") if totals.tokens else "no usage reported"
-        return f"price unknown ({plus_unknown(reported, totals)}); set model.prices"
+        return f"price unknown ({plus_unknown(reported, totals)})"
     known = plus_unknown(usd(totals.nano_usd), totals)
     unpriced = totals.unknown_price_calls
     return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known

@@ -441,7 +441,8 @@ class Night:
         least = "at least " if totals.unmeasured_attempts else ""
         used = used_shares(totals, caps, self.manifest["ledger"].get("task_usd"))
         shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used.items()]
-        return ", ".join([*parts, spending(totals), *shares])
+        wanted = ["set model.prices"] if price_unknown(totals) else []
+        return ", ".join([*parts, "; ".join([spending(totals), *wanted]), *shares])
 
     def _learned(self) -> str:
         counts = self.block("tfgrpo", "proposals")

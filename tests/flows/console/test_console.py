@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import Console, PeopleConsole, visible
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.ledger import Totals
 
 
 def voices(*, terminal=False, as_json=False, width=80):
@@ -40,6 +42,16 @@ def test_a_plain_table_is_a_line_per_row_however_wide():
     assert len(lines) == 3
     assert lines[1].endswith("v  here")
     assert "two lines" in lines[2]
+
+
+@pytest.mark.parametrize(
+    "spent", [Totals(nano_usd=12_345_600_000, at_risk_nano=282_700_000), Totals(tokens=589_530_000, unknown_price_calls=9)]
+)
+def test_what_runs_cost_leaves_the_columns_of_their_table_aligned(spent):
+    console, out, _ = voices()
+    console.table(("spent", "result"), [(spending(spent), "in force"), ("$0.0013", "not yet")])
+    at = {line.index(word) for line, word in zip(out.getvalue().splitlines(), ("result", "in", "not"), strict=True)}
+    assert len(at) == 1
 
 
 @pytest.mark.parametrize("terminal", [False, True])

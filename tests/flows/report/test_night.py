@@ -235,8 +235,8 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
         (
             {"ledger": UNMEASURED, "settings": {"budget": {"max_calls": 4}}},
             {
-                "cost": "3 calls + unknown, price unknown (50 tokens + unknown); set model.prices (2 attempts by an agent "
-                "whose calls are not seen), at least 75% of budget.max_calls"
+                "cost": "3 calls + unknown, price unknown (50 tokens + unknown) (2 attempts by an agent whose calls are not "
+                "seen); set model.prices, at least 75% of budget.max_calls"
             },
         ),
     ],

@@ -63,13 +63,13 @@ def test_an_agent_that_calls_only_through_chat_is_measured(tmp_path):
     assert "unknown" not in summary.details["spent"]
 
 
-def test_a_price_that_is_unknown_is_named_with_its_tokens_and_the_setting():
+def test_a_price_that_is_unknown_is_named_with_its_tokens():
     unpriced = Totals(calls=680, tokens=316_947, unknown_price_calls=680)
-    assert money(unpriced) == "price unknown (316,947 tokens); set model.prices"
+    assert money(unpriced) == "price unknown (316,947 tokens)"
     failed_once = Totals(calls=681, tokens=316_947, unknown_price_calls=680)
     assert money(failed_once) == money(unpriced)
     silent = Totals(calls=3, at_risk_tokens=900, lost_calls=3, unknown_price_calls=3)
-    assert money(silent) == "price unknown (no usage reported); set model.prices"
+    assert money(silent) == "price unknown (no usage reported)"
 
 
 def test_known_and_unknown_money_are_separate():
