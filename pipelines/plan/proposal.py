@@ -128,7 +128,8 @@ def proposed_columns(
         if not chosen.get("prompt"):
             fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
     used = seen.read_by((*fields.values(), options if answers else ""))
-    return ProposedColumns(fields, options, count, tuple(seen.notes(texts, answers, used)), chat)
+    notes = (*seen.notes(texts, answers, used), *([] if named else seen.whole_objects(fields["answer"])))
+    return ProposedColumns(fields, options, count, notes, chat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,13 @@ class _Seen:
                 return self.inside(path, _CONTEXT_TEXTS)
         return None
 
+    def whole_objects(self, answer: str | None) -> Iterator[str]:
+        """Yield that the answers are objects, and the paths of what is in them."""
+        held = next(iter(self.values(answer)), None) if answer else None
+        if isinstance(held, Mapping) and not held.keys() >= DROP_KEYS:
+            inner = quoted_names([*islice(_leaves(str(answer), held), _SHOWN)])
+            yield f"the answer is {answer!r}, an object as a whole: --answer names a part of it, such as {inner}"
+
     def notes(self, texts: Sequence[str], answers: Sequence[str], used: set[str]) -> Iterator[str]:
         """Yield that the prompt is of columns that are merely texts, and which other columns may be the answers."""
         if texts:
@@ -286,6 +294,14 @@ _EACH_NAMED: Final = 4
 _ABSENT: Final = object()
 _CLOSED: Final = frozenset({"metadata", *OPTION_COLUMNS, *_NAMES["answer"]} | {*_CONTEXT})
 """Names of columns whose objects have no field within, but a value."""
+
+
+def _leaves(path: str, value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield path
+        return
+    for key, held in value.items():
+        yield from _leaves(f"{path}.{key}", held)
 
 
 def _is_sql(value: object) -> bool:

@@ -327,6 +327,12 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
         ({"label": "yes", "output": "Paris"}, "label", "the answer may be in 'output' instead: --answer names its column"),
         ({"answer": LONG, "label": "yes"}, "label", "the answer may be in 'answer' instead: --answer names its column"),
         ({"answer": "7", "category": "sums"}, "answer", ""),
+        ({"answer": {"text": "7", "unit": "m"}}, "answer.text", ""),
+        (
+            {"answer": {"gold": {"n": 7}, "tags": ["x"]}},
+            "answer",
+            "is 'answer', an object as a whole: --answer names a part of it, such as 'answer.gold.n', 'answer.tags'",
+        ),
         ({"response": LONG, "category": "sums"}, "response", ""),
         ({"ref_x": "7", "note": "n"}, "answer", "no column is surely the answer; 'ref_x' may be: --answer names it"),
         ({"outcome": "u"}, "answer", "no column is surely the answer; 'outcome' may be: --answer names it"),
