@@ -415,9 +415,10 @@ def proposed_rewards(items: Iterable[Item]) -> Rewards:
     if choice := _options_in_prompts(known):
         return choice
     column = read_column(answers)
+    read = f"{'the first ' if len(known) == _LOOKED_AT else ''}{column}"
     if column.kind == "long texts":
-        return _with_rank("judge", {"reference": True}, f"{column}: a model judges beside the reference")
-    return _with_rank("gt", options_for_references("gt", {}, answers), f"{column}{_several(known, column)}")
+        return _with_rank("judge", {"reference": True}, f"{read}: a model judges beside the reference")
+    return _with_rank("gt", options_for_references("gt", {}, answers), f"{read}{_several(known, column)}")
 
 
 def unasked_answers(dataset: Iterable[Item], fields: FieldMap) -> Iterator[str]:

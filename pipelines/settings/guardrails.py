@@ -191,8 +191,8 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
         yield "model.send_temperature is off: the endpoint's own temperature is used for training and evaluation alike"
     if settings.actor.timeout_s < model.timeout_s:
         yield (
-            f"a rollout may take {settings.actor.timeout_s:g} s and one of its calls {model.timeout_s:g} s: "
-            "the rollout ends first"
+            f"a rollout may take {settings.actor.timeout_s:g} s (actor.timeout_s) and one of its calls "
+            f"{model.timeout_s:g} s (model.timeout_s): the rollout ends first"
         )
     if (url := settings.notify.url) is not None and not env.get(name := url.removeprefix(ENV_VALUE), "").strip():
         yield f"notify.url: {name} is not set, so that nobody is notified of the end of the run"

@@ -122,7 +122,11 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
         ({}, {}, "FEATURE_TFGRPO_GROUP is off"),
         ({"tfgrpo": {"enabled": True, "batch_size": 20, "sample_size": 10}}, {}, "a batch of 20 is more than the 10 items"),
         ({"tfgrpo": {"temperature": {"train": 0.2, "eval": 0.4}}}, {}, "the evaluation temperature 0.4 is above"),
-        ({"actor": {"timeout_s": 60.0}}, {}, "a rollout may take 60 s and one of its calls 120 s"),
+        (
+            {"actor": {"timeout_s": 60.0}},
+            {},
+            "a rollout may take 60 s (actor.timeout_s) and one of its calls 120 s (model.timeout_s)",
+        ),
         ({"model": {**REAL, "send_temperature": False}}, {}, "model.send_temperature is off: the endpoint's own"),
         ({"dry_run": True, "model": REAL}, {}, "dry run: the model and endpoint of the settings are not called"),
         ({"dataset": {"path": "a.jsonl"}}, {}, "the SIMULATED model knows only the items of its own worlds"),
