@@ -34,7 +34,7 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import sentence_of
 
 COLUMNS: Final = ("no.", "date (UTC)", "decision", "gain (95 %)", "lessons", "calls", "cost", "run", "besides")
-"""Columns of the history; *besides* has a person's reasons, an early end, and what model or dataset is new."""
+"""Columns of the history; *besides* has a person's reasons, an early end, and what model, pack or dataset is new."""
 _MOST: Final = 60
 """Nights in the picture, the newest."""
 _LABELS: Final = 20
@@ -78,7 +78,7 @@ class HistoryEntry:
     run: RunEntry | None = None
     """None for a person's word, and for a run whose files are gone."""
     news: tuple[str, ...] = ()
-    """Model and dataset, where they are others than in the run before."""
+    """Model, pack and dataset, where they are others than in the run before."""
 
     @property
     def lessons(self) -> int | None:
@@ -135,12 +135,12 @@ def _reasons(one: Decision) -> str:
 def history_of(task: TaskPaths) -> list[HistoryEntry]:
     """Return every run of a task and every person's change of its library, the oldest first. Raise ``CorruptFile``."""
     runs = {run.run_id: run for run in reversed(runs_of(task))}
-    news, models = dict[str, tuple[str, ...]](), dict[bool, str]()
+    news, known = dict[str, tuple[str, ...]](), dict[tuple[bool, str], str]()
     for run in runs.values():
-        kind = bool(run.simulated)
-        changed = run.model is not None and models.get(kind, run.model) != run.model
-        news[run.run_id] = (*([f"model {run.model}"] if changed else []), *filter(None, [run.items_changed]))
-        models |= {} if run.model is None else {kind: run.model}
+        used = {(bool(run.simulated), name): one for name in ("model", "pack") if (one := getattr(run, name)) is not None}
+        others = [f"{key[1]} {one}" for key, one in used.items() if known.get(key, one) != one]
+        news[run.run_id] = (*others, *filter(None, [run.items_changed]))
+        known |= used
     entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
     # Decisions stay in their order, also those that a clock ahead of time dates after the next.
     moments = [each.at for each in entries]

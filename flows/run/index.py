@@ -65,6 +65,8 @@ class RunEntry:
     """Lessons on trial at the end. None for a run that ended no epoch, and for one that is no night."""
     simulated: bool | None
     model: str | None
+    pack: str | None
+    """Its id and the beginning of its stamp, to which lessons belong."""
     items_changed: str | None
     """How the dataset differs from that of the night before."""
     begun: bool
@@ -244,6 +246,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         manifest = ManifestFile(run.manifest).read()
     except (CorruptFile, OSError) as error:
         manifest = {"status": "unreadable", "message": str(error)}
+    pack = _block(manifest, "pack")
     epochs, running = _block(manifest, "tfgrpo").get("epochs"), manifest.get("status") == "running"
     return RunEntry(
         task_id=task_id,
@@ -258,9 +261,10 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         lessons=epochs[-1].get("lessons") if epochs and manifest.get("night") else None,
         simulated=manifest.get("simulated"),
         model=manifest.get("model"),
+        pack=f"{pack['id']} ({str(pack.get('stamp'))[:12]})" if "id" in pack else None,
         items_changed=manifest.get("items_changed"),
         begun=has_begun(manifest),
-        slots=_block(manifest, "pack").get("slots"),
+        slots=pack.get("slots"),
         ended_at=_moment(manifest, run.manifest, "ended_at") if manifest.get("ended_at") else None,
     )
 

@@ -46,13 +46,13 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
     first, second = task.ids
     figures = {"total": gain(6.2, 1.7), "held_out": gain(5.1, 2.0)}
     at = {f"n{day}": {"run_id": f"n{day}", "decided_at": datetime(2026, 1, day, tzinfo=UTC)} for day in range(2, 6)}
-    spent = Totals(calls=400, nano_usd=1_500_000_000).to_json()
-    ended(task, "n2", day=2, ledger=spent)
+    spent, edited = Totals(calls=400, nano_usd=1_500_000_000).to_json(), {"pack": {"id": "general", "stamp": "b" * 64}}
+    ended(task, "n2", day=2, ledger=spent, pack={"id": "general", "stamp": "a" * 64})
     task.decide("in force", (first, second, "exp-new"), proven=True, **at["n2"], **figures)
     ended(task, "n3", day=3, model="other", ledger=spent)
     task.decide("in force", (first, second, "exp-new"), **at["n3"], **figures)
     ended(task, "capped", day=4, status="stopped", model="other", message="the budget is spent: max_calls 9 is reached")
-    ended(task, "killed", day=4, status="running", model="other", items_changed="90 items new, 0 gone")
+    ended(task, "killed", day=4, status="running", model="other", **edited, items_changed="90 items new, 0 gone")
     task.decide("taken back", **at["n5"], total=gain(-0.4), held_out=gain(-1.0))
     task.tell("experiences", "rollback", "1", "--why", "worse", "--by", "Bob")
     task.tell("experiences", "retire", second, "--why", "harms refunds", "--by", "Ann")
@@ -66,7 +66,12 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
         (5, "rollback", 2, [first, second], []),
         (6, "retire", 1, [], [second]),
     ]
-    assert [each["news"] for each in nights[:4]] == [[], ["model other"], [], ["90 items new, 0 gone"]]
+    assert [each["news"] for each in nights[:4]] == [
+        [],
+        ["model other"],
+        [],
+        ["pack general (bbbbbbbbbbbb)", "90 items new, 0 gone"],
+    ]
     assert [(each["calls"], each["spent"]) for each in nights[1:3]] == [(400, "$1.5000"), (None, None)]
     assert nights[0]["why"] == (
         "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; held-out tasks agree (+5.1); proven"
@@ -81,7 +86,7 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
         ["2", "2026-01-02 00:00", "in force, proven (SIMULATED)", GAIN, "3 (+1 −0)", "400", "$1.5000", "n2"],
         ["3", "2026-01-03 00:00", "in force (SIMULATED)", GAIN, "3 (+0 −0)", "400", "$1.5000", "n3", "model other"],
         ["2026-01-04 00:00", "stopped (SIMULATED)", *"––––", "capped", "the budget is spent: max_calls 9 is reached"],
-        ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "90 items new, 0 gone"],
+        ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "; ".join(nights[3]["news"])],
     ]
     assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
 
