@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sysconfig
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 PlaceOfAnswer = Literal["stdout", "last_line", "file", "json", "diff", "text"]
 _SHOWN: Final = 60
+_NOT_THEIRS: Final = ("<", str(Path(__file__).parents[2]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib")})
+"""Beginnings of files that are no agent's own: this package, Python and what is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +251,14 @@ def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
     if isinstance(error, TfgrpoError) and not isinstance(error, ENDING):
         return error
     # From a store, an endpoint or a budget of the agent's own: those of this run work.
-    return ActorError(described(error, whole=True))
+    return ActorError(described(error, whole=True) + _line_of(error))
+
+
+def _line_of(error: Exception) -> str:
+    """Return the file and line of the agent's own code at which it failed, in brackets; empty where none is known."""
+    steps = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    own = [f" ({Path(name).name}, line {line})" for name, line in steps if not name.startswith(_NOT_THEIRS)]
+    return own[-1] if own else ""
 
 
 def _finished(trajectory: Trajectory, attempt: AttemptContext, session: RolloutSession | None) -> _Finished:

@@ -99,6 +99,23 @@ def test_doctor_says_what_an_agent_called_where_lessons_arrived_and_which_tools_
 
 
 @pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ('    return {}["choices"]', 2),
+        ('    import json\n    return json.loads("no JSON")', 3),
+        ('    chat(prompt)\n    return own()\n\ndef own():\n    raise ValueError("no")', 6),
+    ],
+)
+@pytest.mark.parametrize("begins", ["def", "async def"])
+def test_where_the_code_of_an_agent_failed_is_said(capsys, at_home, body, line, begins):
+    (at_home / "mine.py").write_text(
+        f"{begins} agent(prompt, chat):\n{body.replace('chat(', 'await chat(') if 'async' in begins else body}\n"
+    )
+    _, out, err = doctor(capsys, "--actor", "mine.py:agent")
+    assert f"(mine.py, line {line})" in out + err
+
+
+@pytest.mark.parametrize(
     ("agent", "told"),
     [
         ("drafting", "called `chat` 2 times; lessons arrived in the system message"),
