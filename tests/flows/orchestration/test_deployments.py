@@ -387,3 +387,15 @@ def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine, d
                 client.set_flow_run_state(run.id, Failed(message=f"{name} is down"), force=True)
             until(lambda: webhook.bodies, "the notification")
     assert [body["text"].splitlines()[1] for body in webhook.bodies] == ["tfgrpo-learning/nightly is down"]
+
+
+def test_the_page_takes_everything_down_that_deploy_made(machine):  # the last of this file
+    lines = [line.removeprefix("$ ") for line in blocks("docs/deploy.md", "console")[-1].text.splitlines()]
+    assert len(lines) == 5
+    for line in lines:
+        done = machine.call(*shlex.split(line))
+        assert done.returncode == 0, done.stderr
+    with temporary_settings({PREFECT_API_URL: machine.url("")}), get_client(sync_client=True) as client:
+        assert client.read_deployments() == []
+        assert [pool.name for pool in client.read_work_pools() if pool.name == "tfgrpo"] == []
+        assert [each.name for each in client.read_automations() if "--notify" not in each.description] == []
