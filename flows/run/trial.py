@@ -75,7 +75,14 @@ def try_agent(plan: Plan) -> Trial | None:
     with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
         actor = plan.settings.actor
         actor = actor.model_copy(update={"timeout_s": min(actor.timeout_s, _LONGEST_S)})
-        changes = {"dry_run": True, "simulated": SimulatedSettings(), "budget": BudgetSettings(), "actor": actor}
+        model = plan.settings.model.model_copy(update={"wait_s": 0.0})  # doctor waits for no endpoint, nor for an agent
+        changes = {
+            "model": model,
+            "dry_run": True,
+            "simulated": SimulatedSettings(),
+            "budget": BudgetSettings(),
+            "actor": actor,
+        }
         settings = plan.settings.model_copy(update=changes)
         context = run_context(plan, "trial", Path(folder), None)
         context = replace(context, settings=settings, models=choose_models(settings))

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import urllib.request
+from time import monotonic
 
 import pytest
 
@@ -162,6 +163,15 @@ def test_doctor_refuses_an_agent_that_makes_no_call_and_says_what_to_do(capsys, 
     code, _, err = doctor(capsys, *options)
     assert code == 2
     assert said in err
+
+
+def test_doctor_waits_for_no_service_that_a_run_would_wait_for(capsys):
+    began = monotonic()
+    url = ("--set", "actor.url=http://127.0.0.1:9/attempt", "--set", "model.wait_s=600")
+    code, _, err = doctor(capsys, "--actor", "http", *url)
+    assert code == 2
+    assert "no answer from the agent at http://127.0.0.1:9/attempt" in err
+    assert monotonic() - began < 45.0, "a run waits for 108 s"
 
 
 def test_an_agent_that_is_not_proxied_is_not_run(capsys):
