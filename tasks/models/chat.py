@@ -185,9 +185,15 @@ class ChatClient:
         """Answer one request. Raises ``ModelCallError`` or ``BudgetRefused``."""
         number, waited, omitted = 1, 0.0, frozenset(self.omitted)
         body, bound = self._prepare(request)
+        failed: FailedAttempt | None = None
         while True:
             call = None if "idempotency_key" in omitted else idempotency_key(self.run, key.text(sha256_hex(body)))
-            result = await self._attempt(body, bound, call)
+            try:
+                result = await self._attempt(body, bound, call)
+            except BudgetRefused as refused:
+                if failed is None:
+                    raise
+                raise BudgetRefused(f"{refused}; the call had failed before: {failed.error}") from failed.error
             if isinstance(result, ChatReply):
                 return result if number == 1 else replace(result, attempts=number)
             if result.refused and result.refused not in omitted:
@@ -198,6 +204,7 @@ class ChatClient:
             wait = self.retry.wait(number, result, waited, self.rng)
             if wait is None:
                 raise result.error
+            failed = result
             waited += wait
             number += 1
             await self.sleep(wait)

@@ -368,7 +368,7 @@ async def test_calls_and_retries_are_reserved_before_they_are_sent(server, bench
     assert server.seen == []
     await bench(budget=Budget(max_usd=most / 1e9)).ask()
     server.otherwise = lambda seen: Act(status=500)
-    with pytest.raises(BudgetRefused):
+    with pytest.raises(BudgetRefused, match=r"max_calls 2 is reached.*; the call had failed before: 500 from http"):
         await bench(budget=Budget(max_calls=2)).ask()
     assert len(server.seen) == 1 + 2
 
