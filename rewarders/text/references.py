@@ -39,11 +39,11 @@ from tfgrpo.rewarders.text.numbers import (
     ordinal,
     reference_number,
 )
-from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, is_denied, shown, verdict_by
+from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
-from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of, says_absent
+from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json
 
@@ -198,6 +198,7 @@ class NumberReference(Reference):
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
     rules: ClassVar[Rules[_Numeric]] = (
+        Rule("right", "is the reference itself", "0=$-1", "0=$-1", lambda it: it.stated.whole == it.reference.text.strip()),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
@@ -389,7 +390,7 @@ class _Json(ReadAnswer["JsonReference"]):
     def says_empty(self) -> bool | None:
         """Return whether an output without JSON says that there is nothing, where the reference is empty; None if it may."""
         stated = stated_answer(self.text) if self.reference.value == [] and isinstance(self.value, ValueError) else None
-        return stated is not None and says_absent("[]", stated)
+        return stated is not None and says_absent("none", plain(stated.text))
 
     def states(self, *texts: object) -> bool:
         is_text = isinstance(self.value, ValueError) and isinstance(self.reference.value, list)

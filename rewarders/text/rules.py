@@ -200,6 +200,30 @@ ABOUT: Final = re.compile(
 ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
 
 
+_ABSENT: Final = re.compile(
+    r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer)"
+    r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
+    r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage))"
+)
+"""A text that says that there is nothing, or that it is not known."""
+_DENIAL: Final = re.compile(
+    r"\b(?:no|not|none|nobody|nothing|never|neither|nor|un(?:known|clear|stated)|empty|without)\b|n't\b"
+)
+
+
+def says_absent(wanted: str, said: str) -> bool | None:
+    """Return whether an answer says, beside a reference that does, that there is nothing; None where it may.
+
+    Both are in plain form. Of answers to other references it returns False.
+    """
+    absent, answered = _ABSENT.fullmatch(wanted), _ABSENT.fullmatch(said)
+    if absent is None:
+        return False
+    if answered is not None and bool(answered["unknown"]) is bool(absent["unknown"]):
+        return True
+    return None if answered is not None or _DENIAL.search(said) else False
+
+
 def denies(text: str) -> bool:
     """Return whether an answer denies something, or has alternatives."""
     return UNCLEAR.search(text) is not None

@@ -37,6 +37,7 @@ from tfgrpo.rewarders.text.rules import (
     first_of,
     is_aside,
     is_denied,
+    says_absent,
     shown,
     verdict_by,
 )
@@ -407,16 +408,13 @@ class _Said(ReadAnswer["TextReference"]):
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
         return self.is_stated and not all(each in self.stated.whole for each in options)
 
-    def may_say_absent(self) -> bool:
-        return says_absent(self.reference.text, self.stated) is None
+    def says_absent(self) -> bool | None:
+        return says_absent(plain(self.reference.text), plain(self.stated.text))
 
     def may_be_other_word(self) -> bool:
         """Return whether a short word with capitals, which other words are, is not there as it is written."""
-        stated = self.stated
-        word, said = (
-            self.reference.text.strip(),
-            MARKUP.sub("", stated.text if stated.is_marked else stated.whole).replace(".", ""),
-        )
+        said = self.stated.text if self.stated.is_marked else self.stated.whole
+        word, said = self.reference.text.strip(), MARKUP.sub("", said).replace(".", "")
         written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(word.upper())})(?!\w)", said)
         short = re.fullmatch(r"[^\W\d_]{2,4}", word) and word != word.lower()
         return bool(short and not written and said != said.lower() and self.is_stated)
@@ -439,30 +437,6 @@ class _Said(ReadAnswer["TextReference"]):
         return both and bool(named or (theirs is not None and theirs.abbreviated))
 
 
-_ABSENT: Final = re.compile(
-    r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer|\[\])"
-    r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
-    r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage))"
-)
-"""A text that says that there is nothing, or that it is not known."""
-_DENIAL: Final = re.compile(
-    r"\b(?:no|not|none|nobody|nothing|never|neither|nor|un(?:known|clear|stated)|empty|without)\b|n't\b"
-)
-
-
-def says_absent(reference: str, stated: Stated) -> bool | None:
-    """Return whether an answer says, beside a reference that does, that there is nothing; None where it may.
-
-    Of answers to other references it returns False.
-    """
-    wanted, said = _ABSENT.fullmatch(plain(reference) or reference), _ABSENT.fullmatch(plain(stated.text))
-    if wanted is None:
-        return False
-    if said is not None and bool(said["unknown"]) is bool(wanted["unknown"]):
-        return True
-    return None if said is not None or _DENIAL.search(plain(stated.text)) else False
-
-
 @dataclass(frozen=True, slots=True)
 class TextReference(Reference):
     """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative.
@@ -472,10 +446,10 @@ class TextReference(Reference):
 
     rules: ClassVar[Rules[_Said]] = (
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
-        Rule("right", "says too that there is none", "none", "N/A", lambda it: says_absent(it.reference.text, it.stated)),
+        Rule("right", "says too that there is none", "none", "N/A", lambda it: it.says_absent()),
         Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
         Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
-        Rule("unclear", "may say that there is none", "none", "No name is given.", _Said.may_say_absent),
+        Rule("unclear", "may say that there is none", "none", "No name is given.", lambda it: it.says_absent() is None),
         Rule("unclear", "may be one of several accepted answers", "red | blue", "red", _Said.is_one_of_several),
         Rule("unclear", "is a part of the name", "Marie Curie", "Curie", _Said.is_part_of_name),
         Rule("unclear", "may be the number of the reference", "5k", "5000", _Said.may_be_number),
