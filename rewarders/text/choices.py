@@ -13,7 +13,7 @@ from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusi
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
+from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain, without_accents
 from tfgrpo.rewarders.text.words import LONGEST_PART, OPTION_MARK, Reference, TextReference, parts_of, whole_words
 from tfgrpo.stores.errors import RewardError
 
@@ -352,7 +352,7 @@ class LabelReference(OptionReference):
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
         known = self._known
-        statement = self._spelled(_CROSSED_NO.sub(r"\1", part) if self.synonyms else part, known)
+        statement = self._spelled(part, known)
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         both = re.search(rf"\bboth ({either}) and ({either})(?!\w)", statement)
         if said := (statement,) if statement in known else both.groups() if both else ():
@@ -408,7 +408,9 @@ class LabelReference(OptionReference):
     def _known(self) -> dict[str, str]:
         labels = {plain(label): self._key(label) for label in self.labels}
         spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
-        return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+        bare = {without_accents(name): key for name, key in labels.items()}
+        tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
+        return {**bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
     def whole(self, line: str) -> str | None:
         """Return the label that a line is."""
@@ -418,7 +420,6 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
-_CROSSED_NO: Final = re.compile(r"\b(no|false)\W{0,4}[\u274c\u2717\u2718\u2716]\ufe0f?", re.IGNORECASE)
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""

@@ -53,6 +53,7 @@ _CLOCK: Final = re.compile(
 )
 _ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
 _ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
+_SENTENCES: Final = re.compile(r"(?<=\w{2}[.!?])\s+")
 _TIME_UNITS: Final = "|".join(
     name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] in ("second", "inch")
 )
@@ -213,7 +214,8 @@ class MomentReference(TextReference):
         return None
 
     def _compare(self, stated: Stated) -> Compared:
-        for part in () if denies(stated.text) else parts_of(stated, MomentReference._whole):
+        told = " ".join(each for each in _SENTENCES.split(stated.text) if re.search(r"\d", each)) or stated.text
+        for part in () if denies(told) else parts_of(stated, MomentReference._whole):
             if compared := first_of(self.moment_rules, _Moment(self, part)):
                 return compared
         return Compared(self.states(stated), shown(stated.text))

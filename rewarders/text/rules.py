@@ -136,7 +136,7 @@ DENIALS: Final = Surroundings(
         "crossed",
         "❌ «paris»",
         r"(?<!\w )(?<!\w)(?:[\u274c\u2717\u2718\u2716]\ufe0f?|(?:wrong|incorrect):)[^\w\n]{0,4}",
-        r"[^\w\n]{0,4}[\u274c\u2717\u2718\u2716](?!\ufe0f?\s*\w)",
+        r"(?<!\bno)(?<!\bfalse)[^\w\n]{0,4}[\u274c\u2717\u2718\u2716](?!\ufe0f?\s*\w)",
     ),
     Beside("answered", "rome, no «paris»", r",\s+no\s*", r"\?+\s+no\b"),
     Beside(

@@ -197,7 +197,8 @@ class _Spelled(ReadAnswer["TextReference"]):
         return bool({self.wanted, bare_wanted or self.wanted} & {self.form, bare})
 
     def has_other_order(self) -> bool:
-        return ", " in self.form and self.both(lambda text: ", ".join(sorted(text.split(", "))))
+        ours, theirs = (_LISTS.sub("", each).split(", ") for each in (self.form, self.wanted))
+        return len(theirs) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
 
     def is_same_code(self) -> bool:
         return self.both(code) and code(self.form) != ""
@@ -208,7 +209,7 @@ class _Spelled(ReadAnswer["TextReference"]):
 
     def is_same_address(self) -> bool:
         schemes = {found[0] for each in (self.form, self.wanted) if (found := _SCHEME.match(each))}
-        return "." in self.wanted and "/" in self.wanted and len(schemes) < 2 and self.both(_without_scheme)
+        return "." in self.wanted and "/" in self.wanted + self.form and len(schemes) < 2 and self.both(_without_scheme)
 
     def lacks_preposition(self) -> bool:
         bare = _PREPOSITION.sub("", self.wanted)
@@ -583,6 +584,8 @@ class TextReference(Reference):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
 
+_LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?):? ")
+"""What announces a list: ``The colours are red, blue``."""
 _SCHEME: Final = re.compile(r"https?:")
 _PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})")
 
