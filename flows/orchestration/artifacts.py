@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-import httpx
 from jinja2 import Environment, PackageLoader, Template
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.client.orchestration import get_client
@@ -31,6 +30,7 @@ from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
 from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.console.figures import decimal
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.local_server import error_line
 from tfgrpo.flows.orchestration.request import RunSummary, resume_command
@@ -47,6 +47,11 @@ from tfgrpo.tasks.shapes import GroupResult
 _T = TypeVar("_T")
 _STEPS = 10
 _COLUMNS: Final = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
+_GO_ON: Final = (
+    "Retry resumes a run of a deployment; no answered call is sent again. One that stopped at a cap, or where nothing was "
+    "right, goes on by a flow run with this run as resume, and a higher cap or allow_zero"
+)
+_WARNINGS: Final = 20
 _AGAIN_S: Final = 2.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
@@ -62,23 +67,21 @@ class PrefectArtifacts(Observer):
         self._last: Future[None] | None = None
         self._complaint = logging.WARNING
         self._waiting: dict[str, Callable[[], None]] = {}
-        """What is to be written last, by key."""
-        self._unwritten: dict[str, str] = {}
-        """Why the last is not written, by key."""
+        """The newest of each key that is not written yet."""
+        self._faults: dict[str, str] = {}
+        """Why the last try failed, by key."""
         self._written: dict[str, UUID] = {}
         self._start: EpochStart | None = None
         self._groups = 0
         self._run_id: str | None = None
         self._details: Mapping[str, Any] = {}
-        self._tags: list[str] = []
+        self._name, self._tags = "", list[str]()
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
-        name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
-        self._write("name", lambda: name, update_flow_run)
-        self._tags = [plan.settings.task_id, *(["simulated"] if plan.simulated else [])]
-        self._write("tags", lambda: self._tags, partial(update_flow_run, None))
+        self._name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
+        self._label(plan.settings.task_id, *(["simulated"] if plan.simulated else []))
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -121,7 +124,7 @@ class PrefectArtifacts(Observer):
         if summary.status != "refused":  # also a night without a sweep, or one that stopped
             self._show_progress(100.0)
         if decision := summary.details.get("decision"):
-            self._write("tags", lambda: [*self._tags, decision["decision"]], partial(update_flow_run, None))
+            self._label(decision["decision"])
 
     def resumed(self, ended: RunSummary) -> None:
         """Show the end on the page of the flow run that the run began with, which is dead."""
@@ -130,6 +133,10 @@ class PrefectArtifacts(Observer):
             page = partial(night_page, ended.status, ended.message, ended.run_id, ended.details)
             self._write(f"night of {begun_by}", page, partial(_replace, begun_by, "night"))
             self._write(f"progress of {begun_by}", lambda: 100.0, partial(_replace, begun_by, "progress"))
+
+    def _label(self, *tags: str) -> None:
+        self._tags += tags
+        self._write("name", lambda: self._name or None, partial(update_flow_run, self._tags))
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
@@ -156,38 +163,33 @@ class PrefectArtifacts(Observer):
                 if not self._waiting or time.monotonic() + _AGAIN_S > until:
                     break
                 time.sleep(_AGAIN_S)
-                for key in [*self._waiting]:
-                    self._submit(key)
+                self._submit()
         self._threads.shutdown()
-        if not self._unwritten:
-            return None
-        why = "; ".join(f"{key} ({reason})" for key, reason in self._unwritten.items())
-        return f"Prefect did not take the last of this run's page: {why}"
+        late = f"no reply within {self._patience_s:g} s"
+        why = "; ".join(f"{key} ({self._faults.get(key, late)})" for key in [*self._waiting])
+        return f"Prefect did not take the last of this run's page: {why}" if why else None
 
     def _write(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
         self._waiting[key] = partial(self._attempt, key, content, create)
-        self._unwritten[key] = f"no reply within {self._patience_s:g} s"
-        self._submit(key)
+        self._submit()
 
-    def _submit(self, key: str) -> None:
+    def _submit(self) -> None:
+        if self._last is not None:
+            self._last.cancel()  # if it has not begun: the next one writes everything
         # In the context of the flow run, from which Prefect takes whose artifact it is.
-        self._last = self._threads.submit(copy_context().run, self._write_newest, key)
+        self._last = self._threads.submit(copy_context().run, self._write_waiting)
 
-    def _write_newest(self, key: str) -> None:
-        write = self._waiting.pop(key, None)
-        if write is None:  # written already, in place of an older one
-            return
-        try:
-            write()
-            if key not in self._waiting:
-                self._unwritten.pop(key, None)
-        except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
-            self._unwritten[key] = error_line(error)
-            if isinstance(error, httpx.HTTPError):  # the server may come back
-                self._waiting.setdefault(key, write)
-            # A server that is gone takes none of them: the first says so.
-            level, self._complaint = self._complaint, logging.DEBUG
-            _log.log(level, "an artifact could not be written: %s", error_line(error))
+    def _write_waiting(self) -> None:
+        for key, write in [*self._waiting.items()]:
+            try:
+                write()
+                if self._waiting.get(key) is write:
+                    del self._waiting[key]
+            except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
+                self._faults[key] = error_line(error)
+                # A server that is gone takes none of them: the first says so.
+                level, self._complaint = self._complaint, logging.DEBUG
+                _log.log(level, "an artifact could not be written: %s", error_line(error))
 
     def _attempt(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
         known = self._written.get(key) or _of_earlier_try(key)
@@ -199,14 +201,13 @@ class PrefectArtifacts(Observer):
             self._written[key] = known
 
 
-def update_flow_run(name: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Name the current flow run in place of Prefect's random name, or add tags to those that it began with."""
+def update_flow_run(tags: Sequence[str], name: str | None) -> None:
+    """Name the current flow run in place of Prefect's random name, and add tags to those that it began with."""
     # Not by ``flow_run_name``, for which Prefect knows the parameters alone: task and night follow from file and store.
     context = FlowRunContext.get()
     if context is not None and context.flow_run is not None:
         with get_client(sync_client=True) as client:
-            every = [*{*context.flow_run.tags, *tags}] if tags else None
-            client.update_flow_run(context.flow_run.id, name=name, tags=every)
+            client.update_flow_run(context.flow_run.id, name=name, tags=[*{*context.flow_run.tags, *tags}])
 
 
 def warn_run(summary: RunSummary, warning: str) -> None:
@@ -249,57 +250,39 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
 
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
-    morning = details.get("morning")
-    shown = sum(line["label"] == "look at" for line in morning["lines"]) if morning else 0
-    look = morning["look"] if morning else details.get("warnings", ())
     return _template().render(
         status=status,
         message=message,
         details=details,
-        morning=morning,
-        facts=list(_facts(run_id, message, details)),
+        morning=details.get("morning"),
+        facts=list(_facts(run_id, details)),
         columns=_COLUMNS,
-        epochs=list(_epochs(details)),
+        epochs=[[epoch[name.replace(" ", "_")] for name in _COLUMNS] for epoch in details.get("epochs", ())],
         before_after=_before_after(details),
         lessons=list(map(_lesson, details.get("lessons", ()))),
-        look=look if len(look) > shown else (),
     )
 
 
-def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the morning page, before the end what names the run; then where its files are and how to go on with it."""
-    named = [("run", run_id), ("task", details.get("task_id"))]
-    lines = details["morning"]["lines"] if details.get("morning") else []
-    yield from ((line["label"], line["text"]) for line in lines if line["label"] != "report")
-    yield from ((label, text) for label, text in named if text and not lines)
-    for label in ("run", "report"):
-        if details.get(label):
-            yield "directory" if label == "run" else label, str(Path(details[label]).absolute())
-    if command := resume_command(details):
-        again = "" if lines else f"{command}; "
-        capped = message.startswith("the budget is spent")  # Retry would stop there again
-        how = "a flow run with this run as resume and a higher cap" if capped else "Retry"
-        if (details.get("first_batch") or {}).get("stops"):
-            how = "a flow run with this run as resume and allow_zero"
-        yield "go on", f"{again}for a run of a deployment also {how}. No answered call is sent again"
+    morning, command = details.get("morning"), resume_command(details)
+    if morning:
+        yield from ((line["label"], line["text"]) for line in morning["lines"] if line["label"] != "report")
+    else:
+        warnings = (("warning", text) for text in details.get("warnings", ())[:_WARNINGS])
+        named = (("run", run_id), ("task", details.get("task_id")), ("resume", command), *warnings)
+        yield from ((label, text) for label, text in named if text)
+    for label, name in (("directory", "run"), ("report", "report")):
+        if details.get(name):
+            yield label, str(Path(details[name]).absolute())
+    if command:
+        yield "go on", _GO_ON
 
 
 def _before_after(details: Mapping[str, Any]) -> list[tuple[str, float]]:
     rewards = (details.get("decision") or {}).get("rewards") or {}
     sides = (("without lessons", rewards.get("none")), ("with lessons", rewards.get("library")))
     return [(label, side["mean"]) for label, side in sides if side] if all(side for _, side in sides) else []
-
-
-def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    sides = [f"{mean:.3f}" for _, mean in _before_after(details)]
-    for epoch in details.get("epochs", ()):
-        row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}
-        row["mean reward"] = "–" if epoch["mean_reward"] is None else f"{epoch['mean_reward']:.3f}"
-        if epoch.get("learning_lost"):
-            row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
-        if epoch["phase"] == "eval" and sides:
-            row["mean reward"] = " → ".join(sides)
-        yield list(row.values())
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:
@@ -314,6 +297,7 @@ def _template() -> Template:
     environment = Environment(loader=PackageLoader("tfgrpo.flows"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
     environment.filters |= {
         "text": lambda value: _SPECIAL.sub(r"\\\1", visible(" ".join(str(value).split()))),
+        "figure": lambda value: str(value) if isinstance(value, str | int) else decimal(value),
         "base64": lambda text: b64encode(text.strip().encode()).decode(),
     }
     return environment.get_template("night.md.j2")
