@@ -6,7 +6,6 @@ or defaults. Values are not parsed again, so that a model's text can never becom
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tfgrpo.stores.errors import PackError, Problem
 from tfgrpo.stores.experiences.store import Identifier, Polarity, Strict
-from tfgrpo.stores.json_values import canonical_text
+from tfgrpo.stores.json_values import UNIQUE, canonical_text, load_json
 from tfgrpo.stores.text import MAX_WORDS, check_identifier
 
 MANIFEST = "manifest.json"
@@ -152,7 +151,7 @@ def read_manifest(directory: Path) -> PromptPackManifest:
     text = read_text(directory, MANIFEST)
     try:
         # Parsed twice: pydantic takes the last of two equal keys without a word.
-        json.loads(text, object_pairs_hook=_no_key_twice)
+        load_json(text, UNIQUE)
         manifest = PromptPackManifest.model_validate_json(text)
     except ValidationError as error:
         raise PackError([_problem(path, dict(part)) for part in error.errors()]) from None
@@ -219,13 +218,6 @@ def render_template(text: str, **fields: str | int) -> str:
     if problems := template_problems(text, frozenset(fields), "template"):
         raise PackError(problems)
     return _PLACEHOLDER.sub(lambda match: str(fields[match.group(1)]), text)
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) != len(pairs):
-        raise ValueError("a key twice in one object")
-    return unique
 
 
 def _problem(path: Path, part: dict[str, Any]) -> Problem:

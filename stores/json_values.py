@@ -59,6 +59,32 @@ def json_of(raw: str | bytes) -> Any:
         return None
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} twice")
+    return made
+
+
+FINITE: Final = json.JSONDecoder(parse_constant=_no_constant)
+"""Refuses NaN and infinity."""
+UNIQUE: Final = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+"""Refuses them, and a key twice in one object."""
+
+
+def load_json(text: str, decoder: json.JSONDecoder = FINITE) -> Any:
+    """Parse JSON. Raise ``ValueError``, also for text nested too deep."""
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        raise ValueError("JSON nested without end") from None
+
+
 def mapping_of(value: object) -> Mapping[str, Any]:
     """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.json_values import UNIQUE, load_json
 from tfgrpo.stores.text import pluralize, quoted_names
 
 if TYPE_CHECKING:
@@ -285,12 +286,10 @@ def _row(text: str, where: str, accepted: str) -> DatasetRow | Problem:
 def strict_json(text: str) -> object:
     """Parse JSON. Raise ``ValueError`` for duplicate keys, NaN, infinity and half surrogate pairs."""
     try:
-        value: object = _DECODER.decode(text)
+        value: object = load_json(text, UNIQUE)
     except json.JSONDecodeError as error:
         reason = _comment(error.doc, error.pos) or f"no JSON: {error.msg}"
         raise ValueError(f"{reason} at column {error.colno}") from None
-    except RecursionError:
-        raise ValueError("JSON nested without end") from None
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -320,21 +319,6 @@ def _line(text: str, at: int) -> int:
 
 def _comment(text: str, at: int) -> str:
     return _COMMENT if text.startswith(("//", "/*", "#"), at) else ""
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} twice")
-    return unique
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name}, which is no JSON number")
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
 
 
 _EXCEL: Final = re.compile(r'"?sep=([,;\t|:])"?\s*')

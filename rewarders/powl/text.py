@@ -39,8 +39,9 @@ from tfgrpo.rewarders.powl.model import (
     fold,
     sites,
 )
-from tfgrpo.rewarders.text.answers import fenced_blocks, load_json
+from tfgrpo.rewarders.text.answers import fenced_blocks
 from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.json_values import load_json
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")
 _NAMES: Final = {name: name for name in (*OPERATORS, *_LEAVES, "ORDER")}

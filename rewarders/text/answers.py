@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.json_values import canonical_json
+from tfgrpo.stores.json_values import FINITE, canonical_json, load_json
 
 VOCABULARY: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("vocabulary.json").read_text("utf-8"))
 """Words of several languages: numbers, units, months, answers, labels, denials; symbols of LaTeX."""
@@ -369,7 +369,7 @@ def _embedded(text: str) -> list[Any]:
     while opening := _BRACKET.search(text, place):
         pieces.append(text[place : opening.start()])
         try:
-            value, place = _DECODER.raw_decode(text, opening.start())
+            value, place = FINITE.raw_decode(text, opening.start())
         except (ValueError, RecursionError) as error:
             if opening[0] == "{" or isinstance(error, RecursionError):
                 return []
@@ -433,18 +433,3 @@ def _lines_of_fields(text: str) -> dict[str, str] | None:
     lines = [_FIELD_LINE.fullmatch(each) for each in text.splitlines() if each.strip()]
     fields = {each["name"]: each["value"] for each in lines if each}
     return fields if lines and len(fields) == len(lines) and not _marked(text) else None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def load_json(text: str) -> Any:
-    """Parse JSON without NaN and infinity. Raise ``ValueError``, also for text nested too deep."""
-    try:
-        return _DECODER.decode(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None

@@ -20,7 +20,6 @@ from tfgrpo.rewarders.text.answers import (
     bare_reference,
     conclusion_of,
     json_in,
-    load_json,
     stated_answer,
     without_reasoning,
     written_value,
@@ -45,7 +44,7 @@ from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, ORDINAL, QUOTES, plain, same_text
 from tfgrpo.rewarders.text.words import Reference, TextReference, nothing, parts_of
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.json_values import canonical_json
+from tfgrpo.stores.json_values import canonical_json, load_json
 
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 

@@ -6,13 +6,12 @@ Counts what the asking cost; what the answers mean is for reflection and curatio
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Generic, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
@@ -27,7 +26,7 @@ from tfgrpo.rewarders.text.answers import fenced_blocks
 from tfgrpo.rewarders.text.spelling import plain
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted, TfgrpoError
 from tfgrpo.stores.experiences.store import MAX_CAUSE_WORDS, Polarity
-from tfgrpo.stores.json_values import canonical_json, derive_seed
+from tfgrpo.stores.json_values import UNIQUE, canonical_json, derive_seed, load_json
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.stores.runs import CallKey
@@ -62,7 +61,11 @@ def parse_answer(text: str, schema: Mapping[str, Any]) -> Any:
     The value may be in one fenced block with prose around it; two are ambiguous. Raises ``ValueError`` with a reason that
     the model can act on.
     """
-    value = _load(_unfenced(text))
+    text = _unfenced(text)
+    try:
+        value = load_json(text, UNIQUE)
+    except ValueError as error:
+        raise ValueError(f"the answer is no JSON: {error}" if text.strip() else "the answer is empty") from None
     if value is None:
         raise ValueError("the answer is null")
     fault = best_match(Draft202012Validator(schema).iter_errors(value))
@@ -80,17 +83,16 @@ def complete_entries(text: str, name: str) -> dict[str, Any] | None:
     opening = re.match(rf'(?:```[^\n]*\n)?\s*(\{{.*?)"{re.escape(name)}"\s*:\s*\[', stripped, re.DOTALL)
     if opening is None:
         return None
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     entries: list[Any] = []
     at = opening.end()
     while (entry := _ENTRY.match(stripped, at)) is not None:
         try:
-            value, at = decoder.raw_decode(stripped, entry.end() - 1)
+            value, at = UNIQUE.raw_decode(stripped, entry.end() - 1)
         except (ValueError, RecursionError):
             break
         entries.append(value)
     try:
-        before: dict[str, Any] = decoder.decode(f'{opening[1]}"{name}": null}}')
+        before: dict[str, Any] = UNIQUE.decode(f'{opening[1]}"{name}": null}}')
     except (ValueError, RecursionError):
         return None
     return before | {name: entries} if entries else None
@@ -139,28 +141,6 @@ def _unfenced(text: str) -> str:
     if len(blocks) > 1:
         raise ValueError(f"the answer holds {len(blocks)} fenced blocks, one JSON value was asked for")
     return blocks[0] if blocks else stripped
-
-
-def _load(text: str) -> Any:
-    if not text.strip():
-        raise ValueError("the answer is empty")
-    try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the answer is no JSON: {error}") from None
-    except RecursionError:
-        raise ValueError("the answer is nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("an object of the answer names a key twice")
-    return made
 
 
 class Answer(BaseModel):

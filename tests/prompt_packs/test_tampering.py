@@ -58,7 +58,7 @@ def linked(folder: Path, to: str) -> None:
         (lambda folder: (folder / "system.md").write_bytes(b"text \xff\xfe"), "bytes that are not UTF-8"),
         (changed("system.md", lambda text: text + "x" * MAX_SOURCE_BYTES), "a larger file"),
         (changed("system.md", lambda text: f"{text.partition(chr(10))[0]}\n{text}"), "a further stamp header"),
-        (changed("manifest.json", lambda text: '{"id": "x", ' + text[1:]), "a key twice in one object"),
+        (changed("manifest.json", lambda text: '{"id": "x", ' + text[1:]), "the key 'id' twice"),
         (changed("manifest.json", lambda text: text.replace('"id": "arithmetic"', '"id": "other"')), "id 'other'"),
         (shutil.rmtree, "no such file"),
     ],

@@ -20,9 +20,9 @@ from referencing.jsonschema import specification_with
 
 from tfgrpo.rewarders.options import Options, refusal
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, final_answer, metadata
-from tfgrpo.rewarders.text.answers import json_in, load_json, without_reasoning
+from tfgrpo.rewarders.text.answers import json_in, without_reasoning
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.json_values import canonical_json
+from tfgrpo.stores.json_values import canonical_json, load_json
 from tfgrpo.stores.outcomes import RewardScore
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -42,10 +42,10 @@ def test_what_is_no_model_is_refused_with_a_pointer(value, pointer, reason):
     [
         ('{"type": "XOR",\n  "children": [}', (2, 16), "this is no JSON"),
         ('{"a": 1} x', (1, 10), "this is no JSON"),
-        ('{"type": NaN}', (None, None), "NaN is no JSON"),
-        ('{"type": "ACTIVITY", "label": "a", "x": -Infinity}', (None, None), "-Infinity is no JSON"),
+        ('{"type": NaN}', (None, None), "NaN, which is no JSON number"),
+        ('{"type": "ACTIVITY", "label": "a", "x": -Infinity}', (None, None), "-Infinity, which is no JSON number"),
         (f'{{"type": {"9" * 5_000}}}', (None, None), "cannot be read"),
-        *((start * 30_000, (None, None), "nested too deep") for start in ("[", '{"a":', '{"type":"XOR","children":[')),
+        *((start * 30_000, (None, None), "nested without end") for start in ("[", '{"a":', '{"type":"XOR","children":[')),
     ],
     ids=lambda value: repr(value)[:20],
 )
