@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.json_values import to_builtins
+from tfgrpo.stores.ledger import add_costs
 from tfgrpo.stores.outcomes import Arm, Phase, Signal
 
 METRICS_SCHEMA: Final = 1
@@ -49,6 +50,24 @@ class ToolUse:
     """None when the price of any call is unknown."""
     latency_ms: float = 0.0
     errors: int = 0
+
+    @classmethod
+    def by_tool(cls, uses: Iterable[Self]) -> tuple[Self, ...]:
+        """Return the sums, one for each tool, by name."""
+        of_tool: dict[str, list[Self]] = {}
+        for use in uses:
+            of_tool.setdefault(use.tool, []).append(use)
+        return tuple(
+            cls(
+                tool,
+                sum(use.calls for use in some),
+                sum(use.tokens for use in some),
+                add_costs(use.cost_usd for use in some),
+                sum(use.latency_ms for use in some),
+                sum(use.errors for use in some),
+            )
+            for tool, some in sorted(of_tool.items())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +102,7 @@ class GroupMetrics(HalfMetrics):
     @property
     def tool_cost_usd(self) -> float | None:
         """Cost of all tool calls; None when any is unknown or may be, 0 when no tool was called."""
-        costs = [tool.cost_usd for tool in self.tools]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if self.measured and len(known) == len(costs) else None
+        return add_costs(tool.cost_usd for tool in self.tools) if self.measured else None
 
     def to_line(self) -> dict[str, Any]:
         """Return the line with the literal keys of the specification."""

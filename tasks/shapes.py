@@ -10,6 +10,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger import Usage
+from tfgrpo.stores.metrics import ToolUse
 from tfgrpo.stores.outcomes import Arm, Failed, GroupKey, Outcome, RewardScore, Signal
 from tfgrpo.tasks.models.base import ChatReply
 
@@ -81,6 +82,11 @@ class ToolMetricEvent:
     cost_usd: float | None
     latency_ms: float
     ok: bool
+
+    @property
+    def use(self) -> ToolUse:
+        """The call as a sum of one."""
+        return ToolUse(self.tool, 1, self.tokens, self.cost_usd, self.latency_ms, int(not self.ok))
 
 
 @dataclass(frozen=True, slots=True)

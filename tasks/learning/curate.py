@@ -30,14 +30,14 @@ from tfgrpo.stores.experiences.store import (
     stamp_record,
 )
 from tfgrpo.stores.json_values import canonical_json, sha256_hex
-from tfgrpo.stores.ledger import add_costs
+from tfgrpo.stores.metrics import ToolUse
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, ClassAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal, ToolMetricEvent
+from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal
 
 CurationOutcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
 _ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
@@ -443,15 +443,14 @@ class _Curation:
 
     def _tool_stats(self, fresh: Sequence[str], targets: Iterable[ExperienceRecord]) -> tuple[ToolStat, ...]:
         """Return tool use of the evidence, each rollout once: targets that share rollouts with others add none."""
-        stats: list[ToolStat | ToolMetricEvent] = []
-        for name in filter(self._rollouts.__contains__, fresh):
-            stats.extend(self._rollouts[name].tools)
+        uses = [each.use for name in fresh if name in self._rollouts for each in self._rollouts[name].tools]
         summed = set(fresh)
         for record in targets:
             if summed.isdisjoint(record.evidence):
-                stats.extend(record.tool_stats)
+                uses += (ToolUse(**each.model_dump()) for each in record.tool_stats)
                 summed.update(record.evidence)
-        return sum_by_tool(stats)
+        names = ToolStat.model_fields
+        return tuple(ToolStat(**{name: getattr(use, name) for name in names}) for use in ToolUse.by_tool(uses))
 
     def _note(
         self, lesson: ExperienceRecord, said: Said, amount: float, contrast: Contrast, opposite: str | None = None
@@ -546,19 +545,3 @@ def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = Exp
     reward = record.reward
     weak = reward.gt_score < policy.min_reward or reward.relative_rank < policy.min_rank
     return None if weak else record
-
-
-def sum_by_tool(stats: Iterable[ToolStat | ToolMetricEvent]) -> tuple[ToolStat, ...]:
-    """Return one entry per tool, by name; one unknown cost makes the tool's cost unknown."""
-    by_tool: dict[str, list[ToolStat | ToolMetricEvent]] = {}
-    for stat in stats:
-        by_tool.setdefault(stat.tool, []).append(stat)
-    return tuple(
-        ToolStat(
-            tool=tool,
-            tokens=sum(stat.tokens for stat in of_tool),
-            latency_ms=sum(stat.latency_ms for stat in of_tool),
-            cost_usd=add_costs(stat.cost_usd for stat in of_tool),
-        )
-        for tool, of_tool in sorted(by_tool.items())
-    )

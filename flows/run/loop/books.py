@@ -44,7 +44,7 @@ from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.learning.credit import Credit, Memory, credit_of
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord, ToolMetricEvent
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.loop.learn import Swept
@@ -114,7 +114,7 @@ class Books:
         self._metrics = MetricsStore(paths.root)
         self._cohorts: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = {}
-        self._tools: dict[str, ToolUse] = {}
+        self._tools: Sequence[ToolUse] = ()
         self._epoch_use: dict[tuple[int, Phase], _EpochSum] = {}
         self._failures: dict[tuple[int, Phase], dict[str, tuple[int, str]]] = {}
         self.judges = CalibrationTally(rewarders)
@@ -160,7 +160,11 @@ class Books:
         rollouts = [rollout for result in results for rollout in result.rollouts]
         self._rollouts.add([rollout_row(rollout) for rollout in rollouts])
         self._groups.add([_group_row(result) for result in results])
-        self._metrics.append_groups([self._group_metrics(result) for result in results])
+        metrics = [self._group_metrics(result) for result in results]
+        self._metrics.append_groups(metrics)
+        self._tools = ToolUse.by_tool((*self._tools, *(tool for group in metrics for tool in group.tools)))
+        for group in metrics:
+            self._epoch_use.setdefault((group.tfgrpo_epoch, group.phase), _EpochSum()).add(group)
         for rollout in rollouts:
             self._add(rollout)
         for result in results:
@@ -219,9 +223,7 @@ class Books:
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
             },
             "calibration": self.judges.as_json(),
-            "per_tool_metrics": [
-                {**to_builtins(tool), "tool_cost_usd": tool.cost_usd} for _, tool in sorted(self._tools.items())
-            ],
+            "per_tool_metrics": [{**to_builtins(tool), "tool_cost_usd": tool.cost_usd} for tool in self._tools],
             "rejected": [list(pair) for pair in learning.rejected],
         }
 
@@ -234,11 +236,8 @@ class Books:
             self._score(score.rewarder_id, score.score)
         if isinstance(rollout.outcome, Scored):
             self._score("total", rollout.outcome.reward)
-        _count_tools(self._tools, rollout.tools)
-        of_epoch = rollout.key.epoch, rollout.key.phase
-        self._epoch_use.setdefault(of_epoch, _EpochSum()).add(rollout)
         for name, why in rollout.failures.items():
-            failures = self._failures.setdefault(of_epoch, {})
+            failures = self._failures.setdefault((rollout.key.epoch, rollout.key.phase), {})
             failures[name] = failures.get(name, (0, ""))[0] + 1, why
 
     def _score(self, name: str, value: float) -> None:
@@ -247,9 +246,6 @@ class Books:
         total[1] += 1
 
     def _group_metrics(self, result: GroupResult) -> GroupMetrics:
-        tools: dict[str, ToolUse] = {}
-        for rollout in result.rollouts:
-            _count_tools(tools, rollout.tools)
         return GroupMetrics(
             run_id=self._run_id,
             tfgrpo_epoch=result.key.epoch,
@@ -262,7 +258,7 @@ class Books:
             reward_spread=result.spread,
             outcomes=_outcomes(result.rollouts),
             rollout_latency_ms=_latencies(result.rollouts),
-            tools=tuple(tool for _, tool in sorted(tools.items())),
+            tools=ToolUse.by_tool(event.use for rollout in result.rollouts for event in rollout.tools),
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
             halves=tuple(
                 HalfMetrics(half.arm, half.signal, half.mean_reward, half.spread, _outcomes(own), _latencies(own))
@@ -286,25 +282,10 @@ class _EpochSum:
     tool_cost_usd: float | None = 0.0
     latency_ms: float = 0.0
 
-    def add(self, rollout: RolloutRecord) -> None:
-        self.group_size = max(self.group_size, rollout.index + 1)
-        unmeasured = [None] if rollout.usage.calls is None else []
-        costs = [event.cost_usd for event in rollout.tools]
-        self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
-        self.latency_ms += 1000.0 * rollout.latency_s
-
-
-def _count_tools(uses: dict[str, ToolUse], events: Iterable[ToolMetricEvent]) -> None:
-    for event in events:
-        use = uses.get(event.tool, ToolUse(event.tool))
-        uses[event.tool] = ToolUse(
-            event.tool,
-            use.calls + 1,
-            use.tokens + event.tokens,
-            add_costs([use.cost_usd, event.cost_usd]),
-            use.latency_ms + event.latency_ms,
-            use.errors + (not event.ok),
-        )
+    def add(self, group: GroupMetrics) -> None:
+        self.group_size = max(self.group_size, group.group_size)
+        self.tool_cost_usd = add_costs([self.tool_cost_usd, group.tool_cost_usd])
+        self.latency_ms += sum(group.rollout_latency_ms)
 
 
 def rollout_row(rollout: RolloutRecord) -> dict[str, Any]:
