@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import httpx
 from jinja2 import Environment, PackageLoader, Template
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.client.orchestration import get_client
@@ -70,6 +71,8 @@ class PrefectArtifacts(Observer):
         """The newest of each key that is not written yet."""
         self._faults: dict[str, str] = {}
         """Why the last try failed, by key."""
+        self._again = False
+        """Whether the server may take at the next try what it did not take at the last."""
         self._written: dict[str, UUID] = {}
         self._start: EpochStart | None = None
         self._groups = 0
@@ -160,7 +163,7 @@ class PrefectArtifacts(Observer):
         with suppress(TimeoutError):
             while self._last is not None:
                 self._last.result(max(0.0, until - time.monotonic()))
-                if not self._waiting or time.monotonic() + _AGAIN_S > until:
+                if not self._again or time.monotonic() + _AGAIN_S > until:
                     break
                 time.sleep(_AGAIN_S)
                 self._submit()
@@ -180,6 +183,7 @@ class PrefectArtifacts(Observer):
         self._last = self._threads.submit(copy_context().run, self._write_waiting)
 
     def _write_waiting(self) -> None:
+        self._again = False
         for key, write in [*self._waiting.items()]:
             try:
                 write()
@@ -187,6 +191,7 @@ class PrefectArtifacts(Observer):
                     del self._waiting[key]
             except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
                 self._faults[key] = error_line(error)
+                self._again |= isinstance(error, httpx.HTTPError)
                 # A server that is gone takes none of them: the first says so.
                 level, self._complaint = self._complaint, logging.DEBUG
                 _log.log(level, "an artifact could not be written: %s", error_line(error))
