@@ -92,6 +92,8 @@ class Comparing(ItemScorer):
             if stated is not None and text.strip() and same_text(stated.text, text):
                 return RewardScore("", 1.0, f"{how}: the same text as the reference {shown(text)}")
             return Abstained("", str(error))
+        if echo := next((text for text in self.accepted(item) if text.strip() == output.strip()), ""):
+            return RewardScore("", 1.0, f"{how}: answered the reference {shown(echo)} itself")
         unclear, undecided, compared = "", False, Compared(False, "nothing")
         asked = field_asked_for(output, str(field_of(item, "prompt") or ""))
         for reference in wanted:
@@ -287,6 +289,8 @@ _SPACED_LIST: Final = re.compile(r"\d,\s+\d")
 _MOST_LABELS: Final = 20
 _LONGEST_LABEL: Final = 6
 """Words."""
+_NO_LABEL: Final = re.compile(r"[()\[\]{}\\|<>=*^$;\"]|(?:^|\s)-\w|^[\d.,%€£ -]+$")
+"""What code, formulas and numbers have, and no label."""
 _EACH: Final = 3
 """Items that a label has on average, at least: fewer are names that happen to recur."""
 _LONG: Final = 12
@@ -341,7 +345,7 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
     truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
     few = len(frequent) <= most_labels and len(frequent) * _EACH <= total
-    if texts and short and (few or truth):
+    if texts and short and ((few and not any(map(_NO_LABEL.search, frequent))) or truth):
         return ColumnReading("labels", total, labels=tuple(frequent))
     return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))
 

@@ -129,7 +129,11 @@ def _distinct(found: list[Readings]) -> list[Readings]:
 class _Moment(ReadAnswer["MomentReference"]):
     @cached_property
     def readings(self) -> list[Readings]:
-        return self.reference.read(plain(self.text))
+        """The moments of the part: of several the only one that is not in the question, if there is one."""
+        found = self.reference.read(plain(self.text))
+        asked = self.reference.read(plain(self.reference.prompt)) if len(found) > 1 else []
+        fresh = [each for each in found if each not in asked]
+        return fresh if len(fresh) == 1 else found
 
     @property
     def only(self) -> Readings | None:

@@ -74,7 +74,7 @@ _WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(:,-]{0,3}(?=[+-]?
 _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
-    r"\b0[xX][\da-fA-F]+|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
+    r"\b0[xX][\da-fA-F]+|\d-[A-Z]{2}|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
@@ -103,16 +103,17 @@ def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     return None if stated is None else number_of(stated, decimal)
 
 
-def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
+def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Number | None:
     r"""Return the number of what an output states; None for none.
 
-    Without a mark it is the only number of the text, else the one that the last line concludes with. A part of something
+    Without a mark it is the only number of the text, else the one that the last line concludes with, else the only one that
+    is not ``asked``, in the question. A part of something
     else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
     several numbers are stated and no line concludes with one.
     """
     if not stated.is_marked:
         above = _BREAKDOWN.sub("", stated.whole)
-        return _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal)
+        return _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
@@ -243,7 +244,7 @@ WAYS: Final = (
 """How a line with several numbers concludes with one, the surest first."""
 
 
-def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
+def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
     listed = _without_items(_EMPHASIS.sub(r"\1", plain_digits(stated.whole, decimal)))
     lines = [_Values.of(each) for each in listed.split("\n")]
@@ -262,7 +263,9 @@ def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
         if not line.tokens and not _TAKEN_BACK.search(line.text):  # a farewell
             line = next((each for each in reversed(above) if each.tokens), line)
         bold = [_Values.of(plain_digits(found[1] or found[2], decimal)) for found in _BOLD.finditer(stated.text)]
-        return _last_line_number(line, [token for each in bold for token in each.tokens])
+        known = {token.number.value for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
+        fresh = [token for token in line.tokens if token.number.value not in known] if known else []
+        return _last_line_number(line, [token for each in bold for token in each.tokens], fresh)
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
@@ -295,9 +298,9 @@ _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
 
 
-def _last_line_number(line: _Values, bold: Sequence[Token]) -> Number | None:
+def _last_line_number(line: _Values, *others: Sequence[Token]) -> Number | None:
     """Raise ``RewardError`` for several."""
-    for stated in (*(way.of(line) for way in WAYS), bold):
+    for stated in (*(way.of(line) for way in WAYS), *others):
         numbers = [(token.value, token.part) for token in stated]
         if len({number and number.value for number, _ in numbers}) == 1 and numbers[-1][1] != "bound":
             return numbers[-1][0]

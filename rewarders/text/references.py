@@ -20,12 +20,13 @@ from tfgrpo.rewarders.text.answers import (
     bare_reference,
     conclusion_of,
     json_in,
+    last_question,
     stated_answer,
     without_reasoning,
     written_value,
 )
 from tfgrpo.rewarders.text.choices import label_reference
-from tfgrpo.rewarders.text.lexer import TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of, written
+from tfgrpo.rewarders.text.lexer import MAGNITUDES, TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of, written
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, dates, durations
 from tfgrpo.rewarders.text.numbers import (
     MEANINGS,
@@ -72,7 +73,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
     @cached_property
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
-        number = number_of(self.stated, self.reference.decimal)
+        number = number_of(self.stated, self.reference.decimal, last_question(self.reference.prompt))
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     def _falls(self, number: Number) -> bool:
@@ -109,6 +110,12 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def is_related_to_year(self) -> bool:
         at = len(self.text.casefold().partition(self.reference.text)[0])
         return bool(_YEAR.fullmatch(self.reference.text) and RELATED.of(self.text.casefold(), at, at))
+
+    def has_magnitude_asked(self) -> bool:
+        asked = re.search(r"\bin (thousand|million|billion)s?\b", self.reference.prompt, re.IGNORECASE)
+        if asked is None or self.wanted.scale > 1 or self.number is None or self.number.scale != MAGNITUDES[asked[1].lower()]:
+            return False
+        return self.equals(replace(self.number, value=self.number.value / self.number.scale, scale=1))
 
     def has_no_era(self) -> bool:
         number = self.number
@@ -169,7 +176,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def agrees_in_other_notation(self) -> bool:
         decimal, other = self.reference.decimal, None
-        if "," in self.stated.whole or (decimal == "," and "." in self.stated.whole):
+        if re.search(r",|\d\.\d{3}(?!\d)", self.stated.whole) or (decimal == "," and "." in self.stated.whole):
             with suppress(RewardError):  # in the other notation the answer may be several numbers
                 other = number_of(self.stated, "." if decimal == "," else ",")
         differs = other is not None and (self.number is None or other.value != self.number.value)
@@ -197,10 +204,10 @@ class NumberReference(Reference):
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
     rules: ClassVar[Rules[_Numeric]] = (
-        Rule("right", "is the reference itself", "0=$-1", "0=$-1", lambda it: it.stated.whole == it.reference.text.strip()),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
+        Rule("right", "has the magnitude asked for", "5", "$5 million", _Numeric.has_magnitude_asked, "How much, in millions?"),
         Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
         Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
         Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),

@@ -141,6 +141,16 @@ def _abbreviates(short: str, full: str) -> bool:
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
+_ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Return whether two addresses are the same but for a scheme that one of them lacks, ``www``, and a slash at the end."""
+    schemes = {found[0] for each in (one, other) if (found := re.match("https?:", each))}
+    bare = [_ADDRESS_ENDS.sub("", each) for each in (one, other)]
+    return "." in one and "/" in one + other and len(schemes) < 2 and bare[0] == bare[1]
+
+
 def without_accents(text: str) -> str:
     """Return a plain text without accents and strokes."""
     parts = unicodedata.normalize("NFKD", text.translate(_STROKES))

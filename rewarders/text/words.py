@@ -52,6 +52,7 @@ from tfgrpo.rewarders.text.spelling import (
     TRIMMED,
     code,
     comparable,
+    is_same_address,
     is_short_for,
     one_spelling,
     plain,
@@ -207,10 +208,6 @@ class _Spelled(ReadAnswer["TextReference"]):
         national, whole = sorted((code(self.form), code(self.wanted)), key=lambda each: each[:1] == "+")
         return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
 
-    def is_same_address(self) -> bool:
-        schemes = {found[0] for each in (self.form, self.wanted) if (found := _SCHEME.match(each))}
-        return "." in self.wanted and "/" in self.wanted + self.form and len(schemes) < 2 and self.both(_without_scheme)
-
     def lacks_preposition(self) -> bool:
         bare = _PREPOSITION.sub("", self.wanted)
         return bare != self.wanted and self.form in (bare, _DETERMINER.sub("", bare, count=1))
@@ -278,6 +275,14 @@ class _Mention(ReadAnswer["TextReference"]):
                 rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)", self.statement
             )
         )
+
+    def is_same_number(self) -> bool:
+        numbers = (
+            {code(each) for each in _TELEPHONE.findall(self.text)}
+            if not self.places and code(self.wanted).strip("+").isdigit()
+            else ()
+        )
+        return {*numbers} == {code(self.wanted)}
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
@@ -429,7 +434,9 @@ class _Said(ReadAnswer["TextReference"]):
         last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(f" {without_accents(said)}")
         of_house = len(words) > 1 and words[1].islower()  # Leonardo da Vinci
         first = plain(words[0]) == said and (of_house or (len(words) == 2 and len(plain(words[1])) < len("Ltd") + 2))
-        return bool(is_name and (last or first))
+        city, comma, _ = self.reference.text.partition(", ")
+        place = comma and plain(city) == said  # of a city and its country the city
+        return bool(is_name and (last or first or place))
 
     def may_be_number(self) -> bool:
         ours, theirs = only_number(self.stated.text), only_number(self.reference.text)
@@ -463,7 +470,9 @@ class TextReference(Reference):
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
-        Rule("right", "is the same address", "https://docs.org/x", "docs.org/x/", _Spelled.is_same_address),
+        Rule(
+            "right", "is the same address", "https://docs.org/x", "docs.org/x/", lambda it: is_same_address(it.form, it.wanted)
+        ),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
@@ -475,6 +484,7 @@ class TextReference(Reference):
         Rule("right", "states it in a script without spaces", "東京", "答えは東京です", _Mention.is_stated_spaceless),
         Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
+        Rule("right", "has the same telephone number", "030 1234567", "It is 030-1234567.", _Mention.is_same_number),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
@@ -584,14 +594,10 @@ class TextReference(Reference):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
 
-_LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?):? ")
+_LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
-_SCHEME: Final = re.compile(r"https?:")
+_TELEPHONE: Final = re.compile(r"\+?\d[\d ()/.-]{6,30}\d")
 _PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})")
-
-
-def _without_scheme(address: str) -> str:
-    return re.sub(r"^(?:https?:/+)?(?:www\.)?|/$", "", address)
 
 
 _CLAUSES: Final = re.compile(
@@ -620,7 +626,7 @@ _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _STEM: Final = 4
 """Letters at the beginning of a word that its forms share: ``study``, ``studied``."""
-_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)")
+_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
