@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Self
 from uuid import uuid4
 
@@ -148,11 +149,11 @@ def begun(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "deployed_run", lambda: run)
     monkeypatch.setattr(deployed, "get_client", server)
 
-    def begin(*, comes_back: bool, **settings: object):
+    def begin(*, comes_back: bool, settings: Mapping[str, object] = MappingProxyType({}), **parameters: object):
         monkeypatch.setattr(deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9))
         body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
         try:
-            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
+            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}, **parameters}
             summary = learning_flow._run_with(asked_for, None, Observers())
         finally:
             learning_flow.RUN_BODY.reset(body)
@@ -167,15 +168,16 @@ def test_a_night_that_begins_while_the_server_is_started_again_waits_for_its_cap
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("wrong", "said"),
     [
-        ({"tfgrpo.epoch": 3}, "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you"),
+        ({"epoch": 3}, "parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one"),
+        ({"settings": {"tfgrpo.epoch": 3}}, "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you"),
         # The deployment has max_calls as a parameter.
-        ({"budget.max_calls": "many"}, "parameter max_calls: got 'many'; accepted: a whole number"),
+        ({"settings": {"budget.max_calls": "many"}}, "parameter max_calls: got 'many'; accepted: a whole number"),
     ],
 )
-def test_a_run_asked_for_with_wrong_settings_is_refused_in_the_words_of_the_form(begun, tmp_path, settings, said):
-    summary, asked = begun(comes_back=True, **settings)
+def test_a_run_asked_for_wrongly_is_refused_in_the_words_of_the_form_and_is_a_line_of_the_runs(begun, tmp_path, wrong, said):
+    summary, asked = begun(comes_back=True, **wrong)
     assert (summary.status, asked, summary.message.startswith(said)) == ("refused", [], True), summary.message
     (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
     assert (entry.state, entry.message) == ("refused", summary.message)

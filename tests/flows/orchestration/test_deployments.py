@@ -304,20 +304,13 @@ def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on
     assert len(keys) == len(set(map(str, keys)))
 
 
-def test_a_run_asked_for_wrongly_fails_with_one_message_and_is_a_line_of_the_runs(machine):
-    finished(machine)
+def test_a_parameter_of_another_type_is_refused_by_the_server(machine):
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")["id"]
-    out = machine.home / "mistyped"
-    run = machine.ask(nightly, {"epoch": 3, "settings": {"out": str(out)}})
-    message = machine.ended(run, "FAILED")["state"]["message"]
-    assert message.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one")
-    entry = json.loads((out / "tfgrpo-learning" / "runs" / run / "manifest.json").read_text())
-    assert (entry["status"], entry["message"]) == ("refused", message)
-    with_type = {"parameters": {"epochs": "three"}}
-    answer = machine.post(f"/deployments/{nightly}/create_flow_run", with_type)
+    answer = machine.post(f"/deployments/{nightly}/create_flow_run", {"parameters": {"epochs": "three"}})
     assert (answer.status_code, "'three' is not valid" in answer.text) == (409, True)
 
 
+@pytest.mark.slow
 def test_of_the_nights_of_a_schedule_that_no_worker_took_the_newest_alone_is_made_up_for(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
