@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.runs.running import ROOT, SMALL, prefect_server, words
+from tests.support.runs.running import ROOT
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands.table import COMMANDS
 
@@ -33,7 +33,6 @@ from tfgrpo.flows.cli import main
 atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("tfgrpo."))))
 sys.exit(main(sys.argv[1:]))
 """
-MOST_MODULES = 150
 
 
 def isolated(*arguments, cwd=ROOT):
@@ -61,18 +60,6 @@ def test_settings_are_shown_without_importing_what_a_run_consists_of(at_home):
     modules = isolated("-c", MODULES, "config", cwd=at_home).stdout.split()
     assert "tfgrpo.flows.commands.config" in modules
     assert not {"tfgrpo.flows.run.prepare", "tfgrpo.pipelines.plan.plan"} & set(modules)
-
-
-@pytest.mark.xdist_group("prefect")
-def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monkeypatch):
-    """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
-    monkeypatch.setenv("PREFECT_API_URL", prefect_server())
-    done = isolated("-c", MODULES, "run", "--dry-run", *words(SMALL), cwd=at_home)
-    assert done.returncode == 0, done.stderr
-    modules = done.stdout.split()
-    assert len(modules) <= MOST_MODULES, modules
-    unused = ("rewarders.graders", "rewarders.powl", "rewarders.composite.composite", "pipelines.mix.items", "pipelines.server")
-    assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
 
 
 def test_the_script_finds_modules_of_the_working_directory_and_none_hides_ours(at_home):

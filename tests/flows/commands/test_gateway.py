@@ -247,11 +247,15 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
 
 @pytest.mark.untraced
 @pytest.mark.usefixtures("task")
-def test_keys_of_clients_are_read_again(tmp_path: Path) -> None:
+def test_without_a_task_the_lessons_are_those_of_the_one_used_last_and_keys_of_clients_are_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
     keys = tmp_path / "keys"
     keys.write_text("# clients\nann key-of-ann\nbob key-of-bob\n")
-    options = ("--out", str(tmp_path / "out"), "--task-id", "t", "--keys", str(keys))
+    options = ("--out", str(tmp_path / "out"), "--keys", str(keys))
     with serving(*options, "--base-url", "http://127.0.0.1:9/v1", OPENAI_API_KEY="x") as (_, facts):
+        assert facts["task_id"] == "another"
 
         def status(key: str) -> int:
             return httpx.get(f"{facts['base_url'][:-3]}/meta", headers={"x-api-key": key}, trust_env=False).status_code
@@ -261,11 +265,3 @@ def test_keys_of_clients_are_read_again(tmp_path: Path) -> None:
         assert [status(key) for key in ("key-of-ann", "key-of-bob", "key-of-cleo")] == [200, 401, 200]
         keys.unlink()
         assert status("key-of-ann") == 401
-
-
-@pytest.mark.untraced
-@pytest.mark.usefixtures("task")
-def test_without_a_task_the_lessons_are_those_of_the_one_used_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
-    with serving("--out", str(tmp_path / "out"), "--base-url", "http://127.0.0.1:9/v1") as (_, facts):
-        assert facts["task_id"] == "another"

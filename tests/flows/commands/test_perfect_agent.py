@@ -21,8 +21,9 @@ TABLE = {row[0]: row[1] for row in table(page("docs/rewards.md"), "answers in th
 
 
 @pytest.fixture(autouse=True)
-def _home(at_home: Path) -> None:
-    """Every test is in a directory of its own."""
+def _home(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test is in a directory of its own; to load the library of formulas takes each worker process two seconds."""
+    monkeypatch.setattr("tfgrpo.rewarders.workers.worker_count", lambda: 1)
 
 
 def rewards(kind: Kind, every: int, *agents: tuple[str, ...]) -> list[dict[str, float]]:

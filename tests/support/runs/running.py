@@ -343,11 +343,13 @@ def prefect_server() -> str:
             return url
 
 
-def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    out: Path, *arguments: str, env: dict[str, str] | None = None, program: Sequence[str] = ("-m", "flows.tfgrpo")
+) -> subprocess.Popen[str]:
     """Start ``python -m flows.tfgrpo`` on the shared Prefect server, or as ``env`` sets it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"PREFECT_API_URL": prefect_server()} if env is None else env)}
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.tfgrpo", "--json", "--out", str(out), *arguments],
+        [sys.executable, *program, "--json", "--out", str(out), *arguments],
         env=environment,
         cwd=ROOT,
         stdout=subprocess.PIPE,

@@ -278,7 +278,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 async def test_a_run_that_is_killed_leaves_neither_processes_nor_folders(tmp_path, folders, number):
     (tmp_path / "template").mkdir()
     command = f"sh -c {shlex.quote(STUBBORN.format('987.504'))}"

@@ -121,29 +121,23 @@ async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, sett
     assert gone(path)
 
 
-async def test_what_a_server_leaves_behind_ends_with_it_and_what_it_prints_is_passed_over(server, settings, tmp_path, caplog):
-    needs_mcp()
-    mark, sleeps = str(tmp_path / "left behind"), "import time; time.sleep(600)"
-    child = f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
-    Path(server["args"][0]).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
-    async with Called(settings({"s": server})) as call:
-        logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins
-        assert (await call("add", left=3)).text == "4"
-        assert processes(mark)
-    assert gone(mark)
-    assert caplog.text == ""
-
-
-async def test_two_servers_are_told_apart_and_a_secret_of_one_comes_from_the_environment_and_is_not_repeated(
-    server, settings, monkeypatch
+async def test_two_servers_are_told_apart_a_secret_is_not_repeated_and_what_one_leaves_behind_or_prints_disturbs_nothing(
+    server, settings, monkeypatch, tmp_path, caplog
 ):
     needs_mcp()
     monkeypatch.setenv("MY_TOKEN", "s3cret-value")
+    mark, sleeps = str(tmp_path / "left behind"), "import time; time.sleep(600)"
+    child = f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
+    Path(server["args"][0]).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
     both = {"a": server, "b": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}}
     async with Called(settings(both, tools=("examples.agents.bookkeeping:add",))) as call:
+        logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins
         assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
         assert (await call("b__add", left=1)).text == "2"
+        assert processes(mark)
         result = await call("b__add", left=-1)
+    assert gone(mark)
+    assert caplog.text == ""
     assert not result.ok
     assert "negative, [hidden]" in result.text
 

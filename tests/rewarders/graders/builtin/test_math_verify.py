@@ -11,8 +11,11 @@ from tests.support.rewards.scoring import answered, built, score, verdict, verdi
 from tests.support.vectors import rows_of
 from tfgrpo.stores.errors import PipelineError
 
-# Not imported to find out: each worker would import sympy.
-pytestmark = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed")
+# Not imported to find out: each worker would import sympy, for two seconds. All tests that do are in one.
+pytestmark = [
+    pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed"),
+    pytest.mark.xdist_group("math-verify"),
+]
 
 
 @pytest.mark.parametrize(
