@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import tfgrpo
-from tests.support.runs.running import Server
+from tests.support.runs.running import SHORT, Server
 from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key
@@ -323,7 +323,7 @@ def test_a_run_on_items_is_found_resumed_and_replayed_without_its_task_being_nam
 def test_the_prompt_holds_the_lessons_in_force_and_the_result_what_they_gain_and_how_likely():
     with pytest.raises(SettingsError, match="a task with runs under out: there is none"):
         tfgrpo.prompt("t")
-    result = tfgrpo.learn(dry_run=True, task_id="t", sample_size=24, batch_size=12, seed=6)
+    result = tfgrpo.learn(SHORT, dry_run=True, pipeline="tfgrpo-learning", task_id="t", sample_size=10, batch_size=5, epochs=3)
     text = tfgrpo.prompt("t")
     assert result.decision == "in force"
     for interval in (result.gain, result.held_out):

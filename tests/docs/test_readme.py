@@ -20,7 +20,7 @@ import tfgrpo as package
 from docs import house
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
-from tests.support.runs.running import Server, in_process
+from tests.support.runs.running import LEARNING, Server, in_process
 from tfgrpo.flows.cli import CHECKING, main
 from tfgrpo.flows.commands.run import run
 from tfgrpo.flows.commands.table import COMMANDS
@@ -250,10 +250,9 @@ def test_the_api_page_has_every_public_name():
 
 
 def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
-    asked = {"sample_size": 24, "seed": 6, "settings": {"tfgrpo.batch_size": 12}}
-    summary = run_here(RunRequest(dry_run=True, run_id="night", **asked))
+    summary = run_here(RunRequest(dry_run=True, run_id="night", **LEARNING))
     assert summary.details["decision"]["decision"] == "in force"
-    stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
+    stand_ins = {"ID": summary.details["decision"]["experience_ids"][0], "RUN": "night"}
     printed = {}
     parts = ("packs render", "experiences ", "tfgrpo history", "--resume", "--replay", "tfgrpo report")
     lines = [line for name in ("README.md", "docs/use-lessons.md", "docs/resume.md") for line in lines_with(*parts, name=name)]

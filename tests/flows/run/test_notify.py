@@ -51,6 +51,7 @@ ENDS = {
     "cancelled": (Cancelled(), {}),
 }
 STATUS = {"finished": "finished", "failed": "failed"}
+STOPPED = {"notify__url": URL, "notify__on": '["stopped"]'}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -171,8 +172,8 @@ def test_a_webhook_that_fails_is_asked_again_and_is_a_warning(tmp_path, monkeypa
     monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
     monkeypatch.setattr(notifying, "_ATTEMPT_S", 0.3)
     hook.codes = codes
-    summary = run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', env={"NIGHT_HOOK": hook.url}, **SMALL)
-    assert (summary.exit_code, len(hook.bodies)) == (0, posts)
+    summary = run(tmp_path, run_id=RUN, observer=Ends(KeyboardInterrupt()), env={"NIGHT_HOOK": hook.url}, **STOPPED, **SMALL)
+    assert (summary.status, summary.exit_code, len(hook.bodies)) == ("stopped", 3, posts)
     warned = [text for text in manifest(tmp_path)["warnings"] if "notify.url" in text]
     assert warned == ([] if why is None else [f"{notifying_of('NIGHT_HOOK')}: {why}"])
     assert [text for text in summary.details["warnings"] if "notify.url" in text] == warned
@@ -190,11 +191,11 @@ def notifying_of(variable: str) -> str:
     [("", "is not set"), ("http://127.0.0.1:9/x", "ConnectError"), ("no address", "UnsupportedProtocol"),
      ("http://[::1", "InvalidURL")],
 )  # fmt: skip
-def test_a_webhook_that_is_none_ends_no_run(tmp_path, monkeypatch, value, why):
+def test_a_webhook_that_is_none_changes_no_end_of_a_run(tmp_path, monkeypatch, value, why):
     monkeypatch.setenv("NIGHT_HOOK", value)
     monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
-    summary = run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', **SMALL)
-    assert summary.exit_code == 0
+    summary = run(tmp_path, run_id=RUN, observer=Ends(KeyboardInterrupt()), **STOPPED, **SMALL)
+    assert (summary.status, summary.exit_code) == ("stopped", 3)
     warned = next(text for text in manifest(tmp_path)["warnings"] if text.startswith("the end of the run"))
     assert warned.startswith(notifying_of("NIGHT_HOOK"))
     assert why in warned

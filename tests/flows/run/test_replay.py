@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records.line_files import seal
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
+from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.report.page import read_costs
 from tfgrpo.flows.run.close import compare_with_original
 from tfgrpo.pipelines.settings.tree import LearningSettings
@@ -64,8 +64,7 @@ def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
 def finished(tmp_path_factory):
     """A run that put lessons into force."""
     out = tmp_path_factory.mktemp("finished")
-    summary = run(out, run_id=RUN, sample_size=24, batch_size=12, seed=6)
-    assert summary.details["decision"]["decision"] == "in force"
+    assert run(out, run_id=RUN, **LEARNING).details["decision"]["decision"] == "in force"
     return out
 
 

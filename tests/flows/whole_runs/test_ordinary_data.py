@@ -87,7 +87,7 @@ def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     with Server() as server:
         init = ["init", str(written(kind, at_home)), "--base-url", server.url, "--model", "simulated"]
         assert main(init) == 0
-        sizes = {"sample_size": 44, "batch_size": 22}
+        sizes = {"sample_size": 24, "batch_size": 12}
         summary = run(at_home / "out", pipeline="tfgrpo.yaml", actor="mine.py:agent", run_id=RUN, task_id="own", **sizes)
     assert summary.exit_code == 0, summary.message
     decision = summary.details["decision"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records.tasks import Task
-from tests.support.runs.running import TASK, lines, manifest, paths, request, run
+from tests.support.runs.running import LEARNING, TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.lessons import conditions_of
 from tfgrpo.flows.run.loop.learn import RETIRED
 from tfgrpo.flows.run.prepare import prepare
@@ -123,14 +123,13 @@ def stays(out, name):
     return next(one for one in before if one.run_id == name)
 
 
-def test_a_lesson_that_is_retired_while_a_run_is_under_way_is_not_put_into_force_by_it(tmp_path, capsys, small_run):
-    task = Task(tmp_path, TASK, capsys)
-    would = small_run.summary.details["decision"]["experience_ids"]
+def test_a_lesson_that_is_retired_while_a_run_is_under_way_is_not_put_into_force_by_it(tmp_path, capsys):
+    task, asked = Task(tmp_path, TASK, capsys), {"run_id": "small", **LEARNING}
+    would = run(tmp_path / "left alone", **asked).details["decision"]["experience_ids"]
 
     def retire():
         task.tell("experiences", "retire", would[0], "--why", "no use")
 
-    asked = {"run_id": "small", "sample_size": 24, "batch_size": 12, "seed": 6}
     assert run(tmp_path, observer=AtFirstEpochEnd(retire), **asked).exit_code == 0
     last = stays(tmp_path, "small")
     assert (last.decision, last.notes) == ("in force", (RETIRED,))
