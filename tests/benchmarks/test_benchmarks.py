@@ -41,12 +41,6 @@ def test_every_benchmark_can_be_measured_and_printed(name):
     assert module.__doc__
 
 
-def test_an_unknown_benchmark_is_named_with_those_there_are(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["benchmarks", "speed"])
-    with pytest.raises(SystemExit, match=r"no benchmark speed; there are advantages, .*dry_run, "):
-        all_of_them.main()
-
-
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Run benchmarks here, where they can be replaced."""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.generated_items import generate_items
-from benchmarks.peers.__main__ import _success, _table
+from benchmarks.peers.__main__ import _success
 from benchmarks.peers.service import Attempt, Service, lesson_of, reflection_question
 from tests.support.runs.running import Server
 from tfgrpo.prompt_packs.stamps import load_prompt_pack, merge_experiences
@@ -58,10 +58,3 @@ def test_a_reflection_is_asked_as_the_packs_ask_it():
     assert [(one["label"], one["reward"]) for one in question["attempts"]] == [("A", 1.0), ("B", 0.0)]
     assert lesson_of('{"lessons": [{"polarity": "avoid", "text": "Guessing."}]}') == "- Avoid: Guessing."
     assert lesson_of('{"lessons": []}') == ""
-
-
-def test_the_table_has_the_gain_of_each_optimizer_with_its_interval():
-    rows = list(_table({"one": [1.0, 3.0], "two": [0.0, 0.0]}, {"one": [900, 1_100], "two": [10, 10]}))
-    assert rows[2].startswith("| one | +2.0 ± ")
-    assert rows[2].endswith(" | 1,000 |")
-    assert rows[3] == "| two | +0.0 ± 0.0 | 10 |"
