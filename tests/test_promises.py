@@ -66,12 +66,12 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
         ("tfgrpo.prompt_packs.stamps", "load_prompt_pack", "prompt_packs/test_loader.py"),
         ("tfgrpo.tasks.rollout", "summarize_trajectory", "tasks/learning/test_summarize.py"),
-        ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_thresholds.py"),
+        ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_summarize.py"),
         ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),
         ("tfgrpo.flows.learning_flow", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
         ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),
-        ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_learning_flow.py"),
+        ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_flows.py"),
     ],
 )
 def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module: str, name: str, tests: str) -> None:

@@ -1,16 +1,20 @@
-"""What docs/data-server.md says of options, refusals and replies is what the server has."""
+"""What docs/data-server.md and docs/gateway.md say is what the two servers do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from contextlib import AsyncExitStack
 
 import click
 
+from tests.support.agents.endpoint import LESSONS, Endpoint, Opener
 from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.pipelines.server.app import ServerLimits
+from tfgrpo.tasks.gateway import outgoing, relay, server
 
 TEXT = page("docs/data-server.md")
 DEFAULTS = COMMANDS["serve-data"].make_context("serve-data", ["mix.yaml"]).params
@@ -78,3 +82,37 @@ async def test_the_requests_of_the_page_are_answered():
         results = (await client.post("/grade", json=bodies[1])).json()["results"]
     assert len(samples) == 2
     assert results == [{"sample_id": "sums:0", "reward": 1.0, "completion_index": 0}]
+
+
+PAGE = "docs/gateway.md"
+GATEWAY = page(PAGE)
+
+
+async def test_the_agent_on_the_page_runs(tmp_path):
+    (block,) = blocks(PAGE, "python")
+    names = {}
+    exec(compile(block.text, PAGE, "exec"), names)
+    async with Endpoint() as endpoint, AsyncExitStack() as stack:
+        opener = Opener(tmp_path, stack)
+        session = await opener.session(opener.runtime(endpoint.url))
+        said = await asyncio.to_thread(names["agent"], "3 + 4?", session.base_url, session.api_key)
+    assert said == "seven"
+    assert endpoint.asked[0].body["messages"][0]["content"] == LESSONS
+    assert not session.bypassed
+
+
+def test_the_paths_are_those_on_the_page():
+    paths = {row[0].strip("`") for row in table(GATEWAY, "path")}
+    assert paths == {*server._DIALECTS, server._COUNT, "/models"}
+
+
+def test_limits_and_pauses_are_those_on_the_page():
+    assert f"silent for {relay.SILENCE_S:g} seconds" in GATEWAY
+    assert f"more than {relay.MAX_BODY >> 20} MB" in GATEWAY
+    assert f"more than {server.MAX_REQUEST_MB} MB decoded" in GATEWAY
+    assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in GATEWAY
+
+
+def test_the_statuses_of_our_own_are_those_on_the_page():
+    named = {int(status) for row in table(GATEWAY, "status") for status in re.findall(r"\d{3}", row[0])}
+    assert named == {400, 402, 403, 404, 413, 415, 426, 500, 502, 504}

@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.rewards.judges import FakeJudge, judged
 from tests.support.rewards.scoring import built
 from tests.support.runs.pages import ROOT, blocks, page, table
 from tfgrpo.flows.cli import main
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import GraderInput
+from tfgrpo.rewarders.graders.builtin.code_process import FILE_BYTES
+from tfgrpo.rewarders.graders.builtin.code_tests import _BY_THE_CLOCK, _MOST_ENDLESS
+from tfgrpo.rewarders.graders.builtin.sql_result import MOST_STEPS
+from tfgrpo.rewarders.judge.model import Preset
 from tfgrpo.rewarders.registry import GRADERS, build_scorer
 from tfgrpo.rewarders.scorer import parse_completion
 
@@ -131,3 +136,63 @@ def test_the_transcript_of_grade_is_what_the_command_prints(at_home, capsys):
     assert main(shlex.split(arguments)) == 0
     pattern = "\n".join(map(re.escape, shown)).replace("…", r"[\s\S]*")
     assert re.fullmatch(rf"{pattern}\n*", capsys.readouterr().out)
+
+
+TEXTS = table(TEXT, "scorer | what it accepts | reference | output | score")
+WORK = table(TEXT, "scorer | what it accepts | record | attempt | score")
+
+
+def made(cell: str) -> tuple[str, Any]:
+    """Name and scorer of a cell with a name and perhaps options."""
+    name, _, options = cell.strip("`").partition(" ")
+    return name, build_scorer(name, json.loads(options or "{}"))
+
+
+def record(cell: str) -> dict[str, object]:
+    """Record of a cell: a whole one, one with a list or text as its answer, or an empty one."""
+    known = json.loads(cell) if cell[:1] in ("{", "[") else cell
+    return known if isinstance(known, dict) else {"answer": known or None}
+
+
+@pytest.mark.parametrize(("scorer", "accepts", "reference", "output", "expected"), TEXTS)
+def test_the_examples_of_texts_score_as_the_page_says(scorer, accepts, reference, output, expected):
+    item = GraderInput.of("s:0", record(reference.strip("`")), output.strip("`").replace("\\n", "\n"))
+    found = made(scorer)[1].call(item)
+    assert round(found.score, 3) == float(expected), found.evidence
+
+
+@pytest.mark.parametrize(("scorer", "accepts", "record", "attempt", "expected"), WORK)
+def test_the_examples_of_work_score_as_the_page_says(scorer, accepts, record, attempt, expected):
+    text = attempt.strip("`")
+    facts = json.loads(text) if text.startswith("{") else {}
+    tokens = facts.pop("completion_tokens", None)
+    item = GraderInput("s:0", json.loads(record.strip("`") or "{}"), text, None, None, tokens, attempt=facts)
+    found = made(scorer)[1].call(item)
+    assert found.score == pytest.approx(float(expected)), found.evidence
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("Text", TEXTS), ("Work", WORK)])
+def test_every_scorer_has_an_example(kind, rows):
+    heading = next(line for line in TEXT.splitlines() if line.startswith(f"### {kind}: "))
+    assert {made(row[0])[0] for row in rows} == set(re.findall(r"`(\w+)`", heading))
+
+
+def test_the_limits_on_the_page_are_those_of_the_code():
+    assert f"files of at most {FILE_BYTES >> 20} MiB" in TEXT
+    assert f"{MOST_STEPS // 1_000_000} million steps" in TEXT
+    assert (re.search(r"three times that by the clock", TEXT)[0], re.search(r"after three that do not end", TEXT)[0]) == (
+        "three times that by the clock",
+        "after three that do not end",
+    )
+    assert (_BY_THE_CLOCK, _MOST_ENDLESS) == (3, 3)
+
+
+async def test_the_presets_on_the_page_are_those_of_the_judge_and_its_panel_scores():
+    assert {row[0].strip("`") for row in table(page("docs/rewards.md"), "`preset` | asks | score")} == set(Preset.__args__)
+    (shown,) = [block.text for block in blocks("docs/rewards.md", "yaml") if "checklist" in block.text]
+    (entry,) = yaml.safe_load(shown)["rewarders"]
+    points = [{"point": 1, "reason": "", "met": False}, {"point": 2, "reason": "", "met": True}]
+    model = FakeJudge(lambda _: {"points": points})
+    (verdict,) = await build_scorer(entry["name"], entry["options"]).call(judged(["a"], model))
+    assert verdict.score == 0.75
+    assert [row["model"] for row in verdict.details["panel"]] == entry["options"]["models"]

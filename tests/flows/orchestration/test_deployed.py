@@ -1,27 +1,34 @@
-"""Prefect's form and the parameters of the flows: ten fields people touch first, each described, and ``settings``."""
+"""Prefect's form, the deployments that ask for runs by it, and what a flow run makes of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Self
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
+import yaml
 from prefect.client.schemas.objects import CreatedBy, FlowRun, FlowRunPolicy
+from prefect.server.schemas.schedules import CronSchedule
 from prefect.utilities.callables import parameter_schema
 
+from tests.support.runs.pages import ROOT
 from tfgrpo.flows import learning_flow
+from tfgrpo.flows.console.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
+from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.index import runs_of
+from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError
@@ -149,11 +156,11 @@ def begun(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "deployed_run", lambda: run)
     monkeypatch.setattr(deployed, "get_client", server)
 
-    def begin(*, comes_back: bool, settings: Mapping[str, object] = MappingProxyType({}), **parameters: object):
+    def begin(*, comes_back: bool, **settings: object):
         monkeypatch.setattr(deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9))
         body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
         try:
-            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}, **parameters}
+            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
             summary = learning_flow._run_with(asked_for, None, Observers())
         finally:
             learning_flow.RUN_BODY.reset(body)
@@ -168,16 +175,15 @@ def test_a_night_that_begins_while_the_server_is_started_again_waits_for_its_cap
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("settings", "said"),
     [
-        ({"epoch": 3}, "parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one"),
-        ({"settings": {"tfgrpo.epoch": 3}}, "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you"),
+        ({"tfgrpo.epoch": 3}, "settings tfgrpo.epoch: got an unknown setting; accepted: tfgrpo.epochs (did you"),
         # The deployment has max_calls as a parameter.
-        ({"settings": {"budget.max_calls": "many"}}, "parameter max_calls: got 'many'; accepted: a whole number"),
+        ({"budget.max_calls": "many"}, "parameter max_calls: got 'many'; accepted: a whole number"),
     ],
 )
-def test_a_run_asked_for_wrongly_is_refused_in_the_words_of_the_form_and_is_a_line_of_the_runs(begun, tmp_path, wrong, said):
-    summary, asked = begun(comes_back=True, **wrong)
+def test_a_run_asked_for_with_wrong_settings_is_refused_in_the_words_of_the_form(begun, tmp_path, settings, said):
+    summary, asked = begun(comes_back=True, **settings)
     assert (summary.status, asked, summary.message.startswith(said)) == ("refused", [], True), summary.message
     (entry,) = runs_of(TaskPaths.of(tmp_path, "t"))
     assert (entry.state, entry.message) == ("refused", summary.message)
@@ -217,3 +223,47 @@ def test_a_missed_night_gives_way_to_a_later_one_of_its_schedule(of_deployment, 
     monkeypatch.setattr(deployed, "deployed_run", lambda: night)
     with pytest.raises(SettingsError, match="is due as well") if refused else nullcontext():
         of_deployment({})
+
+
+def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
+    shared = {name for name in set(env) & set(PREFECT_DEFAULTS) if "LOGGING" not in name}
+    assert {name: env[name] for name in shared} == {name: PREFECT_DEFAULTS[name] for name in shared}
+    assert {"DO_NOT_TRACK", "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"} <= shared
+    assert env["PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"] == "WARNING"
+
+
+def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
+    assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
+    for deployment in declared["deployments"]:
+        requests[deployment["name"]](**deployment["parameters"]).resolved({})
+
+
+def test_a_night_is_within_a_budget_that_lets_it_end():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    (nightly,) = [each for each in declared["deployments"] if each["name"] == "nightly"]
+    request = RunRequest(**nightly["parameters"])
+    plan = prepare(request, {}).plan
+    cap = plan.settings.budget.max_calls
+    assert plan.forecast.calls.high < cap <= 5_000
+
+
+def test_nights_wait_for_each_other_and_send_three_heartbeats_before_they_are_taken_for_dead():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    learning = [each for each in declared["deployments"] if each["name"] != "tfgrpo-select"]
+    assert [each["concurrency_limit"] for each in learning] == [{"limit": 1, "collision_strategy": "ENQUEUE"}] * 2
+    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
+    assert 3 * int(env["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) <= NO_HEARTBEAT_S
+
+
+@pytest.mark.parametrize("day", ["2027-03-28", "2027-10-31"])
+@pytest.mark.parametrize("cron", ["30 1 * * *", "30 2 * * *"])
+async def test_there_is_one_night_on_the_days_that_summer_time_begins_and_ends(cron, day):
+    midnight = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    schedule, before = CronSchedule(cron=cron, timezone="Europe/Berlin"), midnight - timedelta(hours=1)
+    starts = {at for hour in range(12) for at in await schedule.get_dates(3, before + timedelta(minutes=30 * hour))}
+    nights = Counter(at.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() for at in starts)
+    assert nights[day] == 1, "from whatever moment the scheduler looks ahead"

@@ -158,10 +158,8 @@ def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(m
     finished(machine)
     run = machine.runs("tfgrpo-learning")[1]["id"]
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
-    capped = deployment["parameters"] | {"max_calls": 5000}
-    machine.send("PATCH", f"/deployments/{deployment['id']}", {"parameters": capped}).raise_for_status()
     until(lambda: machine.state(run) == "RUNNING", "the second run to start")
-    third = machine.ask(deployment["id"], {**few(machine.home / "refused"), "max_calls": 100_000})
+    third = machine.ask(deployment["id"], {**few(machine.home / "refused"), "epoch": 3})
     waits = "AwaitingConcurrencySlot"
     until(lambda: machine.get(f"/flow_runs/{third}")["state_name"] == waits, "the third run to wait")
     assert machine.state(run) == "RUNNING", "the second run goes on undisturbed"
@@ -181,10 +179,11 @@ def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(m
     assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
     assert "cancelled; every answered call" in machine.artifacts(run)["night"]
     message = machine.ended(third, "FAILED")["state"]["message"]
-    assert message.startswith("parameter max_calls: got 100000; accepted: at most 5000: the deployment's cap is 5000;")
+    assert message.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?), or one")
     (file,) = [path for path in (machine.home / "refused").rglob("*") if path.is_file()]
     assert file.name == "manifest.json", "a line of `tfgrpo runs`, and nothing else"
-    assert json.loads(file.read_text())["status"] == "refused"
+    entry = json.loads(file.read_text())
+    assert (entry["status"], entry["message"]) == ("refused", message)
     until(lambda: any("Finished in state" in line for line in machine.logs(third)), "the log to reach the server")
     told = machine.logs(third)
     assert any(message in line for line in told)

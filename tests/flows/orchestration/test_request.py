@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from tfgrpo.flows.console.environment import PREFECT_DEFAULTS, quiet_prefect
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key, resolve_settings
 from tfgrpo.stores.errors import SettingsError
@@ -67,3 +68,9 @@ def test_unknown_names_and_values_that_do_not_fit_are_refused():
     with pytest.raises(SettingsError) as refused:
         RunRequest.model_validate({"world": "flat", "epochs": "many"}).resolved({})
     assert {problem.source for problem in refused.value.problems} == {"--world", "--epochs"}
+
+
+def test_the_environment_wins_over_our_defaults():
+    environment = {"PREFECT_LOGGING_LEVEL": "DEBUG"}
+    quiet_prefect(environment)
+    assert environment == {**PREFECT_DEFAULTS, "PREFECT_LOGGING_LEVEL": "DEBUG"}

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.powl.world import ITEMS
 from tests.support.runs.running import LEARNING, RUN, TASK, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -79,3 +81,27 @@ def test_the_same_seed_gives_the_same_run(tmp_path):
         stores.append((summary.details["decision"] | {"decided_at": None}, store(tmp_path / name)))
     assert stores[0] == stores[1]
     assert stores[0][1]
+
+
+POWL_TASK = "powl"
+PIPELINE = "benchmarks/powl/pipeline.yaml"
+
+
+@pytest.mark.untraced
+def test_lessons_on_some_kinds_of_business_help_in_others(tmp_path):
+    summary = run(tmp_path, pipeline=PIPELINE, dry_run=True, seed=1, simulated__seed=1, run_id=RUN)
+    assert summary.exit_code == 0, summary.message
+    decision = summary.details["decision"]
+    assert decision["decision"] == "in force", decision["explanation"]
+    assert decision["rewards"]["library"]["low"] > decision["rewards"]["none"]["high"]
+    assert decision["pairs"] >= 30
+
+    rollouts = lines(paths(tmp_path, task=POWL_TASK).rollouts)
+    learned_on = {item.id for item in load_dataset(ITEMS[0])}
+    assert {row["item_id"] for row in rollouts if row["phase"] == "train"} == learned_on
+    assert not {row["item_id"] for row in rollouts if row["phase"] == "eval"} & learned_on
+
+    labels = {label for item in load_dataset(ITEMS[0]) for label in item.metadata["labels"]}
+    lessons = [row["summary32"] for row in store(tmp_path, POWL_TASK) if row["summary32"]]
+    assert lessons
+    assert not any(label in lesson for lesson in lessons for label in labels)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.powl.world import ITEMS as FILES
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import item_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
 from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem, SettingsError
 
 Write = Callable[..., Path]
@@ -409,3 +411,35 @@ def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Write) -
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1).filter(str.strip)
+
+
+LEARN, HELD_OUT = map(load_dataset, FILES)
+ITEMS = LEARN + HELD_OUT
+LABELS_LINE = "\n\nActivity labels: "
+
+
+def kinds(items):
+    return Counter(item.metadata["kind"] for item in items)
+
+
+def test_kinds_that_are_measured_on_are_never_learned_on():
+    assert not kinds(LEARN).keys() & kinds(HELD_OUT).keys()
+    assert min(len(kinds(LEARN)), len(kinds(HELD_OUT))) >= 5
+
+
+def test_every_reference_is_a_valid_model_that_reads_back():
+    for item in ITEMS:
+        model = parse_text(item.answer)
+        named = item.prompt.split(LABELS_LINE)[1].split(", ")
+        checked = validate(model, allowed_labels=named)
+        assert checked.findings == ()
+        assert parse_text(to_text(model)) == parse_json(to_json(model)) == model
+        assert to_text(model) == item.answer
+        assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
+
+
+def test_there_are_enough_of_enough_kinds_of_business():
+    assert len(ITEMS) >= 60
+    assert len(kinds(ITEMS)) >= 10
+    assert min(kinds(ITEMS).values()) >= 6
+    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS)

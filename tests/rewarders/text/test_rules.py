@@ -1,4 +1,4 @@
-"""Each rule by which an answer is compared decides its example."""
+"""Each rule by which an answer is found and compared decides its example."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tfgrpo.rewarders.scorer import GraderInput, parse_completion
 from tfgrpo.rewarders.text import choices, lexer, moments, numbers, references, rules, words
 from tfgrpo.rewarders.text.references import read_reference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
@@ -97,3 +100,24 @@ def test_a_way_to_name_an_option_names_that_of_its_example(way):
     said, ways = choices._Letters(reference, way.example), choices.ChoiceReference.ways
     assert [bool(each.of(said)) for each in ways[: ways.index(way) + 1]] == [False] * ways.index(way) + [True]
     assert way.of(said) == {"B"}
+
+
+PIECES = ["<think>", "</think>", "<THINK>", "<think >", "a", " ", "\n", "\u00a0", "\u2028", "\x1c", "\x85", "\u200b"]
+texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+def by_the_rule(text: str) -> tuple[str | None, str | None]:
+    found = re.fullmatch(r"(?s)((?!<think>|</think>).)*?<think>(.*?)</think>(.*)", text.strip())
+    if found is None:
+        return None, None
+    return found[2].strip() or None, found[3].strip() or None
+
+
+@given(texts)
+def test_the_first_open_and_the_first_close_tag_decide(text):
+    assert parse_completion(text) == by_the_rule(text)
+
+
+def test_the_input_of_a_grader_carries_the_completion_as_generated():
+    item = GraderInput.of("s:1", {"k": 1}, " <think>r</think> 42 ", completion_tokens=9, completion_index=3)
+    assert item == GraderInput("s:1", {"k": 1}, " <think>r</think> 42 ", "r", "42", 9, 3)

@@ -1,9 +1,16 @@
+"""Attempts are summarised, their tools summed, the better half chosen, and similar lessons found."""
+
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.agents.curating import curate, groups, lesson, reasons, unasked
+from tests.support.agents.steps import ScriptedModel, proposal
+from tfgrpo.stores.experiences.store import Reward, ToolStat, lesson_words, same_lesson
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.tasks.learning.curate import ExperiencePolicy, merge_proposals, optimize_experience, sum_by_tool
 from tfgrpo.tasks.rollout import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 
@@ -46,3 +53,121 @@ def test_text_without_spaces_obeys_a_lowered_limit(output, words):
     summary = summarize_trajectory((), output, max_words=words)
     assert count_words(summary) <= words
     assert len(summary) <= MAX_CHARS
+
+
+stats = st.lists(
+    st.builds(
+        ToolStat,
+        tool=st.sampled_from(["add", "look"]),
+        tokens=st.integers(0, 100),
+        cost_usd=st.none() | st.floats(0, 1),
+        latency_ms=st.floats(0, 1000),
+    )
+)
+
+
+@given(stats)
+def test_sums_by_tool_keep_every_token_and_never_turn_unknown_into_zero(calls):
+    sums = sum_by_tool(calls)
+    assert sum(stat.tokens for stat in sums) == sum(call.tokens for call in calls)
+    assert [stat.tool for stat in sums] == sorted({call.tool for call in calls})
+    for stat in sums:
+        costs = [call.cost_usd for call in calls if call.tool == stat.tool]
+        assert (stat.cost_usd is None) == (None in costs)
+        if None not in costs:
+            assert stat.cost_usd == pytest.approx(sum(costs))
+
+
+def experience(reward, rank):
+    return lesson("e1", "Check the sum.", reward=Reward(gt_score=reward, relative_rank=rank))
+
+
+@pytest.mark.parametrize(
+    ("reward", "rank", "accepted"), [(1.0, 1.0, True), (0.5, 1.0, True), (0.4, 1.0, False), (1.0, 0.8, True), (1.0, 0.7, False)]
+)
+def test_rank_and_reward_both_decide(reward, rank, accepted):
+    record = experience(reward, rank)
+    policy = ExperiencePolicy(min_reward=0.5, min_rank=0.8)
+    assert optimize_experience(record, policy) is (record if accepted else None)
+
+
+def test_by_itself_any_reward_will_do_and_the_better_half_of_the_group():
+    assert optimize_experience(experience(-3.0, 0.5)) is not None
+    assert optimize_experience(experience(1.0, 0.49)) is None
+
+
+async def test_a_lesson_on_the_worse_half_of_a_group_is_not_written(tmp_path):
+    model = ScriptedModel(lambda *_: {"answers": [{"class": "new", "proposals": ["P1"], "text": "Check the sum."}]})
+    result = await curate(model, tmp_path, groups("Check the sum.", best_rank=0.4))
+    assert (result.records, result.words) == ((), ())
+    assert reasons(result)["Check the sum."] == "its best attempt is in the worse half of its group"
+    assert (await curate(unasked, tmp_path / "none", ())).records == ()
+
+
+def same(first, second):
+    return same_lesson(lesson_words(first), lesson_words(second))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("Carry the tens before adding.", "carry the TENS, before adding", True),
+        ("Carry tens before adding hundreds.", "Always carry the tens before adding hundreds.", True),
+        ("Carry the tens before adding.", "Convert units first.", False),
+        ("Always round the final figure up.", "Never round the final figure up.", False),
+        ("Don't round the final figure up.", "Round the final figure up.", False),
+        ("Don't round the final figure up.", "Do not round the final figure up.", True),
+        ("Take 5 percent of the total price.", "Take 10 percent of the total price.", False),
+        ("先进位再相加", "先进位再相加", True),
+        ("先进位再相加", "先相加再进位", False),
+        ("the", "of", False),
+        ("", "", True),
+    ],
+)
+def test_lessons_are_the_same_when_they_share_words_negations_and_numbers(first, second, expected):
+    assert same(first, second) is expected
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_similarity_is_symmetric_and_reflexive(first, second):
+    assert same(first, first)
+    assert same(first, second) == same(second, first)
+
+
+texts = st.sampled_from(["Carry the tens.", "Carry the tens!", "Check units.", "Never guess.", "Count twice."])
+proposals = st.lists(
+    st.builds(
+        lambda text, group, spread, polarity: proposal(
+            text, group=f"g{group}", name=f"q{group}", spread=spread, polarity=polarity
+        ),
+        texts,
+        st.integers(0, 5),
+        st.sampled_from([0.1, 0.5]),
+        st.sampled_from(["do", "avoid"]),
+    ),
+    max_size=12,
+)
+
+
+@given(proposals, st.randoms(use_true_random=False))
+def test_merging_does_not_depend_on_the_order_in_which_groups_came_back(given_proposals, chance):
+    shuffled = list(given_proposals)
+    chance.shuffle(shuffled)
+    assert merge_proposals(shuffled) == merge_proposals(given_proposals)
+
+
+@given(proposals)
+def test_merging_loses_no_proposal_and_counts_groups_once(given_proposals):
+    merged = merge_proposals(given_proposals)
+    kept = [source for candidate in merged for source in candidate.sources]
+    assert sorted(map(repr, kept)) == sorted(map(repr, given_proposals))
+    for candidate in merged:
+        assert candidate.support == len({source.contrast.group_id for source in candidate.sources})
+        assert {source.polarity for source in candidate.sources} == {candidate.polarity}
+    assert [c.support for c in merged] == sorted((c.support for c in merged), reverse=True)
+
+
+def test_two_items_with_the_same_text_stay_two_groups():
+    merged = merge_proposals([proposal("Carry.", group="g1", name="q1"), proposal("Carry.", group="g2", name="q2")])
+    assert [candidate.support for candidate in merged] == [2.0]
+    assert merged[0].group_ids == ("g1", "g2")

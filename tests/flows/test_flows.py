@@ -1,4 +1,4 @@
-"""What does Prefect see of a run? States with names of their own, and one message."""
+"""What does Prefect see of runs and selections? States with names of their own, and one message."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration.local_run import run_locally
+from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution
 from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.flows.selection_flow import tfgrpo_select
+from tfgrpo.stores.errors import FlowFailed
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
 
-@pytest.fixture
-def api():
+@pytest.fixture(autouse=True)
+def _api():
     with temporary_settings({PREFECT_API_URL: prefect_server()}):
         yield
 
@@ -35,7 +39,7 @@ def locally(asked):
     return summary, lines
 
 
-def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
+def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(tmp_path):
     asked = request(tmp_path, run_id=RUN, max_calls=15, **SMALL)
     state = tfgrpo_learning(request=asked, return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "StoppedEarly")
@@ -50,7 +54,7 @@ def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
     assert {run.name for run in informed} == {f"{TASK} night 1"}
 
 
-def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(api, tmp_path, monkeypatch, capfd):
+def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(tmp_path, monkeypatch, capfd):
     def interrupted(*_args):
         raise KeyboardInterrupt
 
@@ -66,9 +70,50 @@ def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(api, tm
     assert "rash" not in "".join(capfd.readouterr())
 
 
-def test_what_a_run_needs_is_read_and_asked_for_once(api, tmp_path, monkeypatch):
+def test_what_a_run_needs_is_read_and_asked_for_once(tmp_path, monkeypatch):
     asked = request(tmp_path, run_id=RUN, **SMALL)
     prepared = prepare(asked, {})
     monkeypatch.setattr(execution, "prepare", lambda *_: pytest.fail("it was prepared before"))
     screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
     assert run_locally(prepared, screen).status == "finished"
+
+
+def state_of(**asked):
+    shown = {name: value for name, value in asked.items() if name in tfgrpo_select.parameters.properties}
+    settings = {SelectRequest.KEYS[name]: value for name, value in asked.items() if name not in shown}
+    state = tfgrpo_select(**shown, settings=settings, return_state=True)
+    data = state.result(raise_on_failure=False)
+    return state, data.summary if isinstance(data, FlowFailed) else data
+
+
+def test_a_selection_is_completed_with_its_value_as_data():
+    state, data = state_of(dry_run=True, k=3)
+    assert (state.type.value, state.name) == ("COMPLETED", "Completed")
+    assert (data["status"], len(data["candidates"])) == ("finished", 3)
+    assert state.message == data["message"]
+
+
+def test_ends_without_a_choice_have_states_of_their_own():
+    with ChatServer(lambda number, body: "no model") as server:
+        asked = {"prompt": "x", "format": "powl", "base_url": server.url, "model": "m", "k": 2, "max_validations": 1}
+        state, data = state_of(**asked)
+        assert (state.type.value, data["status"]) == ("FAILED", "failed")
+        state, data = state_of(**asked, max_calls=2)
+        assert (state.type.value, state.name, data["status"]) == ("COMPLETED", "StoppedEarly", "stopped")
+
+
+def test_bad_input_fails_with_every_problem():
+    state, data = state_of(k=99, min_success=77)
+    assert state.type.value == "FAILED"
+    assert {problem["source"] for problem in data["problems"]} == {"parameter k", "settings selection.min_success"}
+    with pytest.raises(FlowFailed, match="settings selection"):
+        tfgrpo_select(k=99, settings={"selection.min_success": 77})
+
+
+def test_a_history_that_cannot_be_read_fails_with_one_message(tmp_path):
+    path = tmp_path / "t" / "selections.jsonl"
+    path.parent.mkdir()
+    path.write_text("{}\n", encoding="utf-8")
+    state, data = state_of(dry_run=True, task_id="t", out=str(tmp_path))
+    assert (state.type.value, data["status"]) == ("FAILED", "failed")
+    assert state.message.startswith("CorruptFile: ")

@@ -1,0 +1,167 @@
+"""Values as files and processes hold them: frozen JSON, its canonical form, numbers, and outcomes without a number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pickle
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.stores.json_values import FrozenDict, canonical_json, canonical_text, derive_seed, frozen, sha256_hex, to_builtins
+from tfgrpo.stores.numeric import at_most, is_finite, two_digits
+from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, scored_rewards
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_freezing_and_converting_back_gives_an_equal_value(value):
+    held = frozen(value)
+    assert to_builtins(held) == value
+    assert json.dumps(held, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert pickle.loads(pickle.dumps(held)) == held == frozen(held)
+    hash(held)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.update(a=1),
+        lambda held: held.__setitem__("a", 1),
+        lambda held: held.__delitem__("a"),
+        lambda held: held.pop("a"),
+        lambda held: held.popitem(),
+        lambda held: held.clear(),
+        lambda held: held.setdefault("b", 1),
+        lambda held: held.__ior__({"b": 1}),
+    ],
+)
+def test_a_frozen_object_refuses_every_change(change):
+    held = FrozenDict({"a": 0})
+    with pytest.raises(TypeError, match="frozen record"):
+        change(held)
+    assert held == {"a": 0}
+
+
+def test_a_frozen_object_is_frozen_at_every_depth_however_it_is_made():
+    inner = [1, {"b": [2]}]
+    for held in (FrozenDict({"a": inner}), FrozenDict([("a", inner)]), FrozenDict(a=inner), FrozenDict(a=tuple(inner))):
+        assert held == frozen(held) == {"a": (1, {"b": (2,)})}
+        assert pickle.loads(pickle.dumps(held)) == held
+        hash(held)
+    inner.append(3)
+    assert frozen(FrozenDict({"a": inner}))["a"] == (1, {"b": (2,)}, 3)
+    with pytest.raises(TypeError, match="not a string"):
+        FrozenDict({1: 2})
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {1, 2}}, [b"bytes"]])
+def test_values_outside_json_are_refused(value):
+    with pytest.raises(TypeError, match="JSON"):
+        frozen(value)
+
+
+def test_a_value_nested_in_itself_is_refused():
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="200 deep"):
+        frozen(endless)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    name: str
+    value: float | None
+
+
+LEAVES = st.builds(_Leaf, st.text(), st.none() | st.floats(allow_nan=False, allow_infinity=False))
+
+
+def test_keys_are_sorted_and_characters_unescaped():
+    assert canonical_json({"b": [1, 1.0], "a": "\u00e9\u2028"}) == '{"a":"\u00e9\u2028","b":[1,1.0]}'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+def test_nan_and_infinity_are_refused(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(value)
+
+
+@pytest.mark.parametrize("data", [b"a\nb\n", b"a\r\nb\r\n", b"a\rb\r", b"\xef\xbb\xbfa\r\nb\n"])
+def test_line_ends_and_byte_order_mark_do_not_change_a_text(data):
+    assert canonical_text(data) == "a\nb\n"
+
+
+def test_letters_are_not_recomposed_and_other_encodings_refused():
+    assert canonical_text("e\u0301".encode()) == "e\u0301"
+    with pytest.raises(UnicodeDecodeError):
+        canonical_text("caf\u00e9".encode("latin-1"))
+
+
+def test_text_and_its_bytes_have_the_known_digest():
+    assert sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_hex("\u00e9") == sha256_hex("\u00e9".encode()) == hashlib.sha256(b"\xc3\xa9").hexdigest()
+
+
+_PURPOSES = st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple)
+
+
+def test_a_known_purpose_has_a_known_seed():
+    assert derive_seed(0, "rollout", 1, "q-17", 0) == 4829121928851843
+
+
+@given(st.integers(), _PURPOSES)
+def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
+    derived = derive_seed(seed, *purpose)
+    assert 0 <= derived < 2**53
+    assert int(float(derived)) == derived == derive_seed(seed, *purpose)
+
+
+@pytest.mark.parametrize(
+    ("value", "finite"), [(0, True), (-1.5, True), (2**60, True), (10**400, False), (math.inf, False), (math.nan, False)]
+)
+def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: bool) -> None:
+    assert is_finite(value) is finite
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(100.0, "100"), (1234.5, "1,200"), (2.35e6, "2,400,000"), (17.4, "17"), (0.00789, "0.0079"), (0.0, "0")],
+)
+def test_two_digits_are_written_without_an_exponent(value: float, shown: str) -> None:
+    assert two_digits(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(3100, "3,100"), (3101, "3,110"), (999.1, "1,000"), (13.4661, "13.5"), (0.01681, "0.0169"), (7, "7"), (0, "0")],
+)
+def test_a_bound_is_rounded_up(value: float, shown: str) -> None:
+    assert at_most(value) == shown
+
+
+_NO_REWARD = [
+    Ungraded("RewardError", "no answer"),
+    Failed("ModelTimeout", "60 s", "1/train/0/q/0/0/rollout/0#ab"),
+    Refused("max_calls"),
+]
+
+
+def test_a_failure_never_becomes_a_number():
+    mixed = [Scored(1.0, (RewardScore("gt", 1.0, "4 = 4"),)), *_NO_REWARD, Scored(0.0, ())]
+    assert scored_rewards(mixed) == (1.0, 0.0)
+    assert scored_rewards(_NO_REWARD) == ()
+
+
+@pytest.mark.parametrize("outcome", _NO_REWARD)
+def test_outcomes_without_evidence_have_no_reward_to_read(outcome):
+    assert not hasattr(outcome, "reward")
