@@ -69,7 +69,7 @@ def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str, every:
     data = kind.write()
     with ChatServer(lambda number, body: "7") as server:
         assert cli.main(["init", str(data), "--base-url", server.url, "--model", "m", "--yes"]) == 0
-    right, wrong = rewards(kind, every, kind.answers, others(kind))
+    right, wrong = rewards(kind, every, tuple(kind.answers), others(kind))
     assert {manner: reward for manner, reward in right.items() if reward < 0.95} == {}
     assert {manner: reward for manner, reward in wrong.items() if reward > 0.05} == {}
     (grader, *_) = yaml.safe_load(Path("tfgrpo.yaml").read_text())["rewarders"]
