@@ -96,11 +96,6 @@ def test_nan_and_infinity_are_refused(value):
         canonical_json(value)
 
 
-@pytest.mark.parametrize("data", [b"a\nb\n", b"a\r\nb\r\n", b"a\rb\r", b"\xef\xbb\xbfa\r\nb\n"])
-def test_line_ends_and_byte_order_mark_do_not_change_a_text(data):
-    assert canonical_text(data) == "a\nb\n"
-
-
 def test_letters_are_not_recomposed_and_other_encodings_refused():
     assert canonical_text("e\u0301".encode()) == "e\u0301"
     with pytest.raises(UnicodeDecodeError):

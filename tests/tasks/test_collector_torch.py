@@ -102,11 +102,6 @@ def test_log_probabilities_of_another_shape_are_refused_before_rewards_are_compu
     assert rewards.asked == 0
 
 
-def test_rewards_of_another_shape_are_refused(torch):
-    with pytest.raises(ShapeError, match=r"rewards: expected 1-D of length 2 = .*, received shape \(2, 2\)"):
-        collector(Policy(torch), Rewards(torch, (2, 2))).collect_experiences(["a", "b"])
-
-
 def test_models_that_lack_a_method_are_refused_with_all_that_is_missing(torch):
     with pytest.raises(ShapeError, match="without generate_actions, get_log_probabilities"):
         TorchPolicy(object())

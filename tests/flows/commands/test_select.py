@@ -92,16 +92,6 @@ def test_an_exhausted_budget_is_exit_code_three(capsys):
         assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
 
 
-def test_a_function_of_another_signature_is_refused_before_anything_is_asked(capsys):
-    with ChatServer(lambda number, body: "7") as server:
-        code = on(server, "--prompt", "x", "--rewarder", "textwrap:dedent")
-    assert code == 2
-    assert server.bodies == []
-    said = capsys.readouterr().err
-    assert "textwrap:dedent: got a function of (text), which takes nothing but a text; accepted: a function" in said
-    assert "of (output, answer); parameters are bound by name: " in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "source"),
     [(["--k", "99"], "--k"), (["--kk", "3"], "--kk"), (["--k"], "--k"), (["--set", "selection.kk=3"], "--set selection.kk")],

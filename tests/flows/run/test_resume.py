@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.prepare import earlier_run
-from tfgrpo.stores.errors import SettingsError
+from tfgrpo.flows.run.prepare import earlier_run, prepare
+from tfgrpo.stores.errors import EndpointError, SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -105,3 +105,93 @@ def test_a_resumed_run_keeps_the_forecast_of_before_its_first_call(own_run):
     before = json.loads(own_run.paths.manifest.read_text())["forecast"]
     assert kit.run(own_run.out, resume="small").exit_code == 0
     assert json.loads(own_run.paths.manifest.read_text())["forecast"] == before
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("returns_a_number", ["takes no `system` either: no lesson can reach it", "no cap holds for them"]),
+        ("drafts_and_corrects", []),
+        ("takes_everything", []),
+    ],
+)
+def test_unknown_arguments_of_an_agent_are_refused_before_any_spending(tmp_path, agent, told):
+    prepared = prepare(RunRequest(out=str(tmp_path), actor=f"tests.support.agents.agents:{agent}"), {})
+    assert len(prepared.warnings) == len(told)
+    assert all(part in warning for part, warning in zip(told, prepared.warnings, strict=True))
+
+
+def test_without_an_enforceable_cap_none_is_announced(tmp_path):
+    asked = {"max_calls": 4, "max_tokens": 2_000, "max_usd": 0.001, "actor": "tests.support.agents.agents:returns_a_number"}
+    warnings = prepare(RunRequest(out=str(tmp_path), **asked), {}).warnings
+    assert any("no cap holds" in warning for warning in warnings)
+    assert not any("stop early" in warning for warning in warnings)
+    chat = prepare(RunRequest(out=str(tmp_path), **{**asked, "actor": "chat"}), {}).warnings
+    assert sum("stop early" in warning for warning in chat) == 3
+
+
+@pytest.mark.parametrize("domain", ["general", "law"])
+def test_the_general_pack_is_for_items_of_every_domain(tmp_path, domain):
+    items = tmp_path / "items.jsonl"
+    rows = ({"id": str(n), "prompt": f"{n}?", "answer": str(n), "domain": domain} for n in range(50))
+    items.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    request = RunRequest(out=str(tmp_path), dataset=str(items), dry_run=True)
+    general = prepare(RunRequest(pack="general").laid_over(request), {}).warnings
+    assert not any("domain" in warning for warning in general)
+    assert any("for the domain 'arithmetic'" in warning for warning in prepare(request, {}).warnings)
+
+
+def test_a_name_that_is_taken_is_refused_with_the_way_to_go_on(small_run):
+    with pytest.raises(SettingsError, match="--resume small"):
+        prepare(RunRequest(out=str(small_run.out), run_id="small"), {})
+
+
+@pytest.mark.parametrize(
+    ("asked", "source"),
+    [
+        ({"resume": "small", "run_id": "x"}, "--run-id"),
+        ({"replay": "small", "run_id": "x"}, "--run-id"),
+        ({"resume": "small", "replay": "small"}, "--replay"),
+    ],
+)
+def test_a_run_that_is_there_is_given_no_second_name(small_run, asked, source):
+    with pytest.raises(SettingsError, match=r"got '(x|small)' beside --re.*a run that is there has its name") as caught:
+        prepare(RunRequest(out=str(small_run.out), **asked), {})
+    assert caught.value.problems[0].source == source
+
+
+@pytest.mark.parametrize("preflight", [True, False])
+@pytest.mark.parametrize("pipeline", ["tfgrpo-learning", "general"])
+def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pipeline, preflight):
+    request = RunRequest(pipeline=pipeline, model="m", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(SettingsError) as caught:
+        prepare(request, {}, preflight=preflight)
+    assert str(caught.value) == (
+        "--dataset: got no items for 'm'; accepted: a dataset, or --world arithmetic to pay for the items of a simulated world"
+    )
+    assert list(at_home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "asked", [{"world": "arithmetic"}, {"settings": {"simulated.world": "unlearnable"}}, {"model": "simulated"}]
+)
+def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, asked):
+    request = RunRequest.model_validate({"model": "m", "base_url": "http://127.0.0.1:9/v1", **asked})
+    assert prepare(request, {}, preflight=False).plan.models.base_url is not None
+
+
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_a_run_started_on_the_items_of_a_world_resumes_with_them(own_run, how):
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    manifest["settings"]["model"].update(name="m", base_url="http://127.0.0.1:9/v1")
+    manifest["sources"]["simulated.world"] = "default"
+    own_run.paths.manifest.write_text(json.dumps(manifest))
+    request = RunRequest.model_validate({"out": str(own_run.out), how: "small"})
+    assert prepare(request, {}, preflight=False).plan.models.name == "m"
+
+
+def test_the_endpoint_is_checked_unless_preflight_is_off():
+    request = RunRequest(model="m", base_url="http://127.0.0.1:9/v1", world="arithmetic")
+    with pytest.raises(EndpointError, match="no connection"):
+        prepare(request, {})
+    assert not prepare(request, {}, preflight=False).plan.simulated

@@ -20,10 +20,6 @@ def freeze(seconds: float) -> None:
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
-def short_or_nan(output: str, answer: str) -> float:
-    return 1.0 / len(output) if len(output) < 3 else float("nan")
-
-
 def nothing_right(output: str, answer: str) -> float:
     """Read no answer."""
     return 0.0
