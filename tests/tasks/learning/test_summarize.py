@@ -10,7 +10,7 @@ from tests.support.agents.curating import curate, groups, lesson, reasons, unask
 from tests.support.agents.steps import ScriptedModel, proposal
 from tfgrpo.stores.experiences.store import Reward, ToolStat, lesson_words, same_lesson
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
-from tfgrpo.tasks.learning.curate import ExperiencePolicy, merge_proposals, optimize_experience, sum_by_tool
+from tfgrpo.tasks.learning.curate import ExperiencePolicy, merge_proposals, optimize_experience
 from tfgrpo.tasks.rollout import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 
@@ -64,18 +64,6 @@ stats = st.lists(
         latency_ms=st.floats(0, 1000),
     )
 )
-
-
-@given(stats)
-def test_sums_by_tool_keep_every_token_and_never_turn_unknown_into_zero(calls):
-    sums = sum_by_tool(calls)
-    assert sum(stat.tokens for stat in sums) == sum(call.tokens for call in calls)
-    assert [stat.tool for stat in sums] == sorted({call.tool for call in calls})
-    for stat in sums:
-        costs = [call.cost_usd for call in calls if call.tool == stat.tool]
-        assert (stat.cost_usd is None) == (None in costs)
-        if None not in costs:
-            assert stat.cost_usd == pytest.approx(sum(costs))
 
 
 def experience(reward, rank):
