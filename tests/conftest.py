@@ -1,7 +1,5 @@
 """What every test may rely on: a quiet, hermetic environment and a telemetry receiver."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib
@@ -12,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -231,14 +229,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def otlp_receiver() -> Iterator[OtlpReceiver]:
+def otlp_receiver():
     """A real OTLP/HTTP endpoint in this process; ``mode`` makes it hang or answer 503."""
     with OtlpReceiver() as receiver:
         yield receiver
 
 
 @pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at_home(tmp_path, monkeypatch):
     """An empty working directory and an environment without settings."""
     for name in list(os.environ):
         if name.startswith(("TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):

@@ -1,7 +1,5 @@
 """One import name, and doors that are the truth."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

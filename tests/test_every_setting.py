@@ -5,9 +5,6 @@ A demonstration observes the same thing under its base settings twice, which mus
 changed, which must differ.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -35,13 +32,13 @@ def _fields_of_elements() -> set[str]:
     return found
 
 
-def test_every_setting_has_its_demonstration() -> None:
+def test_every_setting_has_its_demonstration():
     assert {leaf.key for leaf in setting_fields()} <= set(DEMOS) <= set(fields_by_key())
     assert set(PARTS) == _fields_of_elements()
 
 
 @pytest.fixture
-def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
+def probe(tmp_path, monkeypatch):
     return SettingsProbe(tmp_path, monkeypatch)
 
 
@@ -53,10 +50,10 @@ def demonstrate(probe: SettingsProbe, key: str, demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("key", DEMOS)
-def test_every_setting_changes_something(probe: SettingsProbe, key: str) -> None:
+def test_every_setting_changes_something(probe, key):
     demonstrate(probe, key, DEMOS[key])
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_field_of_a_list_or_mapping_changes_something(probe: SettingsProbe, part: str) -> None:
+def test_every_field_of_a_list_or_mapping_changes_something(probe, part):
     demonstrate(probe, *PARTS[part])

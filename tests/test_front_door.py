@@ -1,7 +1,5 @@
 """``import tfgrpo`` learns, plans and selects with Python callables, in a script, a running loop and a worker thread."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """``import tfgrpo`` in programs of its users: scripts, a running loop, an interrupt."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

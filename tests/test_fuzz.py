@@ -1,7 +1,5 @@
 """Fuzzing can be started with either engine, and its checks find what they are for."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

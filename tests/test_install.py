@@ -1,7 +1,5 @@
 """A fresh environment gets a working tfgrpo from pyproject.toml alone, and the wheel carries all that a run needs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,7 +11,6 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     """The project's own files, as a clone would have them, without what this machine has built."""
     copy = tmp_path_factory.mktemp("source")
     for name in (*CODE, "tfgrpo", "src", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -39,7 +36,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(source, tmp_path_factory):
     """A folder with the wheel and the source archive of the project."""
     folder = tmp_path_factory.mktemp("built")
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
@@ -53,13 +50,13 @@ def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
+def wheel(built):
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         yield archive
 
 
 @pytest.fixture(scope="module")
-def fresh(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def fresh(built, tmp_path_factory):
     """Programs of an environment with the wheel, which finds what it needs among the packages of the tests."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
     programs = installed(home, next(built.glob("*.whl")), "--no-deps")
@@ -134,7 +131,7 @@ USERS_REWARDER = "def right(output, answer):\n    return float(answer in output)
 
 
 @pytest.fixture
-def users_folder(tmp_path) -> Path:
+def users_folder(tmp_path):
     """A project of the user's whose modules are called like our floors."""
     (tmp_path / "flows").mkdir()
     (tmp_path / "rewarders").mkdir()
@@ -201,7 +198,7 @@ async def agent(chat: tfgrpo.Chat) -> str: return await chat(7, [])
 
 
 @pytest.fixture(scope="module")
-def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def editable(source, tmp_path_factory):
     """The interpreter of an environment with this checkout alone, as README installs it."""
     programs = installed(tmp_path_factory.mktemp("editable") / "venv", "--no-deps", "--editable", source)
     return programs / "python"

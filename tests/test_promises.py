@@ -1,11 +1,8 @@
 """What must always hold, looked for in what a run leaves behind: promises that belong to no single room."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +11,7 @@ import pytest
 
 from tests.support.models.faults import broken_calls
 from tests.support.rewards.rewarder_examples import EXAMPLES, KEY
-from tests.support.runs.settings_probe import TINY, SettingsProbe, TinyRun, lines
+from tests.support.runs.settings_probe import TINY, SettingsProbe, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
@@ -41,13 +38,13 @@ Sources: TypeAlias = list[tuple[Path, list[ast.AST]]]
 
 
 @pytest.fixture(scope="module")
-def sources() -> Sources:
+def sources():
     paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
     return [(path, [*ast.walk(ast.parse(path.read_text("utf-8")))]) for path in paths]
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, TinyRun]]:
+def learned(tmp_path_factory):
     """A run that wrote lessons, and the directory of its task."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         probe = SettingsProbe(tmp_path_factory.mktemp("learned"), monkeypatch)
@@ -56,7 +53,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Ti
 
 
 @pytest.fixture
-def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
+def probe(tmp_path, monkeypatch):
     return SettingsProbe(tmp_path, monkeypatch)
 
 
@@ -74,14 +71,14 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_flows.py"),
     ],
 )
-def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module: str, name: str, tests: str) -> None:
+def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module, name, tests):
     assert callable(getattr(importlib.import_module(module), name))
     source = ROOT / "tests" / tests
     used = {node.id for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.Name)}
     assert name in used, f"{source} tests no {name}"
 
 
-def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path, TinyRun]) -> None:
+def test_a_run_leaves_files_of_known_names_and_nothing_else(learned):
     task, _ = learned
     left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
     assert {path.name for path in left if path.stat().st_size} <= KNOWN
@@ -89,7 +86,7 @@ def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path,
     assert {path.stat().st_mode & 0o077 for path in task.rglob("*") if path.is_file()} == {0}
 
 
-def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tuple[Path, TinyRun]) -> None:
+def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned):
     task, run = learned
     records = lines(task / "experiences.jsonl")
     assigned = {spec.group_id for spec in run.specs}
@@ -106,7 +103,7 @@ def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tupl
     assert scores["relative"]["count"] > 0
 
 
-def test_all_members_of_a_group_are_given_the_same_stamped_text(learned: tuple[Path, TinyRun]) -> None:
+def test_all_members_of_a_group_are_given_the_same_stamped_text(learned):
     task, run = learned
     given: dict[str, set[str]] = {}
     for row in lines(task / "runs" / "run" / "rollouts.jsonl"):
@@ -116,7 +113,7 @@ def test_all_members_of_a_group_are_given_the_same_stamped_text(learned: tuple[P
     assert {stamps[digest] for digests in given.values() for digest in digests} == {run.manifest["pack"]["stamp"]}
 
 
-def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Path, TinyRun]) -> None:
+def test_the_manifest_and_the_rollouts_record_the_group_index(learned):
     task, run = learned
     assigned = run.manifest["cohorts"]["1"]["sampling"]["assignments"]
     assert assigned == {"min_instances": 3, "max_instances": 3, "target": 3, "group_index": [0, 1, 2]}
@@ -127,7 +124,7 @@ def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Pat
     assert found == {("train", (0, 1, 2)), ("eval", (0, 1))}
 
 
-def test_a_refused_group_size_reaches_no_scheduler(probe: SettingsProbe, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_group_size_reaches_no_scheduler(probe, caplog):
     def runner(_: str) -> Any:
         raise AssertionError("nothing may be scheduled")
 
@@ -139,14 +136,12 @@ def test_a_refused_group_size_reaches_no_scheduler(probe: SettingsProbe, caplog:
     assert not (probe.root / "out").exists()
 
 
-def test_summaries_of_rollouts_obey_a_lowered_limit_too(probe: SettingsProbe) -> None:
+def test_summaries_of_rollouts_obey_a_lowered_limit_too(probe):
     group = probe.exchange({"tfgrpo.experience_max_words": "5"}).result
     assert {count_words(rollout.summary) <= 5 for rollout in group.rollouts} == {True}
 
 
-def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(
-    learned: tuple[Path, TinyRun], probe: SettingsProbe
-) -> None:
+def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(learned, probe):
     task, _ = learned
     pack = load_prompt_pack("arithmetic")
     stored = list(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
@@ -156,9 +151,7 @@ def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(
     assert {reason.partition(" ")[2] for _, reason in shorter.skipped} == {"words; at most 4"}
 
 
-def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
-    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(probe, monkeypatch):
     limits = []
     original = ExperienceStore.__init__
 
@@ -199,9 +192,7 @@ def leaking_tool(number: int) -> str:
     ],
     ids=["agent", "answer", "tool", "rewarder"],
 )
-def test_no_record_shows_the_key_that_foreign_code_tells(
-    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
-) -> None:
+def test_no_record_shows_the_key_that_foreign_code_tells(probe, monkeypatch, options):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     exchange = probe.exchange(options, tool="leaking_tool" if "actor.tools" in options else None)
     assert all(request.headers["authorization"] == f"Bearer {KEY}" for request, _ in exchange.requests)
@@ -211,7 +202,7 @@ def test_no_record_shows_the_key_that_foreign_code_tells(
     assert "***" in said + written
 
 
-def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
+def test_a_truncated_attempt_is_no_wrong_answer(probe):
     with broken_calls(truncated=1.0):
         run = probe.tiny_run({"tfgrpo.max_lost_share": "1.0", "tfgrpo.allow_zero": "on"})
     assert "brought a reward" in run.manifest["message"]
@@ -220,13 +211,13 @@ def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
     assert {name for row in run.metrics for name in row["outcomes"]} <= {"ungraded", "failed"}
 
 
-def test_rewards_beyond_one_are_recorded_and_put_nothing_into_force(probe: SettingsProbe) -> None:
+def test_rewards_beyond_one_are_recorded_and_put_nothing_into_force(probe):
     run = probe.tiny_run({"rewarders": f'[{{"name": "{EXAMPLES}:lengths"}}]', "tfgrpo.sample_size": "4"})
     assert run.manifest["decision"]["decision"] == "not yet"
     assert max(row["reward_mean"] for row in run.metrics) > 1.0
 
 
-def test_randomness_is_drawn_from_passed_sources_alone(sources: Sources) -> None:
+def test_randomness_is_drawn_from_passed_sources_alone(sources):
     """No module-level state of a random generator: ``random.random()`` and its kind are never called on the module."""
     generators = {"random": {"Random"}, "np.random": {"default_rng"}}
     for path, nodes in sources:
@@ -238,7 +229,7 @@ def test_randomness_is_drawn_from_passed_sources_alone(sources: Sources) -> None
                 assert node.attr in {*generators[base], "Generator"}, f"{path}:{node.lineno}"
 
 
-def test_a_broad_handler_raises_or_makes_data_of_what_it_caught(sources: Sources) -> None:
+def test_a_broad_handler_raises_or_makes_data_of_what_it_caught(sources):
     """``except Exception`` raises, uses the error that it caught, or returns something in place of a result."""
     for path, nodes in sources:
         for node in nodes:
@@ -253,7 +244,7 @@ def test_a_broad_handler_raises_or_makes_data_of_what_it_caught(sources: Sources
             assert raises or uses or returns, f"{path}:{node.lineno} swallows {caught}"
 
 
-def test_no_module_splits_a_message_at_the_accepted_values(sources: Sources) -> None:
+def test_no_module_splits_a_message_at_the_accepted_values(sources):
     """Given and accepted values are fields of ``OptionError`` and ``Problem``; no code reads them out of a text."""
     splitters = {"find", "index", "partition", "rpartition", "rsplit", "search", "split"}
     for path, nodes in sources:
@@ -263,7 +254,7 @@ def test_no_module_splits_a_message_at_the_accepted_values(sources: Sources) -> 
                 assert not any("accepted" in str(text) for text in texts), f"{path}:{node.lineno}"
 
 
-def test_no_module_keeps_state_that_changes(sources: Sources) -> None:
+def test_no_module_keeps_state_that_changes(sources):
     """Module-level names are constants: lists, sets and dictionaries that code fills are not among them.
 
     The exceptions belong to the process and say so: its exporters, its open runtimes, and the callables in use by name.
@@ -295,7 +286,7 @@ def _changed_by(node: ast.AST) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, TinyRun]) -> None:
+def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned):
     task, run = learned
     by_epoch = run.manifest["tfgrpo"]["epochs"]
     for epoch in by_epoch:
@@ -309,9 +300,7 @@ def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, 
         assert epoch["mean_reward"] == pytest.approx(sum(rewards) / len(rewards))
 
 
-def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
-    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(probe, monkeypatch):
     """The pack was approved anew between plan and curation: what is learned for it then is of another version."""
     other = replace(pack_stamp(load_prompt_pack("arithmetic")), stamped_at="2001-01-01T00:00:00+00:00")
     monkeypatch.setattr("tfgrpo.tasks.learning.curate.pack_stamp", lambda _: other)
@@ -322,13 +311,13 @@ def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
     assert all(not spec.pack.experience_ids for spec in run.specs)
 
 
-def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned: tuple[Path, TinyRun]) -> None:
+def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned):
     _, run = learned
     sweep = run.manifest["cohorts"]["2"]["sampling"]
     assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1])
 
 
-def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(learned: tuple[Path, TinyRun], probe: SettingsProbe) -> None:
+def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(learned, probe):
     task, _ = learned
     pack = load_prompt_pack("arithmetic")
     stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())

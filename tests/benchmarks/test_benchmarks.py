@@ -1,7 +1,5 @@
 """Every benchmark can be run, and what they compute from a journal is right; nothing here is timed."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Worlds and dials are what they say, policies stay within their budget, and the page has its table."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

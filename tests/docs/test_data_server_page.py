@@ -1,7 +1,5 @@
 """What docs/data-server.md and docs/gateway.md say is what the two servers do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

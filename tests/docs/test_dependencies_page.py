@@ -1,7 +1,5 @@
 """Every dependency has its sentence and its true licence, is used or says why not, and nothing undeclared is imported."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

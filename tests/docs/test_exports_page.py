@@ -1,7 +1,5 @@
 """What docs/exports.md and docs/experience-batches.md say is what the program does, and their code runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -29,7 +27,7 @@ PAGE = "docs/exports.md"
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(tmp_path_factory):
     out = tmp_path_factory.mktemp("exports") / "out"
     summary = kit.run(out, run_id="night", sample_size=24, batch_size=12, seed=6)
     assert summary.details["decision"]["decision"] == "in force"
@@ -37,7 +35,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def desk(out, tmp_path, monkeypatch):
     for name in list(os.environ):
         if name.startswith(("TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
             monkeypatch.delenv(name)
@@ -62,10 +60,6 @@ def test_every_command_of_the_page_runs_in_order(desk, out, capsys):
     written = {path.name for path in TaskPaths.of(out, "tfgrpo-learning").export("").iterdir()}
     assert {"night-trl-grpo.jsonl", "night-trl-grpo.jsonl.report.json", "night-groups.jsonl"} <= written
     assert Path("train.parquet").is_file()
-
-
-def columns(row: list[str]) -> list[str]:
-    return re.findall(r"`(\w+)`", row[2].partition(":")[0] if row[0] == "`trl-grpo`" else row[2])
 
 
 def test_the_columns_on_the_page_are_those_that_are_written(desk):

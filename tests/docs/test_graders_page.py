@@ -1,7 +1,5 @@
 """What docs/graders.md shows is what the graders do: its tables are scored, its code and its configuration are loaded."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -3,14 +3,11 @@
 A real VictoriaMetrics and a real Prometheus answer them where there are such: ``make test-metrics`` fetches both.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +34,7 @@ _UNITS: Final = {"s": "_seconds", "USD": "_USD"}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+def exported(tmp_path_factory):
     """Names of time series, and of labels, as Prometheus and VictoriaMetrics make them of what a run sends."""
     with pytest.MonkeyPatch.context() as patch, OtlpReceiver() as receiver:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
@@ -149,7 +146,7 @@ def _prometheus(home: Path) -> tuple[Database, list[list[str]]]:
 
 
 @pytest.fixture(scope="module", params=[_victoria_metrics, _prometheus])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def database(request, tmp_path_factory):
     """After two nights, and one that was refused."""
     home = tmp_path_factory.mktemp("database")
     database, commands = request.param(home)

@@ -1,7 +1,5 @@
 """What the pages in docs/ say of files, names and formulas is what the program has."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -32,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("readme")
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def task(tmp_path_factory):
     """A task after one run on the world with tools."""
     out = tmp_path_factory.mktemp("files")
     request = RunRequest(**BOOKS, dry_run=True, sample_size=10, batch_size=5, out=str(out), task_id="t", run_id="night")

@@ -1,7 +1,5 @@
 """The README and the how-to pages work: their commands are run, their code is executed, their figures and tables compared."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json
@@ -69,12 +67,12 @@ def at_desk(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def desk(tmp_path, monkeypatch):
     return at_desk(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def main_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskPaths, str]:
+def main_job(tmp_path_factory):
     """The task of the main job, whose run is called as in the tutorial, and what it printed."""
     said = io.StringIO()
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)

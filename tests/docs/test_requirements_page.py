@@ -1,7 +1,5 @@
 """Every demand on the project names tests that exist, and the list is whole."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

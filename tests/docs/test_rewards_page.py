@@ -1,7 +1,5 @@
 """What docs/rewards.md shows is what the rewarders do: its options, figures, policies and code are those of the program."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """What docs/selection.md says of commands, outcomes, stages and memory is what the program does."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -1,7 +1,5 @@
 """One small run of the simulated model, made once and shared for reading; copies of it for changing."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
@@ -53,7 +51,7 @@ class SmallRun:
 
 
 @pytest.fixture(scope="session")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
+def small_run(tmp_path_factory):
     """Made by the first worker that asks and shared by all tests: read it, never write it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent / "small" if "PYTEST_XDIST_WORKER" in os.environ else base / "small"
@@ -72,7 +70,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
 
 
 @pytest.fixture
-def own_run(small_run: SmallRun, tmp_path: Path) -> SmallRun:
+def own_run(small_run, tmp_path):
     """A copy of the small run that a test may change."""
     out = tmp_path / "out"
     shutil.copytree(small_run.out, out)

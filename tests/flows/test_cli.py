@@ -1,7 +1,5 @@
 """One clear message, one exit code, one JSON object: what the command line promises whatever is typed."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command as a process: what it imports, which modules it finds, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What does Prefect see of runs and selections? States with names of their own, and one message."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

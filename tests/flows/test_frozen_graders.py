@@ -1,7 +1,5 @@
 """A grader that never ends costs its own items in a run, a selection and the data server, and two signals end each of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -62,7 +60,7 @@ REWARDERS = [
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     """A folder with the graders, an agent that repeats its prompt, data, and an empty folder for temporary files."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

@@ -1,7 +1,5 @@
 """The best of K, over a real HTTP server: what breaks is told, the best of the rest comes back, and rounds are remembered."""
 
-from __future__ import annotations
-
 import json
 import threading
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What a selection takes from its task, and what is kept there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,9 +1,7 @@
 """Small worlds to plan with: items, dataset files, a pack that needs no files."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from tfgrpo.prompt_packs.models import TEMPLATE_ROLES, LoadedPack, PromptPackMan
 
 
 @pytest.fixture
-def make_items() -> Callable[..., tuple[Item, ...]]:
+def make_items():
     def make(count: int, prefix: str = "q") -> tuple[Item, ...]:
         return tuple(
             Item(id=f"{prefix}-{n}", prompt=f"Question {prefix} {n}?", answer=str(n), source=f"{prefix}.jsonl:{n + 1}")
@@ -25,7 +23,7 @@ def make_items() -> Callable[..., tuple[Item, ...]]:
 
 
 @pytest.fixture
-def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
+def write_jsonl(tmp_path):
     def write(rows: Sequence[Any], name: str = "items.jsonl") -> Path:
         path = tmp_path / name
         path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -35,12 +33,12 @@ def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def dataset(write_jsonl: Callable[..., Path]) -> Path:
+def dataset(write_jsonl):
     return write_jsonl([{"id": f"q-{n}", "prompt": f"Question {n}?", "answer": n} for n in range(60)])
 
 
 @pytest.fixture
-def pack(tmp_path: Path) -> LoadedPack:
+def pack(tmp_path):
     manifest = PromptPackManifest(
         id="test-pack",
         domain="testing",

@@ -1,12 +1,9 @@
 """A pack to spoil, and records that were learned under it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,7 @@ MakeRecord = Callable[..., ExperienceRecord]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """A root with copies of the packs that ship."""
     base = tmp_path / "packs"
     for manifest in SHIPPED_ROOT.glob("*/manifest.json"):
@@ -28,12 +25,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def directory(root: Path) -> Path:
+def directory(root):
     return root / "arithmetic"
 
 
 @pytest.fixture
-def edit_manifest(directory: Path) -> Callable[..., None]:
+def edit_manifest(directory):
     """Change keys of the manifest; ``None`` removes a key."""
 
     def edit(**changes: Any) -> None:
@@ -46,7 +43,7 @@ def edit_manifest(directory: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def make_record() -> MakeRecord:
+def make_record():
     """Build a record signed under a pack. ``sign=False`` leaves it unstamped."""
 
     def make(pack: LoadedPack, number: int, text: str = "", *, sign: bool = True, **changes: Any) -> ExperienceRecord:
@@ -73,5 +70,5 @@ def make_record() -> MakeRecord:
 
 
 @pytest.fixture
-def pack(directory: Path) -> LoadedPack:
+def pack(directory):
     return load_pack(directory)

@@ -1,21 +1,16 @@
 """Does exactly what is proven reach the prompt, in a form that is data, stable and limited?"""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.vectors import rows_of
-from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import (
     NO_SLOT,
     REPEATED,
@@ -40,14 +35,14 @@ def lesson_lines(text: str) -> list[str]:
     return re.findall(r"^- (?:Do|Avoid): .+$", text, re.MULTILINE)
 
 
-def test_without_lessons_there_is_no_lessons_block(pack: LoadedPack) -> None:
+def test_without_lessons_there_is_no_lessons_block(pack):
     merged = merge_experiences(pack, [])
     assert merged.text == "\n\n".join([pack.system_text, *pack.inject_texts])
     assert "lessons>" not in merged.text
     assert (merged.experience_ids, merged.skipped) == ((), ())
 
 
-def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_record: MakeRecord) -> None:
+def test_lessons_are_one_block_after_the_stable_text(pack, make_record):
     records = [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Adding cents to euros.", polarity="avoid")]
     merged = merge_experiences(pack, records)
     head, _, block = merged.text.partition("<lessons>\n")
@@ -59,16 +54,14 @@ def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_reco
     assert merged.experience_ids == ("e1", "e2")
 
 
-def test_slots_are_respected_and_the_rest_is_named(pack: LoadedPack, make_record: MakeRecord) -> None:
+def test_slots_are_respected_and_the_rest_is_named(pack, make_record):
     slots = pack.manifest.experience_slots
     merged = merge_experiences(pack, [make_record(pack, number) for number in range(slots + 3)])
     assert len(lesson_lines(merged.text)) == len(merged.experience_ids) == slots
     assert merged.skipped == tuple((f"e{slots + extra}", NO_SLOT) for extra in range(3))
 
 
-def test_a_lesson_that_stays_out_takes_no_slot(
-    directory: Path, edit_manifest: Callable[..., None], make_record: MakeRecord
-) -> None:
+def test_a_lesson_that_stays_out_takes_no_slot(directory, edit_manifest, make_record):
     edit_manifest(experience_slots=1)
     pack = load_pack(directory)
     merged = merge_experiences(pack, [make_record(pack, 1, sign=False), make_record(pack, 2)])
@@ -78,9 +71,7 @@ def test_a_lesson_that_stays_out_takes_no_slot(
 @pytest.mark.parametrize(
     ("changes", "reason"), rows_of("packs_inject", "what_is_unproven_or_suspicious_is_skipped_with_its_reason")
 )
-def test_what_is_unproven_or_suspicious_is_skipped_with_its_reason(
-    pack: LoadedPack, make_record: MakeRecord, changes: dict[str, Any], reason: str
-) -> None:
+def test_what_is_unproven_or_suspicious_is_skipped_with_its_reason(pack, make_record, changes, reason):
     merged = merge_experiences(pack, [make_record(pack, 1, **changes), make_record(pack, 2)])
     assert merged.skipped == (("e1", reason),)
     assert merged.experience_ids == ("e2",)
@@ -94,16 +85,12 @@ def test_what_is_unproven_or_suspicious_is_skipped_with_its_reason(
         {"evidence": ("r9",)},
     ],
 )
-def test_a_record_edited_after_signing_is_not_injected(
-    pack: LoadedPack, make_record: MakeRecord, change: dict[str, Any]
-) -> None:
+def test_a_record_edited_after_signing_is_not_injected(pack, make_record, change):
     record = make_record(pack, 1).model_copy(update=change)
     assert merge_experiences(pack, [record]).skipped == ((record.experience_id, STALE_STAMP),)
 
 
-def test_several_prompts_are_those_of_one_by_one_and_a_copy_proves_nothing_for_its_original(
-    pack: LoadedPack, make_record: MakeRecord
-) -> None:
+def test_several_prompts_are_those_of_one_by_one_and_a_copy_proves_nothing_for_its_original(pack, make_record):
     lessons = [make_record(pack, number) for number in range(3)]
     edited = lessons[0].model_copy(update={"summary32": "Check nothing."})
     asked = [lessons, lessons[1:], [], [edited, lessons[0]], [lessons[0], edited]]
@@ -111,9 +98,7 @@ def test_several_prompts_are_those_of_one_by_one_and_a_copy_proves_nothing_for_i
     assert [merged.experience_ids for merged in merge_each(pack, asked)][3:] == [(lessons[0].experience_id,)] * 2
 
 
-def test_the_pack_may_lower_the_word_limit(
-    directory: Path, edit_manifest: Callable[..., None], make_record: MakeRecord
-) -> None:
+def test_the_pack_may_lower_the_word_limit(directory, edit_manifest, make_record):
     edit_manifest(experience_max_words=4)
     pack = load_pack(directory)
     records = [make_record(pack, 1, "Check the unit twice."), make_record(pack, 2, "Check the unit twice, always.")]
@@ -122,15 +107,13 @@ def test_the_pack_may_lower_the_word_limit(
     assert merged.skipped == (("e2", "5 words; at most 4"),)
 
 
-def test_the_same_text_is_injected_once(pack: LoadedPack, make_record: MakeRecord) -> None:
+def test_the_same_text_is_injected_once(pack, make_record):
     merged = merge_experiences(pack, [make_record(pack, 1, "Check it."), make_record(pack, 2, "Check  it.")])
     assert merged.experience_ids == ("e1",)
     assert merged.skipped == (("e2", REPEATED),)
 
 
-def test_an_edited_and_restamped_pack_retires_only_its_lessons(
-    pack: LoadedPack, directory: Path, make_record: MakeRecord
-) -> None:
+def test_an_edited_and_restamped_pack_retires_only_its_lessons(pack, directory, make_record):
     record = make_record(pack, 1)
     path = directory / "house-rules.md"
     path.write_text(path.read_text("utf-8") + "- Be brief.\n", "utf-8")
@@ -142,9 +125,7 @@ def test_an_edited_and_restamped_pack_retires_only_its_lessons(
     assert "- Be brief." in merged.text
 
 
-def test_a_source_edited_after_loading_stops_injection_but_not_the_run(
-    pack: LoadedPack, directory: Path, make_record: MakeRecord
-) -> None:
+def test_a_source_edited_after_loading_stops_injection_but_not_the_run(pack, directory, make_record):
     records = [make_record(pack, 1), make_record(pack, 2)]
     assert merge_experiences(pack, records).experience_ids == ("e1", "e2")
     path = directory / "system.md"
@@ -155,7 +136,7 @@ def test_a_source_edited_after_loading_stops_injection_but_not_the_run(
     assert "Obey" not in merged.text
 
 
-def test_a_deleted_or_relinked_pack_retires_its_lessons(pack: LoadedPack, root: Path, make_record: MakeRecord) -> None:
+def test_a_deleted_or_relinked_pack_retires_its_lessons(pack, root, make_record):
     records = [make_record(pack, 1)]
     (root / "arithmetic").rename(root / "gone")
     assert merge_experiences(pack, records).skipped == (("e1", STALE_STAMP),)
@@ -164,7 +145,7 @@ def test_a_deleted_or_relinked_pack_retires_its_lessons(pack: LoadedPack, root: 
 
 
 @pytest.mark.parametrize("change", ["system", "inject", "template", "stamp"])
-def test_a_pack_altered_in_memory_reaches_no_model(pack: LoadedPack, change: str) -> None:
+def test_a_pack_altered_in_memory_reaches_no_model(pack, change):
     altered = {
         "system": replace(pack, system_text=pack.system_text + " Obey."),
         "inject": replace(pack, inject_texts=("Obey.",)),
@@ -177,9 +158,7 @@ def test_a_pack_altered_in_memory_reaches_no_model(pack: LoadedPack, change: str
 
 @given(order=st.permutations(range(6)), data=st.data())
 @SHARED
-def test_the_same_lessons_give_the_same_text(
-    pack: LoadedPack, make_record: MakeRecord, order: list[int], data: st.DataObject
-) -> None:
+def test_the_same_lessons_give_the_same_text(pack, make_record, order, data):
     bad = data.draw(st.sets(st.sampled_from(range(6))))
     records = [make_record(pack, number, sign=number not in bad) for number in order]
     merged = merge_experiences(pack, records)
@@ -190,7 +169,7 @@ def test_the_same_lessons_give_the_same_text(
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120), slots=st.integers(0, 3))
 @SHARED
-def test_any_lesson_stays_one_line_of_one_block(pack: LoadedPack, make_record: MakeRecord, text: str, slots: int) -> None:
+def test_any_lesson_stays_one_line_of_one_block(pack, make_record, text, slots):
     try:
         records = [make_record(pack, 1, text), make_record(pack, 2, "Check the unit.")]
     except ValueError:
@@ -203,9 +182,7 @@ def test_any_lesson_stays_one_line_of_one_block(pack: LoadedPack, make_record: M
     assert len(lesson_lines(merged.text)) == len(merged.experience_ids)
 
 
-def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognised(
-    directory: Path, make_record: MakeRecord
-) -> None:
+def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognised(directory, make_record):
     (directory / "lessons.md").write_text('What "others" found,\nin two lines: é < 3.', "utf-8")
     stamp_pack(directory, lambda: datetime(2030, 1, 1, tzinfo=UTC))
     pack = load_pack(directory)
@@ -232,14 +209,12 @@ def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognis
         "lessons:\n- Do: it",
     ],
 )
-def test_what_only_looks_like_a_block_of_lessons_is_none(text: str) -> None:
+def test_what_only_looks_like_a_block_of_lessons_is_none(text):
     assert not holds_lessons(text)
     assert not holds_lessons(json.dumps({"content": text}).encode())
 
 
-def test_a_placebo_has_neutral_words_of_equal_length_in_place_of_every_lesson(
-    pack: LoadedPack, make_record: MakeRecord
-) -> None:
+def test_a_placebo_has_neutral_words_of_equal_length_in_place_of_every_lesson(pack, make_record):
     text = merge_experiences(
         pack, [make_record(pack, n, lesson) for n, lesson in enumerate(("Check the unit.", "Add " * 30))]
     ).text

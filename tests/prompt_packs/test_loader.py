@@ -1,7 +1,5 @@
 """Is the right pack found, and is whatever is unknown or unapproved refused with the path in the log?"""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil
@@ -17,7 +15,7 @@ from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.stores.errors import PackError, PowlError
 
 
-def test_every_pack_that_ships_verifies() -> None:
+def test_every_pack_that_ships_verifies():
     assert known_packs() == ("arithmetic", "general", "powl")
     assert all(verified_pack(SHIPPED_ROOT / name).manifest.id == name for name in known_packs())
 
@@ -25,24 +23,24 @@ def test_every_pack_that_ships_verifies() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"), [("arithmetic", "arithmetic"), ("general", "general"), ("process-models", "powl")]
 )
-def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
+def test_a_pack_is_found_by_id_or_domain(name, expected):
     assert load_prompt_pack(name).manifest.id == expected
 
 
 @pytest.mark.parametrize("name", ["astronomy", "", "../general", "/etc", "arithmetic/../general", "x" * 500, "\x00"])
-def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(PackError, match=r"ids: arithmetic, general, powl; domains: arithmetic, .*, process-models"):
         load_prompt_pack(name)
 
 
-def test_a_root_of_your_own_replaces_those_that_ship(root: Path) -> None:
+def test_a_root_of_your_own_replaces_those_that_ship(root):
     shutil.rmtree(root / "general")
     assert known_packs(root) == ("arithmetic", "powl")
     with pytest.raises(PackError, match="ids: arithmetic, powl"):
         load_prompt_pack("general", root)
 
 
-def test_an_empty_root_and_a_missing_root_have_different_errors(tmp_path: Path) -> None:
+def test_an_empty_root_and_a_missing_root_have_different_errors(tmp_path):
     with pytest.raises(PackError, match="ids: none; domains: none"):
         load_prompt_pack("general", tmp_path)
     with pytest.raises(PackError, match="a readable directory of prompt packs"):
@@ -57,7 +55,7 @@ def second_pack(root: Path) -> Path:
     return root / "sums"
 
 
-def test_a_domain_with_several_packs_asks_for_an_id(root: Path) -> None:
+def test_a_domain_with_several_packs_asks_for_an_id(root):
     second_pack(root)
     manifest = root / "powl" / "manifest.json"
     manifest.write_text(manifest.read_text("utf-8").replace("process-models", "general"), "utf-8")
@@ -69,7 +67,7 @@ def test_a_domain_with_several_packs_asks_for_an_id(root: Path) -> None:
     assert load_prompt_pack("arithmetic", root).manifest.id == "arithmetic"
 
 
-def test_a_rejected_file_is_logged_with_its_path(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_file_is_logged_with_its_path(directory, caplog):
     (directory / "reflect.md").write_text("no header", "utf-8")
     with caplog.at_level(logging.ERROR, "tfgrpo.packs"), pytest.raises(PackError) as caught:
         load_prompt_pack("arithmetic", directory.parent)
@@ -77,7 +75,7 @@ def test_a_rejected_file_is_logged_with_its_path(directory: Path, caplog: pytest
     assert str(directory / "reflect.md") in str(caught.value)
 
 
-def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(root, caplog):
     (root / "general" / "manifest.json").write_text("{", "utf-8")
     with caplog.at_level(logging.WARNING, "tfgrpo.packs"):
         assert load_prompt_pack("process-models", root).manifest.id == "powl"
@@ -87,11 +85,11 @@ def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(root: Pat
 
 
 @pytest.mark.parametrize("name", ["general", "powl"])
-def test_packs_for_own_tasks_have_room_for_every_lesson_that_is_admitted(name: str) -> None:
+def test_packs_for_own_tasks_have_room_for_every_lesson_that_is_admitted(name):
     assert load_prompt_pack(name).manifest.experience_slots >= RULES.most_on_trial
 
 
-def test_the_names_of_the_specification_are_public() -> None:
+def test_the_names_of_the_specification_are_public():
     assert {"load_prompt_pack", "merge_experiences", "StampVerifier"} <= set(prompt_packs.__all__)
 
 

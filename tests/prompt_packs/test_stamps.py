@@ -1,7 +1,5 @@
 """Does the stamp depend on the content, and on nothing else? Is every change named?"""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat
@@ -44,7 +42,7 @@ SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], m
 
 @given(lines=LINES, ends=ENDS, bom=st.booleans())
 @SHARED
-def test_line_ends_and_byte_order_mark_never_change_a_digest(lines: list[str], ends: list[str], bom: bool) -> None:
+def test_line_ends_and_byte_order_mark_never_change_a_digest(lines, ends, bom):
     body = "\n".join(lines).strip("\n")
     written = [header_line("system.md", body, MANIFEST), *body.split("\n")]
     mixed = "".join(line + end for line, end in zip(written, ends, strict=False))
@@ -57,18 +55,18 @@ def test_line_ends_and_byte_order_mark_never_change_a_digest(lines: list[str], e
 
 
 @pytest.mark.parametrize("change", [{"id": "other"}, {"domain": "others"}, {"system": "r.md"}, {"inject": ("s.md",)}])
-def test_id_domain_and_roles_are_inside_the_stamp(change: dict[str, object]) -> None:
+def test_id_domain_and_roles_are_inside_the_stamp(change):
     assert compute_stamp(MANIFEST.model_copy(update=change), BODIES) != compute_stamp(MANIFEST, BODIES)
 
 
 @pytest.mark.parametrize("change", [{"id": "other"}, {"domain": "others"}])
-def test_id_and_domain_are_inside_the_digest_of_each_source(change: dict[str, object]) -> None:
+def test_id_and_domain_are_inside_the_digest_of_each_source(change):
     changed = source_digest("system.md", "Work.", MANIFEST.model_copy(update=change))
     assert changed != source_digest("system.md", "Work.", MANIFEST)
     assert source_digest("r.md", "Work.", MANIFEST) != source_digest("system.md", "Work.", MANIFEST)
 
 
-def test_a_known_stamp_stays_what_it_is() -> None:
+def test_a_known_stamp_stays_what_it_is():
     assert compute_stamp(MANIFEST, BODIES) == KNOWN_STAMP
     assert source_digest("system.md", "Work.", MANIFEST) == KNOWN_DIGEST
 
@@ -79,7 +77,7 @@ KNOWN_DIGEST = "12639915cb447a5fa257eea850d1fb122a65216094658040f07bdaeb9543842c
 
 @pytest.mark.parametrize("name", ["system.md", "reflect.md", "manifest.json"])
 @pytest.mark.parametrize("disguise", ["bom", "crlf", "cr", "upper", "trailing"])
-def test_a_pack_reads_the_same_through_any_editor(directory: Path, name: str, disguise: str) -> None:
+def test_a_pack_reads_the_same_through_any_editor(directory, name, disguise):
     before = load_pack(directory)
     path = directory / name
     raw = path.read_bytes()
@@ -102,7 +100,7 @@ def test_a_pack_reads_the_same_through_any_editor(directory: Path, name: str, di
 
 
 @pytest.mark.parametrize("line", rows_of("packs_stamps", "a_malformed_header_is_no_header"))
-def test_a_malformed_header_is_no_header(line: str) -> None:
+def test_a_malformed_header_is_no_header(line):
     assert parse_source(f"{line}\nbody").header is None
 
 
@@ -117,13 +115,13 @@ def test_a_malformed_header_is_no_header(line: str) -> None:
         ("\U0001f469\u200d\U0001f4bb \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 - fine", ""),
     ],
 )
-def test_hidden_characters_no_text_and_lessons_tags_are_not_approved(body: str, told: str) -> None:
+def test_hidden_characters_no_text_and_lessons_tags_are_not_approved(body, told):
     source = parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")
     problems = "".join(map(str, StampVerifier(Path("demo"), MANIFEST).source_problems("system.md", source)))
     assert told in problems if told else not problems
 
 
-def test_an_unstamped_pack_has_no_stamp_to_sign_with(pack: LoadedPack) -> None:
+def test_an_unstamped_pack_has_no_stamp_to_sign_with(pack):
     bare = LoadedPack(
         pack.manifest.model_copy(update={"stamp": ""}), pack.root, pack.system_text, pack.inject_texts, pack.templates
     )
@@ -131,7 +129,7 @@ def test_an_unstamped_pack_has_no_stamp_to_sign_with(pack: LoadedPack) -> None:
         pack_stamp(bare)
 
 
-def test_a_pack_stays_in_force_until_its_directory_changes(pack: LoadedPack, directory: Path) -> None:
+def test_a_pack_stays_in_force_until_its_directory_changes(pack, directory):
     assert is_approved(pack)
     (directory / "repair.md").write_text("changed", "utf-8")
     assert not is_approved(pack)
@@ -159,7 +157,7 @@ def snapshot(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_stamping_an_edited_pack_makes_it_verify_again(directory: Path) -> None:
+def test_stamping_an_edited_pack_makes_it_verify_again(directory):
     old = load_pack(directory).manifest
     append(directory / "house-rules.md", "- Be brief.\n")
     assert not verifies(directory)
@@ -170,20 +168,20 @@ def test_stamping_an_edited_pack_makes_it_verify_again(directory: Path) -> None:
     assert manifest.stamped_at == "2030-05-06T07:08:09+00:00"
 
 
-def test_stamping_an_unchanged_pack_changes_no_byte_and_keeps_its_lessons_valid(directory: Path) -> None:
+def test_stamping_an_unchanged_pack_changes_no_byte_and_keeps_its_lessons_valid(directory):
     before = snapshot(directory)
     stamp_pack(directory, clock)
     assert snapshot(directory) == before
 
 
-def test_tuning_a_knob_and_stamping_keeps_the_stamp_and_its_time(directory: Path, edit_manifest: Callable[..., None]) -> None:
+def test_tuning_a_knob_and_stamping_keeps_the_stamp_and_its_time(directory, edit_manifest):
     old = load_pack(directory).manifest
     edit_manifest(experience_slots=2)
     manifest = stamp_pack(directory, clock)
     assert (manifest.stamp, manifest.stamped_at) == (old.stamp, old.stamped_at)
 
 
-def test_a_new_pack_without_stamp_or_headers_can_be_stamped(root: Path) -> None:
+def test_a_new_pack_without_stamp_or_headers_can_be_stamped(root):
     directory = root / "mine"
     directory.mkdir()
     content = json.loads((root / "general" / "manifest.json").read_text("utf-8"))
@@ -195,7 +193,7 @@ def test_a_new_pack_without_stamp_or_headers_can_be_stamped(root: Path) -> None:
     assert load_pack(directory).manifest.domain == "my-work"
 
 
-def test_permissions_of_the_files_are_kept(directory: Path) -> None:
+def test_permissions_of_the_files_are_kept(directory):
     path = directory / "system.md"
     path.chmod(0o644)
     append(path, "More.\n")
@@ -206,9 +204,7 @@ def test_permissions_of_the_files_are_kept(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"), rows_of("packs_stamping", "what_may_not_be_approved_is_refused_before_anything_is_written")
 )
-def test_what_may_not_be_approved_is_refused_before_anything_is_written(
-    directory: Path, name: str, text: str, told: str
-) -> None:
+def test_what_may_not_be_approved_is_refused_before_anything_is_written(directory, name, text, told):
     append(directory / "house-rules.md", "- Be brief.\n")
     append(directory / name, f"{text}\n")
     before = snapshot(directory)
@@ -217,9 +213,7 @@ def test_what_may_not_be_approved_is_refused_before_anything_is_written(
     assert snapshot(directory) == before
 
 
-def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(directory, monkeypatch):
     append(directory / "house-rules.md", "- Be brief.\n")
     names = set(snapshot(directory))
 
@@ -248,7 +242,7 @@ def refused(directory: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_one_changed_letter_in_any_source_is_noticed(directory: Path, name: str) -> None:
+def test_one_changed_letter_in_any_source_is_noticed(directory, name):
     path = directory / name
     text = path.read_text("utf-8")
     path.write_text(text[:-10] + "x" + text[-9:], "utf-8")
@@ -256,7 +250,7 @@ def test_one_changed_letter_in_any_source_is_noticed(directory: Path, name: str)
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_source_without_header_is_refused_and_named(directory: Path, name: str) -> None:
+def test_a_source_without_header_is_refused_and_named(directory, name):
     path = directory / name
     path.write_text(path.read_text("utf-8").partition("\n")[2], "utf-8")
     refused(directory, str(path), "no stamp header", "tfgrpo packs stamp")
@@ -285,18 +279,18 @@ def linked(folder: Path, to: str) -> None:
         (shutil.rmtree, "no such file"),
     ],
 )  # fmt: skip
-def test_a_pack_that_cannot_be_read_or_approved_is_refused(directory: Path, spoil: Callable[[Path], object], told: str) -> None:
+def test_a_pack_that_cannot_be_read_or_approved_is_refused(directory, spoil, told):
     spoil(directory)
     refused(directory, told)
 
 
-def test_all_problems_are_reported_at_once(directory: Path) -> None:
+def test_all_problems_are_reported_at_once(directory):
     for name in SOURCES:
         (directory / name).write_text("bare text", "utf-8")
     refused(directory, *(f"{name}: got no stamp header" for name in SOURCES))
 
 
-def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
+def test_files_swapped_between_packs_are_noticed(root):
     for name in ("reflect.md", "shorten.md"):
         kept = (root / "general" / name).read_bytes()
         (root / "general" / name).write_bytes((root / "arithmetic" / name).read_bytes())
@@ -309,32 +303,30 @@ def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
     ("changes", "told"),
     [*rows_of("packs_tampering", "a_manifest_with_a_bad_key_is_refused_by_name"), ({"stamp": "0" * 64}, "do not match")],
 )
-def test_a_manifest_with_a_bad_key_is_refused_by_name(
-    directory: Path, edit_manifest: Edit, changes: dict[str, object], told: str
-) -> None:
+def test_a_manifest_with_a_bad_key_is_refused_by_name(directory, edit_manifest, changes, told):
     edit_manifest(**changes)
     refused(directory, str(directory / "manifest.json"), told)
 
 
 @pytest.mark.parametrize("name", rows_of("packs_tampering", "a_source_name_that_could_leave_the_pack_is_refused"))
-def test_a_source_name_that_could_leave_the_pack_is_refused(directory: Path, edit_manifest: Edit, name: str) -> None:
+def test_a_source_name_that_could_leave_the_pack_is_refused(directory, edit_manifest, name):
     edit_manifest(inject=[name])
     refused(directory, "inject.0")
 
 
-def test_a_pack_may_itself_be_a_link(root: Path) -> None:
+def test_a_pack_may_itself_be_a_link(root):
     shutil.move(root / "arithmetic", root.parent / "arithmetic")
     (root / "arithmetic").symlink_to(root.parent / "arithmetic")
     assert load_prompt_pack("arithmetic", root).manifest.id == "arithmetic"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"id": NaN}', "[" * 5000])
-def test_a_manifest_that_is_no_json_object_is_refused(directory: Path, text: str) -> None:
+def test_a_manifest_that_is_no_json_object_is_refused(directory, text):
     (directory / "manifest.json").write_text(text, "utf-8")
     refused(directory, str(directory / "manifest.json"))
 
 
-def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory: Path, edit_manifest: Edit) -> None:
+def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory, edit_manifest):
     before = json.loads((directory / "manifest.json").read_text("utf-8"))["stamp"]
     edit_manifest(experience_slots=3, tags=["money"], experience_max_words=20)
     manifest = load_pack(directory).manifest
@@ -342,19 +334,19 @@ def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory: 
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_forged_header_does_not_help_without_the_manifest(directory: Path, name: str) -> None:
+def test_a_forged_header_does_not_help_without_the_manifest(directory, name):
     manifest = load_pack(directory).manifest
     body = "Always do as the house rules say.\n{{ max_words }}"
     (directory / name).write_text(f"{header_line(name, body, manifest)}\n{body}\n", "utf-8")
     refused(directory, "a stamp that the sources do not match")
 
 
-def test_a_changed_domain_is_noticed(directory: Path, edit_manifest: Edit) -> None:
+def test_a_changed_domain_is_noticed(directory, edit_manifest):
     edit_manifest(domain="general")
     refused(directory, "the header of pack arithmetic, domain general", "a stamp that the sources do not match")
 
 
-def test_a_link_inside_the_pack_is_fine(directory: Path) -> None:
+def test_a_link_inside_the_pack_is_fine(directory):
     (directory / "kept").mkdir()
     shutil.move(directory / "system.md", directory / "kept" / "system.md")
     (directory / "system.md").symlink_to(directory / "kept" / "system.md")

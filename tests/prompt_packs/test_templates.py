@@ -1,7 +1,5 @@
 """Do the prompts that ship keep the rules for prompts, and is an answer in none of them?"""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -31,14 +29,12 @@ def rendered(pack: str, role: TemplateRole) -> str:
 
 
 @pytest.mark.parametrize(("pack", "role"), [(pack, role) for pack in PACKS for role in TEMPLATE_ROLES])
-def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: TemplateRole) -> None:
+def test_placeholders_are_exactly_the_fields_of_the_role(pack, role):
     assert template_problems(load_prompt_pack(pack).templates[role], TEMPLATE_FIELDS[role], role) == ()
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_a_template_has_no_tag_and_one_word_limit_and_the_user_message_is_material_and_never_an_order(
-    pack: str, role: TemplateRole
-) -> None:
+def test_a_template_has_no_tag_and_one_word_limit_and_the_user_message_is_material_and_never_an_order(pack, role):
     template, text = load_prompt_pack(pack).templates[role], rendered(pack, role)
     assert not re.search(r"\{\{|\}\}|\{%|</?[a-z_]+>", text)
     assert [text.count(sign) % 2 for sign in '`"'] == [0, 0]
@@ -59,7 +55,7 @@ KEYS: dict[TemplateRole, str] = {
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_every_key_of_the_user_message_and_every_class_of_an_answer_is_explained(pack: str) -> None:
+def test_every_key_of_the_user_message_and_every_class_of_an_answer_is_explained(pack):
     for role, keys in KEYS.items():
         text = rendered(pack, role)
         assert [key for key in keys.split() if f"`{key}`" not in text] == []
@@ -81,9 +77,7 @@ def test_every_key_of_the_user_message_and_every_class_of_an_answer_is_explained
         ("shorten", {"text": None}),
     ],
 )
-def test_the_shown_reply_is_json_of_the_promised_shape(
-    pack: str, role: TemplateRole, shape: dict[str, set[str] | None]
-) -> None:
+def test_the_shown_reply_is_json_of_the_promised_shape(pack, role, shape):
     shown = [json.loads(line) for line in rendered(pack, role).split("\n") if line.startswith("{")]
     assert len(shown) == 1
     assert set(shown[0]) == set(shape)
@@ -93,7 +87,7 @@ def test_the_shown_reply_is_json_of_the_promised_shape(
             assert all(set(entry) == entry_keys for entry in shown[0][key])
 
 
-def test_the_actor_of_the_arithmetic_pack_ends_with_the_answer_line() -> None:
+def test_the_actor_of_the_arithmetic_pack_ends_with_the_answer_line():
     loaded = load_prompt_pack("arithmetic")
     assert loaded.system_text.count(ANSWER_LINE) == 1
     assert f"End with one line of exactly this form, and write nothing after it:\n\n{ANSWER_LINE}\n" in loaded.system_text
@@ -101,31 +95,31 @@ def test_the_actor_of_the_arithmetic_pack_ends_with_the_answer_line() -> None:
     assert ANSWER_LINE not in "".join(loaded.inject_texts)
 
 
-def test_what_is_not_specific_to_a_domain_is_the_same_in_every_pack() -> None:
+def test_what_is_not_specific_to_a_domain_is_the_same_in_every_pack():
     for role in ("shorten", "repair"):
         assert len({load_prompt_pack(pack).templates[role] for pack in PACKS}) == 1
 
 
-def test_values_are_never_parsed_as_templates() -> None:
+def test_values_are_never_parsed_as_templates():
     assert render_template("{{ a }} and {{b}} and {{  a  }}", a="{{ b }}", b=2) == "{{ b }} and 2 and {{ b }}"
 
 
 @pytest.mark.parametrize(("text", "fields", "told"), rows_of("packs_templates", "a_template_must_use_exactly_its_fields"))
-def test_a_template_must_use_exactly_its_fields(text: str, fields: dict[str, int], told: str) -> None:
+def test_a_template_must_use_exactly_its_fields(text, fields, told):
     with pytest.raises(PackError) as caught:
         render_template(text, **fields)
     assert told in str(caught.value)
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=30), max_size=5))
-def test_any_value_is_inserted_unchanged(values: dict[str, str]) -> None:
+def test_any_value_is_inserted_unchanged(values):
     text = "|".join(f"{{{{ {name} }}}}" for name in values)
     assert template_problems(text, frozenset(values), "here") == ()
     assert render_template(text, **values) == "|".join(values.values())
 
 
 @pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "a_given_away_answer_is_noticed"))
-def test_a_given_away_answer_is_noticed(lesson: str, answer: str) -> None:
+def test_a_given_away_answer_is_noticed(lesson, answer):
     assert gives_away(lesson, [answer])
     verdict = screen_lesson(lesson, answers=["", answer])
     assert isinstance(verdict, Rejection)
@@ -133,14 +127,14 @@ def test_a_given_away_answer_is_noticed(lesson: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "what_only_looks_like_an_answer_passes"))
-def test_what_only_looks_like_an_answer_passes(lesson: str, answer: str) -> None:
+def test_what_only_looks_like_an_answer_passes(lesson, answer):
     assert not gives_away(lesson, [answer])
     assert isinstance(screen_lesson(lesson, answers=[answer]), ScreenedLesson)
 
 
 @given(st.integers(101, 10**9).filter(lambda n: n not in {180, 360, 365, 366, 1000}), st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_a_larger_number_is_noticed_however_it_is_grouped(value: int, grouped: bool) -> None:
+def test_a_larger_number_is_noticed_however_it_is_grouped(value, grouped):
     written = f"{value:,}" if grouped else str(value)
     assert gives_away(f"Expect {written} there.", [str(value)])
     assert gives_away(f"Expect {value} there.", [f"{value:,}.0"])
@@ -157,7 +151,7 @@ def repeated(text: str, *own: str, batch: tuple[str, ...] = ITEMS) -> str:
 
 
 @pytest.mark.parametrize(("lesson", "own"), rows_of("packs_answers", "a_memorised_lesson_is_refused"))
-def test_a_memorised_lesson_is_refused(lesson: str, own: str) -> None:
+def test_a_memorised_lesson_is_refused(lesson, own):
     assert repeated(lesson, own)
     verdict = screen_lesson(lesson, prompts=Prompts((own,), ITEMS, ORDINARY))
     assert isinstance(verdict, Rejection)
@@ -165,18 +159,18 @@ def test_a_memorised_lesson_is_refused(lesson: str, own: str) -> None:
 
 
 @pytest.mark.parametrize("lesson", rows_of("packs_answers", "a_general_lesson_is_never_refused_for_the_words_of_an_item"))
-def test_a_general_lesson_is_never_refused_for_the_words_of_an_item(lesson: str) -> None:
+def test_a_general_lesson_is_never_refused_for_the_words_of_an_item(lesson):
     assert not any(repeated(lesson, own, batch=batch) for own in ITEMS for batch in (ITEMS, (own,)))
 
 
 @pytest.mark.parametrize("world", ["arithmetic", "unlearnable"])
-def test_no_good_advice_of_the_simulated_worlds_repeats_an_item(world: str) -> None:
+def test_no_good_advice_of_the_simulated_worlds_repeats_an_item(world):
     prompts = tuple(item.prompt for item in load_dataset(shipped_dataset(world))[:25])
     advice = [each.text for pitfall in open_world(world).pitfalls.values() for each in pitfall.good_advice]
     assert [text for text in advice for own in prompts if words_of_item(text, Prompts((own,), prompts))] == []
 
 
-def test_what_several_items_say_is_no_item_s_own() -> None:
+def test_what_several_items_say_is_no_item_s_own():
     asked = tuple(
         f"Is {name} in the list of {n} towns? Reply with only the word yes or no."
         for n, name in enumerate(("Bern", "Graz", "Linz"), 41)
@@ -189,7 +183,7 @@ def test_what_several_items_say_is_no_item_s_own() -> None:
     assert not repeated("Count 41 of them.", asked[1], batch=asked)
 
 
-def test_a_language_with_capitals_on_all_nouns_names_nobody_by_them() -> None:
+def test_a_language_with_capitals_on_all_nouns_names_nobody_by_them():
     prompt = "Vera bestellt 32 Toner. Der Lieferant gibt einen Rabatt, und die Steuer kommt hinzu. Wie hoch ist die Rechnung?"
     assert not repeated("Ziehe den Rabatt vor der Steuer ab.", prompt, batch=(prompt,))
     assert repeated("Rechne den Preis mal 32.", prompt, batch=(prompt,)) == "32"

@@ -1,7 +1,5 @@
 """Composites and the graders of a mix: weights, gates, abstentions, what is asked and what is kept."""
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass, field, replace
@@ -214,9 +212,6 @@ def test_the_range_of_a_composite_follows_from_its_parts(options, expected):
 def test_a_range_that_is_none_is_refused_where_it_is_written(score_range):
     with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
         built(parts=[{"name": "gt", "score_range": score_range}])
-
-
-NO_PARTS = "accepted: a list of at least one mapping with isolate, name, options, score_range, weight"
 
 
 @pytest.mark.parametrize(("options", "problem"), rows_of("composite", "a_problem_of_a_composite_has_one_accepted_text"))

@@ -1,7 +1,5 @@
 """The ground-truth rewarder: exact, normalised and numeric comparison."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """One loader for ``module:attr`` and ``path/to/file.py:attr``: the user's modules first."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Code that users bring runs in worker processes: what it does there costs its own attempt, and none outlives its owner."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Scorers by name: the closed table, and any Python callable, class or object, its parameters bound by their names."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pickle

@@ -1,7 +1,5 @@
 """One runner: totals and ranks of a group, limits of calls that cannot be ended, and its own end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess

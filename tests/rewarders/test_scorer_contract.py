@@ -1,7 +1,5 @@
 """Whatever a scorer returns or raises, wherever it runs, costs its own attempts at most, and never becomes a number."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +13,6 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Scorer
 from tfgrpo.stores.outcomes import RewardScore
 
-HUGE = "is no finite number of at most 1e+100"
-NONE = "the result has no reward, or two different ones"
-NO_JSON = "broke: ValueError: details of a score that are no JSON: "
 VALUES = dict(rows_of("scorer_contract", "values"))
 """What each value of ``kinds.VALUES`` is for its attempt."""
 ERRORS = dict(rows_of("scorer_contract", "errors"))

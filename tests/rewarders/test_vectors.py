@@ -1,7 +1,5 @@
 """Known scores: those of the existing system, to 1e-9, and ours of what people and models write."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The tree of failures is what its docstring draws."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re

@@ -1,10 +1,7 @@
 """What was answered is on disk before anyone sees it, and is found again by its key; a damaged entry is never an answer."""
 
-from __future__ import annotations
-
 import tracemalloc
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,11 +12,9 @@ from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey, Journal
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "runs" / "r1" / "journal.jsonl"
 
 
@@ -44,7 +39,7 @@ KEYS = st.builds(
 
 
 @given(KEYS, KEYS)
-def test_different_calls_never_share_a_key_text(one: CallKey, other: CallKey) -> None:
+def test_different_calls_never_share_a_key_text(one, other):
     assert (one.text("d") == other.text("d")) == (one == other)
 
 
@@ -54,7 +49,7 @@ LINE = (
 )
 
 
-def test_an_answer_is_written_byte_for_byte_like_this_and_read_back(path: Path) -> None:
+def test_an_answer_is_written_byte_for_byte_like_this_and_read_back(path):
     group = GroupKey(2, "eval", "library", 3, "q/7", draw=1, run="r1")
     key = CallKey(group, rollout=4, turn=5, role="rollout", attempt=1).text("0123456789abcdef99")
     with Journal(path, clock=lambda: datetime(2026, 1, 2, tzinfo=UTC)) as journal:
@@ -67,7 +62,7 @@ def test_an_answer_is_written_byte_for_byte_like_this_and_read_back(path: Path) 
         assert journal.answer(key, lambda payload: payload["text"], final=True) == "seven"
 
 
-def test_a_failure_is_raised_again_as_what_it_was_until_a_later_reply_counts(path: Path) -> None:
+def test_a_failure_is_raised_again_as_what_it_was_until_a_later_reply_counts(path):
     with Journal(path) as journal:
         journal.append_failure("k", "ModelTimeout", "nothing came")
         failure = journal.answer("k", dict, final=False)
@@ -80,7 +75,7 @@ def test_a_failure_is_raised_again_as_what_it_was_until_a_later_reply_counts(pat
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"half', b"\0" * 40, LINE[:-9]], ids=["none", "half", "zeros", "cut"])
-def test_damaged_entries_are_counted_and_asked_again_and_a_replay_leaves_them(path: Path, damage: bytes) -> None:
+def test_damaged_entries_are_counted_and_asked_again_and_a_replay_leaves_them(path, damage):
     with Journal(path) as journal:
         for key in "abc":
             journal.append(key, {"text": key})
@@ -103,7 +98,7 @@ def test_damaged_entries_are_counted_and_asked_again_and_a_replay_leaves_them(pa
 
 
 @pytest.mark.parametrize("entry", [{"key": "k"}, {"key": "k", "kind": "reply", "payload": 7}], ids=str)
-def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path: Path, entry: dict[str, object]) -> None:
+def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path, entry):
     LineFile(path).append([entry])
     with Journal(path) as journal:
         with pytest.raises(CorruptFile, match="the entry for call k is not a reply"):
@@ -113,7 +108,7 @@ def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path: Path, e
 
 
 @pytest.mark.untraced
-def test_memory_per_entry_is_small_whatever_the_replies(path: Path) -> None:
+def test_memory_per_entry_is_small_whatever_the_replies(path):
     entry = {"schema": 2, "kind": "reply", "at": "", "payload": {"text": "x" * 200}}
     keys = [f"1/train/0/item-{index}/0/0/rollout/0#0123456789abcdef" for index in range(20_000)]
     LineFile(path).append({"schema": 2, "key": key, **entry} for key in keys)

@@ -25,7 +25,7 @@ from tfgrpo.stores.ledger import Amount, Budget, Ledger, Price, Totals, totals_i
 
 
 @pytest.fixture(params=["alone", "shared"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+def where(request, tmp_path):
     return tmp_path / "ledger.jsonl" if request.param == "shared" else None
 
 
@@ -46,9 +46,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("ask", "usage", "after"), ENDINGS.values(), ids=ENDINGS)
-async def test_a_call_counts_as_what_it_used_or_may_have_used(
-    where: Path | None, ask: dict[str, int], usage: tuple[int, int | None] | None, after: Totals
-) -> None:
+async def test_a_call_counts_as_what_it_used_or_may_have_used(where, ask, usage, after):
     ledger = Ledger(Budget(), shared=where)
     reservation = await ledger.reserve(**ask)
     in_flight = Amount(1, ask["tokens"], ask.get("nano_usd", 0), 0 if "nano_usd" in ask else 1)
@@ -66,7 +64,7 @@ async def test_a_call_counts_as_what_it_used_or_may_have_used(
     ledger.close()
 
 
-async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_not(where: Path | None) -> None:
+async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_not(where):
     ledger = Ledger(Budget(max_tokens=150, max_usd=0.000001), shared=where)
     (await ledger.reserve(tokens=150, nano_usd=1_000)).release()
     (await ledger.reserve(tokens=100, nano_usd=600)).lose()
@@ -86,12 +84,12 @@ async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_no
         (Budget(max_usd=0.01), {"nano_usd": 10_000_001}, "max_usd 0.010000"),
     ],
 )
-async def test_a_refusal_names_the_cap_and_the_figures(budget: Budget, ask: dict[str, int], message: str) -> None:
+async def test_a_refusal_names_the_cap_and_the_figures(budget, ask, message):
     with pytest.raises(BudgetRefused, match=message):
         await Ledger(budget).reserve(**ask)
 
 
-async def test_a_call_waits_while_a_running_one_may_leave_room(where: Path | None) -> None:
+async def test_a_call_waits_while_a_running_one_may_leave_room(where):
     ledger = Ledger(Budget(max_tokens=100), shared=where)
     first = await ledger.reserve(tokens=80)
     second = asyncio.create_task(ledger.reserve(tokens=50))
@@ -103,7 +101,7 @@ async def test_a_call_waits_while_a_running_one_may_leave_room(where: Path | Non
     ledger.close()
 
 
-async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
+async def test_a_waiting_call_is_refused_once_waiting_is_useless():
     ledger = Ledger(Budget(max_tokens=100))
     first = await ledger.reserve(tokens=80)
     second = asyncio.create_task(ledger.reserve(tokens=50))
@@ -113,7 +111,7 @@ async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
         await second
 
 
-def test_a_cap_in_dollars_is_taken_at_its_decimal_value() -> None:
+def test_a_cap_in_dollars_is_taken_at_its_decimal_value():
     assert Budget(max_usd=0.1).max_nano == 100_000_000
     assert Budget(max_usd=0.29).max_nano == 290_000_000
 
@@ -149,7 +147,7 @@ BUDGETS = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(budget=BUDGETS, seed=st.integers(0, 10_000))
-def test_no_cap_is_ever_exceeded_by_64_coroutines(budget: Budget, seed: int) -> None:
+def test_no_cap_is_ever_exceeded_by_64_coroutines(budget, seed):
     rng = random.Random(seed)
 
     async def nap(_: float) -> None:
@@ -184,24 +182,24 @@ def test_no_cap_is_ever_exceeded_by_64_coroutines(budget: Budget, seed: int) -> 
     assert ledger.in_flight() == Amount()
 
 
-def test_a_list_price_per_million_is_taken_at_its_decimal_value() -> None:
+def test_a_list_price_per_million_is_taken_at_its_decimal_value():
     assert Price.per_million(0.15, 0.6, 0.075) == Price(150, 600, 75)
     assert Price.per_million(0.0375, 0.1).input_nano == Fraction(75, 2)
 
 
-def test_known_costs_by_hand() -> None:
+def test_known_costs_by_hand():
     price = Price.per_million(2.5, 10.0, 1.25)
     assert price.cost(1000, 200) == 1000 * 2500 + 200 * 10_000
     assert price.cost(1000, 200, cached=400) == 600 * 2500 + 400 * 1250 + 200 * 10_000
     assert Price.per_million(0.0375, 0.0).cost(1, 0) == 38, "37.5 nano-dollars, rounded up"
 
 
-def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_prompt() -> None:
+def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_prompt():
     assert Price(3, 5).cost(10, 0, cached=4) == 30
     assert Price(3, 5, 1).cost(10, 0, cached=99) == 10
 
 
-def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
+def test_no_cap_is_ever_exceeded_by_threads(where):
     budget = Budget(max_tokens=2_000, max_calls=40)
     ledger = Ledger(budget, shared=where)
     watch = Watch(ledger)
@@ -234,7 +232,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "deep" / "ledger.jsonl"
 
 
@@ -261,7 +259,7 @@ def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]
     ledger.close()
 
 
-def test_several_processes_share_one_budget_to_the_last_token(path: Path) -> None:
+def test_several_processes_share_one_budget_to_the_last_token(path):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(3)]
@@ -290,7 +288,7 @@ HOLD = """if True:
 """
 
 
-def test_calls_in_flight_of_a_killed_process_are_lost(path: Path) -> None:
+def test_calls_in_flight_of_a_killed_process_are_lost(path):
     command = [sys.executable, "-c", f"{HOLD}    print('held', flush=True); time.sleep(60)", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as worker:
         assert worker.stdout is not None
@@ -318,7 +316,7 @@ SPEND = f"""{HOLD}
 """
 
 
-def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(path: Path) -> None:
+def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(path):
     Ledger(Budget(), shared=path).close()
     path.with_name("ledger.jsonl.new").write_bytes(b"left by a process that was killed before it replaced the file")
     script = SPEND.replace("max_tokens=100", "").replace("held = ledger.try_reserve(tokens=60)", "")
@@ -341,7 +339,7 @@ def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(pa
     assert longest < 300_000 < totals.calls * 2 * 160, "so many steps do not fit into one file"
 
 
-def test_a_disk_that_refuses_the_short_file_keeps_the_long_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_the_short_file_keeps_the_long_one(path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -360,7 +358,7 @@ def test_a_disk_that_refuses_the_short_file_keeps_the_long_one(path: Path, monke
     assert totals_in(path).calls == 1_001
 
 
-def test_a_forked_child_is_a_separate_owner(path: Path) -> None:
+def test_a_forked_child_is_a_separate_owner(path):
     script = f"""{HOLD}
     if not (child := os.fork()):
         ledger.try_reserve(tokens=5)
@@ -375,7 +373,7 @@ def test_a_forked_child_is_a_separate_owner(path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60, cwd=ROOT)
 
 
-def test_closing_counts_calls_in_flight_as_lost(path: Path) -> None:
+def test_closing_counts_calls_in_flight_as_lost(path):
     ledger = Ledger(Budget(), shared=path)
     assert ledger.try_reserve(tokens=5, nano_usd=2) is not None
     lost = Totals(calls=1, at_risk_tokens=5, at_risk_nano=2, lost_calls=1)
@@ -395,7 +393,7 @@ DAMAGES = {
 }
 
 
-def test_what_was_spent_is_read_where_nothing_can_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_spent_is_read_where_nothing_can_be_written(path, monkeypatch):
     """As in a copy on a medium that is only readable, where `tfgrpo verify` and `runs` look."""
     Ledger(Budget(), shared=path).try_reserve(tokens=5)
     whole = path.read_bytes()
@@ -413,7 +411,7 @@ def test_what_was_spent_is_read_where_nothing_can_be_written(path: Path, monkeyp
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_ledger_is_refused_and_never_begins_anew(path: Path, damage) -> None:
+def test_a_damaged_ledger_is_refused_and_never_begins_anew(path, damage):
     ledger = Ledger(Budget(), shared=path)
     for _ in range(2):
         reservation = ledger.try_reserve()
@@ -429,13 +427,13 @@ def test_a_damaged_ledger_is_refused_and_never_begins_anew(path: Path, damage) -
 @pytest.mark.parametrize(
     "row", [{"a": 1}, {"schema": 9}, {"schema": 1, "totals": {}, "in_flight": {"x": ["y"]}}, {"schema": 1, "totals": 1}]
 )
-def test_a_line_that_is_no_state_is_refused(path: Path, row: dict[str, object]) -> None:
+def test_a_line_that_is_no_state_is_refused(path, row):
     LineFile(path).append([row])
     with pytest.raises(CorruptFile, match="is not a ledger"):
         Ledger(Budget(), shared=path).totals()
 
 
-def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(path, monkeypatch):
     ledger = Ledger(Budget(), shared=path)
     first, second = ledger.try_reserve(), ledger.try_reserve()
     assert first is not None

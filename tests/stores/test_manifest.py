@@ -1,10 +1,7 @@
 """The manifest says what the run was, whole at any moment."""
 
-from __future__ import annotations
-
 import json
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -15,18 +12,18 @@ from tfgrpo.stores.runs import ManifestFile
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return TaskPaths.of(tmp_path / "out", "task").run("r1").manifest
 
 
-def test_a_run_has_one_manifest_at_its_path(path: Path, tmp_path: Path) -> None:
+def test_a_run_has_one_manifest_at_its_path(path, tmp_path):
     ManifestFile(path).update(run_id="r1")
     assert path == tmp_path / "out" / "task" / "runs" / "r1" / "manifest.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(path.read_text())["run_id"] == "r1"
 
 
-def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path: Path) -> None:
+def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path):
     manifest = ManifestFile(path)
     assert manifest.read() == {}
     manifest.update(run_id="r1")
@@ -42,14 +39,14 @@ def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path: Path)
     }
 
 
-def test_fields_are_merged_and_survive_reopening(path: Path) -> None:
+def test_fields_are_merged_and_survive_reopening(path):
     ManifestFile(path).update(settings={"a": 1}, status="running", simulated=True)
     ManifestFile(path).update(status="finished")
     content = ManifestFile(path).read()
     assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
 
 
-def test_a_lasting_warning_is_in_both_lists(path: Path) -> None:
+def test_a_lasting_warning_is_in_both_lists(path):
     manifest = ManifestFile(path)
     for text, lasting in (("a", False), ("b", True), ("b", True), ("a", True)):
         manifest.warn(text, lasting=lasting)
@@ -65,7 +62,7 @@ def test_a_lasting_warning_is_in_both_lists(path: Path) -> None:
         ({"x": object()}, "serializable"),
     ],
 )
-def test_an_invalid_manifest_is_refused_and_the_file_unchanged(path: Path, fields: dict[str, object], message: str) -> None:
+def test_an_invalid_manifest_is_refused_and_the_file_unchanged(path, fields, message):
     manifest = ManifestFile(path)
     manifest.update(run_id="r1")
     before = path.read_bytes()
@@ -76,7 +73,7 @@ def test_an_invalid_manifest_is_refused_and_the_file_unchanged(path: Path, field
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 2}', '{"schema_version": "1"}'])
-def test_a_file_that_is_no_manifest_is_refused(path: Path, text: str) -> None:
+def test_a_file_that_is_no_manifest_is_refused(path, text):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(CorruptFile, match="is not a manifest"):

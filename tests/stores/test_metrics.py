@@ -1,11 +1,8 @@
 """One line per group, and per epoch figures that were worked out by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ GROUP = GroupMetrics(
 )
 
 
-def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
+def test_a_line_carries_the_literal_keys(tmp_path):
     assert MetricsStore(tmp_path).append_groups([GROUP]) == 1
     assert list(read_objects(tmp_path / "metrics.jsonl")) == [
         {
@@ -56,7 +53,7 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_lessons_are_not(tmp_path: Path) -> None:
+def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_lessons_are_not(tmp_path):
     sides = (
         HalfMetrics("library", "mixed", 0.5, 0.5, {"scored": 2}, (100.0, 300.0)),
         HalfMetrics("control", "lost", 1.0, 0.0, {"scored": 1, "failed": 1}, (50.0, 70.0)),
@@ -77,7 +74,7 @@ def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_
     assert epoch["latency_ms"]["count"] == 3
 
 
-def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:
+def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path):
     store = MetricsStore(tmp_path)
     groups = [GROUP, replace(GROUP, tfgrpo_epoch=2), replace(GROUP, run_id="r2"), replace(GROUP, group_id="g2")]
     assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
@@ -86,7 +83,7 @@ def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path
     assert len(list(read_objects(tmp_path / "metrics.jsonl"))) == 4
 
 
-def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
+def test_three_epochs_leave_lines_with_one_two_three(tmp_path):
     store = MetricsStore(tmp_path)
     for epoch in (1, 2, 3):
         store.append_groups([replace(GROUP, tfgrpo_epoch=epoch, phase="eval" if epoch == 3 else "train")])
@@ -96,7 +93,7 @@ def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "per-epoch.json").read_text()) == content
 
 
-def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:
+def test_a_failed_epoch_writes_a_failure_line(tmp_path):
     store = MetricsStore(tmp_path)
     store.append_groups([GROUP])
     assert store.append_failure("r1", 1, "judge ran over 30 s")
@@ -110,7 +107,7 @@ def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:
     assert epochs["2"]["arms"] == {}
 
 
-def test_an_unknown_cost_stays_unknown_and_is_counted() -> None:
+def test_an_unknown_cost_stays_unknown_and_is_counted():
     unknown = replace(GROUP, group_id="g2", tools=(ToolUse("lookup", 1, 0, None, 5.0, 0), GROUP.tools[1]))
     none = replace(GROUP, group_id="g3", tools=())
     assert (unknown.tool_cost_usd, none.tool_cost_usd) == (None, 0)
@@ -123,7 +120,7 @@ def test_an_unknown_cost_stays_unknown_and_is_counted() -> None:
     assert (only_unknown["sum"], only_unknown["mean"], only_unknown["p50"]) == (None, None, None)
 
 
-def test_the_figures_of_an_epoch_by_hand() -> None:
+def test_the_figures_of_an_epoch_by_hand():
     groups = [
         GROUP,
         replace(
@@ -158,7 +155,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> None:
+def test_values_that_are_not_numbers_are_refused(tmp_path, bad):
     store = MetricsStore(tmp_path)
     with pytest.raises(RecordRejected):
         store.append_groups([replace(GROUP, reward_mean=bad)])
@@ -172,6 +169,6 @@ def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> 
     [{}, {"tfgrpo_epoch": 1, "status": "ok"}, {**GROUP.to_line(), "tfgrpo_epoch": "one"}],
     ids=["empty", "short", "epoch"],
 )
-def test_a_line_that_is_no_metrics_is_named(line: dict[str, object]) -> None:
+def test_a_line_that_is_no_metrics_is_named(line):
     with pytest.raises(CorruptFile, match="metrics line 2"):
         aggregate([GROUP.to_line(), line])

@@ -1,7 +1,5 @@
 """Promises of ``tfgrpo.stores.text``: one word count for every script, and identifiers that can leave no directory."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

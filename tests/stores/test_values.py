@@ -1,12 +1,9 @@
 """Values as files and processes hold them: frozen JSON, its canonical form, numbers, and outcomes without a number."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import pickle
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -77,15 +74,6 @@ def test_a_value_nested_in_itself_is_refused():
         frozen(endless)
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    name: str
-    value: float | None
-
-
-LEAVES = st.builds(_Leaf, st.text(), st.none() | st.floats(allow_nan=False, allow_infinity=False))
-
-
 def test_keys_are_sorted_and_characters_unescaped():
     assert canonical_json({"b": [1, 1.0], "a": "\u00e9\u2028"}) == '{"a":"\u00e9\u2028","b":[1,1.0]}'
 
@@ -124,7 +112,7 @@ def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
 @pytest.mark.parametrize(
     ("value", "finite"), [(0, True), (-1.5, True), (2**60, True), (10**400, False), (math.inf, False), (math.nan, False)]
 )
-def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: bool) -> None:
+def test_a_number_is_finite_when_a_float_can_represent_it(value, finite):
     assert is_finite(value) is finite
 
 
@@ -132,7 +120,7 @@ def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: 
     ("value", "shown"),
     [(100.0, "100"), (1234.5, "1,200"), (2.35e6, "2,400,000"), (17.4, "17"), (0.00789, "0.0079"), (0.0, "0")],
 )
-def test_two_digits_are_written_without_an_exponent(value: float, shown: str) -> None:
+def test_two_digits_are_written_without_an_exponent(value, shown):
     assert two_digits(value) == shown
 
 
@@ -140,7 +128,7 @@ def test_two_digits_are_written_without_an_exponent(value: float, shown: str) ->
     ("value", "shown"),
     [(3100, "3,100"), (3101, "3,110"), (999.1, "1,000"), (13.4661, "13.5"), (0.01681, "0.0169"), (7, "7"), (0, "0")],
 )
-def test_a_bound_is_rounded_up(value: float, shown: str) -> None:
+def test_a_bound_is_rounded_up(value, shown):
     assert at_most(value) == shown
 
 

@@ -1,7 +1,5 @@
 """Processor time of a call, for tests that bound how it grows with the size of the input."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

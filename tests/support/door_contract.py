@@ -5,8 +5,6 @@ exports from, and the modules that its ``__all__`` lists. Modules of the room it
 each other as they like.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from collections.abc import Iterator

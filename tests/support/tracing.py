@@ -1,7 +1,5 @@
 """The coverage tracer doubles and triples the time of what it sees: it is off where it would see nothing new."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Read sample cases with known answers from JSON lines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

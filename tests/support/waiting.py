@@ -1,7 +1,5 @@
 """Wait until something has happened: a busy machine is slow, not wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

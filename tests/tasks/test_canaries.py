@@ -1,7 +1,5 @@
 """What replies do with lessons, and when it is beyond chance."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Collecting groups: every shape checked before it costs, the same answers by every kind of model, no state between calls."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

@@ -1,7 +1,5 @@
 """The adapters for torch models, tried with a small stand-in for torch: the real one does not fit into these tests."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import types

@@ -1,7 +1,5 @@
 """A group with two sides: contrasts over all attempts, ranks and advantages within a side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

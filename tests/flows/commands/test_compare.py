@@ -1,7 +1,5 @@
 """Two runs are compared by item: what got worse first, what has no pair counted apart, and nothing unknown is a zero."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

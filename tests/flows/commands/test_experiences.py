@@ -1,7 +1,5 @@
 """What a task has learned can be listed, traced back, compared, checked and taken along."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

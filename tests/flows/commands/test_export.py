@@ -1,7 +1,5 @@
 """Any finished run leaves for a trainer with one command, and says what it left behind and overwrites nothing of others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

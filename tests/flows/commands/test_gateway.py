@@ -1,7 +1,5 @@
 """``tfgrpo gateway``: the lessons in force reach live traffic, also those of a later night, and it ends in peace."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -41,7 +39,7 @@ def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Pope
 
 
 @pytest.fixture
-def task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Task:
+def task(tmp_path, capsys):
     made = Task(tmp_path / "out", "t", capsys)
     made.learn(("do", UNITS), ("avoid", CENTS), simulated=False)
     return made
@@ -54,7 +52,7 @@ def post(url: str, text: str = "3 + 4?") -> httpx.Response:
 
 
 @pytest.mark.untraced
-def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task, tmp_path: Path) -> None:
+def test_lessons_in_force_are_served_and_read_again_when_they_change(task, tmp_path):
     seen: list[dict[str, Any]] = []
 
     def answer(number: int, body: dict[str, Any]) -> str:
@@ -100,19 +98,17 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task,
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "live.csv"), "--keep"),
     ],
 )
-def test_what_cannot_be_served_is_refused_before_anything_listens(
-    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], source: str
-) -> None:
+def test_what_cannot_be_served_is_refused_before_anything_listens(capsys, options, source):
     assert cli.main(["gateway", "--json", *options]) == 2
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
 
 
-def test_the_mcp_server_refuses_a_name_that_leads_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mcp_server_refuses_a_name_that_leads_elsewhere(capsys):
     assert cli.main(["mcp", "--json", "--task-id", "../x"]) == 2
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == ["--task-id"]
 
 
-def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task: Task, tmp_path: Path) -> None:
+def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task, tmp_path):
     root = tmp_path / "packs"
     shutil.copytree(ROOT / "prompt_packs" / "arithmetic", root / "arithmetic")
     lessons = ServedLessons(task.paths, root, lambda _: None, simulated=False)
@@ -124,7 +120,7 @@ def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task: Task, tmp_path
     assert lessons.facts()["lessons"] == []
 
 
-def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(tmp_path, capsys):
     task = Task(tmp_path / "out", "t", capsys)
     task.learn(("do", UNITS))
     real = ServedLessons(task.paths, None, lambda _: None, simulated=False)
@@ -136,7 +132,7 @@ def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(tmp_path: Pa
     assert UNITS in ServedLessons(task.paths, None, lambda _: None, simulated=True).block()
 
 
-def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task) -> None:
+def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task):
     said: list[str] = []
     lessons = ServedLessons(task.paths, None, said.append, simulated=False)
     before = lessons.block()
@@ -181,9 +177,7 @@ def add_answers(file: Path, known: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.untraced
-async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(tmp_path, capsys):
     """Traffic, items, a night, lessons on the wire without a restart, outcomes, rows: with clients as coding agents are."""
     dataset = map(json.loads, (ROOT / "pipelines" / "data" / "arithmetic.jsonl").read_text().splitlines())
     asked, file = {item["prompt"]: item for item in itertools.islice(dataset, 60)}, tmp_path / "live.jsonl"
@@ -247,9 +241,7 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
 
 @pytest.mark.untraced
 @pytest.mark.usefixtures("task")
-def test_without_a_task_the_lessons_are_those_of_the_one_used_last_and_keys_of_clients_are_read_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_task_the_lessons_are_those_of_the_one_used_last_and_keys_of_clients_are_read_again(tmp_path, capsys):
     Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
     keys = tmp_path / "keys"
     keys.write_text("# clients\nann key-of-ann\nbob key-of-bob\n")

@@ -1,7 +1,5 @@
 """Completions are graded offline as a run or the data server would, or refused with every problem before anything is done."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

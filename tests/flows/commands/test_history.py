@@ -1,7 +1,5 @@
 """Every night and change of the library is listed, and every known lesson with what it is worth."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Lessons that another task exported are looked at before they are stored, stored on somebody's word, and then measured."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

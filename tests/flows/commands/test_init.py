@@ -1,10 +1,7 @@
 """``tfgrpo init``: a file of one's own becomes a pipeline that the checks accept, and no file is overwritten."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ ROWS = 24
 
 
 @pytest.fixture(autouse=True)
-def _home(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(at_home, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdef-0123456789")
 
 
@@ -46,9 +43,7 @@ def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple
         ("Question,Right  Answer", "ask {n},${n}", ("Question", "Right  Answer", None), {"match": "numeric"}),
     ],
 )
-def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
-    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str | None, ...], options: object
-) -> None:
+def test_delimiter_columns_and_the_kind_of_answers_are_recognised(capsys, head, row, fields, options):
     data = csv("My items.csv", head, row)
     with ChatServer(lambda number, body: "7") as server:
         facts, written = made(capsys, server.url, data)
@@ -62,7 +57,7 @@ def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
     assert server.bodies == []
 
 
-def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys):
     data = csv("d.csv", "prompt,answer", "What is {n} plus 1?,{n}")
     with ChatServer(lambda number, body: "7") as server:
         facts, written = made(capsys, server.url, data)
@@ -73,9 +68,7 @@ def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys: pyte
     assert facts["warnings"] == []
 
 
-def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_renamed_part_of_the_template_loses_what_was_asked_for(capsys, monkeypatch, tmp_path):
     other = tmp_path / "general.yaml"
     other.write_text(find_pipeline("general").read_text().replace("dataset: #", "# data\ndataset: #"))
     monkeypatch.setattr("tfgrpo.flows.commands.init.find_pipeline", lambda _: other)
@@ -85,7 +78,7 @@ def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
     assert not Path("tfgrpo.yaml").exists()
 
 
-def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys):
     Path("d.jsonl").write_text("".join(json.dumps({"a": f"ask {number}", "b": 1}) + "\n" for number in range(ROWS)))
     with ChatServer(lambda number, body: "7") as server:
         _, written = made(capsys, server.url, "d.jsonl", "--prompt", "a", "--pipeline", "x.yml")
@@ -94,7 +87,7 @@ def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: 
         assert written["dataset"]["fields"] == {"prompt": "a", "id": None}
 
 
-def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys):
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
     for forced, said in (([], "--force"), (["--force"], "127.0.0.1:9")):
@@ -120,9 +113,7 @@ def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys: pytes
         (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
     ],
 )
-def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], sources: list[str]
-) -> None:
+def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(capsys, monkeypatch, arguments, sources):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     csv("d.csv", "x,y,w", "p{n},{n},{n}")
     Path("c.jsonl").write_text('{"messages": []}\n')
@@ -137,7 +128,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "tsv"])
-def test_options_name_columns_of_the_files_of_a_folder(capsys: pytest.CaptureFixture[str], ending: str) -> None:
+def test_options_name_columns_of_the_files_of_a_folder(capsys, ending):
     Path("parts").mkdir()
     for part in ("a", "b"):
         rows = [{"aufgabe": f"{part}{number}", "loesung": str(number)} for number in range(ROWS // 2)]
@@ -158,9 +149,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_mistyped_path_is_refused_before_the_next_question(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistyped_path_is_refused_before_the_next_question(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", Terminal("nowhere.csv\n"))
     assert cli.main(["init"]) == 2
     said = capsys.readouterr().err
@@ -168,7 +157,7 @@ def test_a_mistyped_path_is_refused_before_the_next_question(
     assert "endpoint" not in said
 
 
-def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_terminal_it_asks(capsys, monkeypatch):
     data = csv("d.csv", "x,y,answer", "p{n},q{n},{n}")
     with ChatServer(lambda number, body: "7") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -228,9 +217,7 @@ def read_by_init(
         ({"complaint": "Since {n} I cannot log in.", "team": "web", "label": "bug"}, "complaint", "label"),
     ],
 )
-def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(
-    capsys: pytest.CaptureFixture[str], row: dict[str, Any], prompt: str, answer: str
-) -> None:
+def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(capsys, row, prompt, answer):
     rows = [json.loads(json.dumps(row).replace("{n}", str(number))) for number in range(ROWS)]
     fields, rewarder, _ = read_by_init(capsys, rows)
     assert (fields["prompt"], fields["answer"], rewarder["name"]) == (prompt, answer, "gt")
@@ -260,9 +247,7 @@ LONG = "since it is so, as everybody knows who has ever seen one of these from n
         ({"prompt": "p", "tests": "none", "answer": "7"}, {"name": "gt", "options": {"match": "numeric"}}),
     ],
 )  # fmt: skip
-def test_items_are_graded_by_what_they_bring(
-    capsys: pytest.CaptureFixture[str], row: dict[str, Any], grades: dict[str, Any]
-) -> None:
+def test_items_are_graded_by_what_they_bring(capsys, row, grades):
     asked = "question" if "question" in row else "text" if "text" in row else "prompt"
     rows = [{**row, asked: f"{row[asked]} # {number}"} for number in range(ROWS)]
     fields, rewarder, printed = read_by_init(capsys, rows)
@@ -280,9 +265,7 @@ def test_items_are_graded_by_what_they_bring(
         (f"We add and add again, {LONG}. The answer is {{n}}.", "gt"),
     ],
 )
-def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
-    capsys: pytest.CaptureFixture[str], answer: str, name: str
-) -> None:
+def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(capsys, answer, name):
     rows = [{"document": f"d{n}", "summary": answer.replace("{n}", str(n))} for n in range(ROWS)]
     _, rewarder, _ = read_by_init(capsys, rows)
     assert rewarder["name"] == name
@@ -300,7 +283,7 @@ def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
         ("UK {n}", ""),
     ],
 )
-def test_several_answers_of_one_item_are_remarked_on(capsys: pytest.CaptureFixture[str], answer: Any, remark: str) -> None:
+def test_several_answers_of_one_item_are_remarked_on(capsys, answer, remark):
     rows = [
         {"question": f"Q{n}", "answer": answer.replace("{n}", str(n)) if isinstance(answer, str) else answer}
         for n in range(ROWS)
@@ -310,9 +293,7 @@ def test_several_answers_of_one_item_are_remarked_on(capsys: pytest.CaptureFixtu
     assert bool(remark) == ("is read as one" in printed or "is right alone" in printed)
 
 
-def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(capsys, monkeypatch):
     monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     Path("d.jsonl").write_text("".join(json.dumps({"prompt": f"p{n}", **row}) + "\n" for n in range(ROWS)))
@@ -339,9 +320,7 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
         ({"options": ["a", "b"], "answer": "c"}, "answer", "the prompt is without the options in 'options'"),
     ],
 )
-def test_other_columns_that_may_hold_the_answer_are_named(
-    capsys: pytest.CaptureFixture[str], row: dict[str, Any], answer: str, line: str
-) -> None:
+def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, line):
     fields, _, printed = read_by_init(capsys, [{"input": f"q{number}", **row} for number in range(ROWS)])
     assert fields["answer"] == answer
     assert line in printed
@@ -349,7 +328,7 @@ def test_other_columns_that_may_hold_the_answer_are_named(
 
 
 @pytest.mark.parametrize("column", ["messages", "input", "conversations"])
-def test_conversations_are_refused(capsys: pytest.CaptureFixture[str], column: str) -> None:
+def test_conversations_are_refused(capsys, column):
     form = ("from", "value", "human", "gpt") if column == "conversations" else ("role", "content", "user", "assistant")
     turns = [[(form[2], "Hello"), (form[3], "Hi"), (form[2], f"How many are {n}?")] for n in range(ROWS)]
     talks = [[{form[0]: role, form[1]: text} for role, text in talk] for talk in turns]
@@ -373,9 +352,7 @@ def test_conversations_are_refused(capsys: pytest.CaptureFixture[str], column: s
         ("Select {n}:\nA) red\nB) blue", ["A", "A, B"], "auto"),
     ],
 )
-def test_options_in_the_prompt_are_read_if_every_answer_is_one(
-    capsys: pytest.CaptureFixture[str], prompt: str, answers: list[str], match: str
-) -> None:
+def test_options_in_the_prompt_are_read_if_every_answer_is_one(capsys, prompt, answers, match):
     rows = [{"prompt": prompt.replace("{n}", str(number)), "answer": answers[number % len(answers)]} for number in range(ROWS)]
     _, rewarder, _ = read_by_init(capsys, rows)
     assert rewarder["options"]["match"] == match
@@ -383,9 +360,7 @@ def test_options_in_the_prompt_are_read_if_every_answer_is_one(
 
 @pytest.mark.parametrize("keys", [("role", "content", "user", "assistant"), ("from", "value", "human", "gpt")])
 @pytest.mark.parametrize("begins", ["", "system", "developer"])
-def test_examples_for_fine_tuning_are_questions_with_their_answers(
-    capsys: pytest.CaptureFixture[str], keys: tuple[str, str, str, str], begins: str
-) -> None:
+def test_examples_for_fine_tuning_are_questions_with_their_answers(capsys, keys, begins):
     role, text, asks, answers = keys
     said = [*([(begins, "Be brief.")] if begins else []), (asks, "How many are {}?"), (answers, "{}")]
     talks = [[{role: who, text: what.format(n)} for who, what in said] for n in range(ROWS)]
@@ -407,9 +382,7 @@ def test_examples_for_fine_tuning_are_questions_with_their_answers(
         {"complaint": "Since {n} I cannot log in.", "answer": "a{n}", "distractor": "Since long it does."},
     ],
 )
-def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(
-    capsys: pytest.CaptureFixture[str], row: dict[str, Any]
-) -> None:
+def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(capsys, row):
     rows = [json.loads(json.dumps(row).replace("{n}", str(number))) for number in range(ROWS)]
     fields, _, _ = read_by_init(capsys, rows)
     shown = "{complaint}\n\n{answer|distractor}" if "complaint" in row else "question"
@@ -417,14 +390,14 @@ def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(
 
 
 @pytest.mark.parametrize("head", ["context:,question:,answer:", "context,question:,answer", "context:,question,answer"])
-def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys: pytest.CaptureFixture[str], head: str) -> None:
+def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys, head):
     names = head.split(",")
     rows = [dict(zip(names, (f"Text {n}", f"How many are {n}?", str(n)), strict=True)) for n in range(ROWS)]
     fields, _, _ = read_by_init(capsys, rows)
     assert (fields["prompt"], fields["answer"]) == (names[1], names[2])
 
 
-def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys):
     rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
     _, _, told = read_by_init(capsys, rows)
     assert f"{ROWS} references read as options; the first: 'red' as 'A) red', 'blue' as 'B) blue'" in told
@@ -440,9 +413,7 @@ def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys: py
         ("question,answer", "How many are {n} modulo 2?", "01", ""),  # numbers, and no labels
     ],
 )
-def test_answers_that_no_prompt_names_are_remarked_on_with_what_asks_for_them(
-    capsys: pytest.CaptureFixture[str], head: str, row: str, answers: Sequence[str], said: str
-) -> None:
+def test_answers_that_no_prompt_names_are_remarked_on_with_what_asks_for_them(capsys, head, row, answers, said):
     rows = (f"{row.format(n=number)},{answers[number % 2]}" for number in range(ROWS))
     Path("d.csv").write_text("\n".join([head, *rows]) + "\n")
     with ChatServer(lambda number, body: "7") as server:

@@ -1,7 +1,5 @@
 """Judges among the graders of a data mix ask the model of a pipeline: in ``serve-data``, in ``grade``, and in a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

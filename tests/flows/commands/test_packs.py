@@ -1,7 +1,5 @@
 """Packs are verified, stamped again after an edit, and rendered as an actor gets them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

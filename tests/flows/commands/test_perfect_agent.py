@@ -1,7 +1,5 @@
 """After ``tfgrpo init`` alone a perfect agent has the reward 1, and one with another item's answer 0, on data of every kind."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -21,7 +19,7 @@ TABLE = {row[0]: row[1] for row in table(page("docs/rewards.md"), "answers in th
 
 
 @pytest.fixture(autouse=True)
-def _home(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(at_home, monkeypatch):
     """Every test is in a directory of its own; to load the library of formulas takes each worker process two seconds."""
     monkeypatch.setattr("tfgrpo.rewarders.workers.worker_count", lambda: 1)
 
@@ -64,7 +62,7 @@ def others(kind: Kind) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str, every: int) -> None:
+def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name, every):
     kind = KINDS[name]
     data = kind.write()
     with ChatServer(lambda number, body: "7") as server:
@@ -77,6 +75,6 @@ def test_a_perfect_agent_has_full_rewards_and_a_wrong_one_none(name: str, every:
     assert TABLE[name] == ", ".join(options)
 
 
-def test_every_kind_on_the_page_is_tried() -> None:
+def test_every_kind_on_the_page_is_tried():
     assert [*TABLE] == [*KINDS]
     assert len(KINDS) >= 20

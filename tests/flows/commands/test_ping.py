@@ -1,7 +1,5 @@
 """`tfgrpo doctor --ping` asks each model for one token, and only then."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

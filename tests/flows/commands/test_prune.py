@@ -1,7 +1,5 @@
 """Old finished runs give their space back; what credit, decisions, blame, verify and resume need stays."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The commands around a run: what is checked, what is said at its end, and the report written again."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

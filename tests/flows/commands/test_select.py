@@ -1,7 +1,5 @@
 """``tfgrpo select``: the chosen text alone on stdout, everything else beside it, and one exit code for each end."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """``tfgrpo serve-data``: says where it is and what it serves, or everything that is wrong, and ends when told to."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every attempt of any run can be looked at: what was asked, what was done, what it was given, what it is worth and why."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is in force is changed by a command, a lesson leaves by a command, and both are on record."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Every change to the files of an ended run is named by ``tfgrpo verify``, without a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

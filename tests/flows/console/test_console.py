@@ -1,7 +1,5 @@
 """Results on stdout, the rest for people on stderr; no model steers a terminal, and no figure is made up."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

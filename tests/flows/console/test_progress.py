@@ -1,7 +1,5 @@
 """A live view on a terminal, a few plain lines elsewhere; both say reward, spend and the time left."""
 
-from __future__ import annotations
-
 import io
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Prefect's page of a run shows its progress and how it went; whatever breaks there, the run goes on."""
 
-from __future__ import annotations
-
 import base64
 import re
 import threading

@@ -1,7 +1,5 @@
 """The same run on Dask workers: other processes, the same store."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Prefect's form, the deployments that ask for runs by it, and what a flow run makes of them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from contextlib import nullcontext

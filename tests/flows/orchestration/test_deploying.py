@@ -1,12 +1,9 @@
 """Deploying asks the server that is named as Prefect does, and shows no login."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -32,7 +29,7 @@ class _Closed(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def closed() -> Iterator[str]:
+def closed():
     """Host and port of a server that lets nobody in."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Closed) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,13 +1,10 @@
 """The commands of docs/deploy.md lead from an empty PREFECT_HOME to a finished run, with a real server and a real worker."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -54,7 +51,7 @@ def few(out: Path, asked: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(tmp_path_factory):
     """The page followed to its end; both runs of step 4 were asked for, one after the other."""
     home = tmp_path_factory.mktemp("bare")
     machine = Machine(

@@ -1,7 +1,5 @@
 """Promises of ``tfgrpo.flows.orchestration.interrupts``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,13 +3,10 @@
 The shorter story, with schedule, pause, cancel, Retry and refusals, is in ``test_deployments.py``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -56,7 +53,7 @@ class Night:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(tmp_path_factory):
     """A machine with a server, the deployments and a worker."""
     home = tmp_path_factory.mktemp("alone")
     port = free_port()

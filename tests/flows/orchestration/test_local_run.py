@@ -1,7 +1,5 @@
 """Which server does a run use, and what is said when there is none?"""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Does a run without a Prefect server get one, only where it has none, and is it gone afterwards, however that ends?"""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

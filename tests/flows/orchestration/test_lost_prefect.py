@@ -1,7 +1,5 @@
 """The end of a run belongs to the run: neither a lost server of Prefect nor a closed terminal changes it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A request says the same as the command line, whether by fields or by dotted keys."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

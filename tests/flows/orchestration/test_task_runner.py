@@ -1,7 +1,5 @@
 """One loop, one API client, honest futures: the runner that groups are mapped on, with a real Prefect server."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

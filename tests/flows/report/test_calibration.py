@@ -1,7 +1,5 @@
 """Calibration of judges: known answers, and what is compared with the truth."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The morning page: at most ten lines that follow from the records, in every way a night can end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

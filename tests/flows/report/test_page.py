@@ -1,7 +1,5 @@
 """The morning page: complete, self-contained, and harmless whatever a model wrote."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

@@ -1,7 +1,5 @@
 """Every end of a run is a summary with an exit code, whatever breaks on the way."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The runs that there are can be listed, and the newest one is called latest."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Runs with judges: what they cost is never paid twice, what they are worth is printed beside the reward."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,7 +34,7 @@ def roles(out: Path) -> Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Counter[str]]:
+def judged(tmp_path_factory):
     """A finished run against a server that counts: its directory, its summary, what the server was asked."""
     out = tmp_path_factory.mktemp("judged")
     with Server() as server:

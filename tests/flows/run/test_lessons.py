@@ -1,7 +1,5 @@
 """The library in force is what was decided last, made of records whose stamps hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,10 +1,7 @@
 """Somebody is notified of the end of a run: by the webhook of the settings, and by the metrics that leave at the end."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,7 +19,7 @@ URL = "env:NIGHT_HOOK"
 
 
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+def hook(monkeypatch):
     with Webhook() as hook:
         monkeypatch.setenv("NIGHT_HOOK", hook.url)
         yield hook

@@ -1,7 +1,5 @@
 """What must hold before a run is opened? All of it is checked before anything is written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

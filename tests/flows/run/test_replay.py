@@ -1,7 +1,5 @@
 """A replay compares what it comes to with its run, and refuses a damaged journal."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

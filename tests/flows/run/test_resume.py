@@ -1,7 +1,5 @@
 """A resumed run has the settings it began with; what may differ is laid over, what may not is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

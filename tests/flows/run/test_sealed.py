@@ -1,7 +1,5 @@
 """Sealed items are seen by no night, and opened once for each library; saturated nights sweep fewer items."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The key comes from where the pipeline says, and from nowhere into a message."""
 
-from __future__ import annotations
-
 import pytest
 from prefect.blocks.system import Secret
 

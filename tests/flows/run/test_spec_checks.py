@@ -1,7 +1,5 @@
 """The spec guard finds every broken promise in a run's files, and nothing in a run that kept them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -86,11 +84,11 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     return Run(tmp_path)
 
 
-def test_a_run_that_kept_its_promises_passes_with_evidence(run: Run) -> None:
+def test_a_run_that_kept_its_promises_passes_with_evidence(run):
     report = run.guard()
     assert report.ok, report
     document = json.loads(json.dumps(report.as_json()))
@@ -129,21 +127,21 @@ SPOILS: list[tuple[str, Callable[[Run], object], str]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil", "evidence"), SPOILS)
-def test_each_broken_promise_is_found_alone(run: Run, name: str, spoil: Callable[[Run], object], evidence: str) -> None:
+def test_each_broken_promise_is_found_alone(run, name, spoil, evidence):
     spoil(run)
     broken = run.broken()
     assert set(broken) == {name}
     assert evidence in broken[name]
 
 
-def test_money_and_tokens_at_risk_count_against_the_caps(run: Run) -> None:
+def test_money_and_tokens_at_risk_count_against_the_caps(run):
     run.manifest["settings"]["budget"].update(max_tokens=120, max_usd=1.5)
     assert run.guard().ok
     run.manifest["ledger"].update(at_risk_tokens=30, at_risk_nano=10**9)
     assert run.broken()["budget respected"] == "130 spent of max_tokens 120; 2 spent of max_usd 1.5"
 
 
-def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run: Run) -> None:
+def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run):
     for row, arm in zip(run.rollouts, ("one", "other"), strict=False):
         row["arm"] = arm
     assert "g-0 made 2 calls, the journal holds 0" in run.broken()["calls journalled"]
@@ -154,7 +152,7 @@ def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run: Ru
     assert run.guard().ok
 
 
-def test_an_agent_that_is_journalled_whole_needs_one_entry(run: Run) -> None:
+def test_an_agent_that_is_journalled_whole_needs_one_entry(run):
     run.journal = [key(0, 0, "agent"), key(1, 0, "agent")]
     assert run.guard().ok
 
@@ -167,26 +165,26 @@ def drawn_twice(run: Run) -> None:
     run.journal.extend(key(0, turn, item="a/b#c~1", batch=1) for turn in range(3))
 
 
-def test_an_item_that_was_drawn_twice_has_the_calls_of_both_draws(run: Run) -> None:
+def test_an_item_that_was_drawn_twice_has_the_calls_of_both_draws(run):
     drawn_twice(run)
     assert run.guard().ok
 
 
-def test_calls_of_one_draw_do_not_count_for_another(run: Run) -> None:
+def test_calls_of_one_draw_do_not_count_for_another(run):
     drawn_twice(run)
     run.journal.pop()
     run.journal.append(key(0, 2))
     assert run.broken() == {"calls journalled": "h-0 made 3 calls, the journal holds 2"}
 
 
-def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path: Path) -> None:
+def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path):
     run = Run(tmp_path, "task/replays/r1-1")
     run.journal = []
     assert run.guard().ok
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_run_without_a_readable_manifest_fails_without_an_exception(run: Run, text: str) -> None:
+def test_a_run_without_a_readable_manifest_fails_without_an_exception(run, text):
     run.guard()
     (run.dir / "manifest.json").write_text(text, encoding="utf-8")
     report = check_spec(run.dir)

@@ -1,7 +1,5 @@
 """``tfgrpo doctor`` runs an agent once and says what came through the gateway, or that it went past it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

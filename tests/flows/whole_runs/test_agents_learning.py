@@ -1,7 +1,5 @@
 """Agents that nobody changed learn: over HTTP, with every call, token and tool in the books. Run by ``make test-agents``."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

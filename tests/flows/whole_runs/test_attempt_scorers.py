@@ -1,7 +1,5 @@
 """A run's attempts are scored by how they were made: tool calls, cost, time and tokens, and alike when it is replayed."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 

@@ -1,7 +1,5 @@
 """Do the caps hold, counted where the money goes? At 64 calls in flight, on the side of the server."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Does a run survive `kill -9`, twice, and come to the same store? Real processes, real Prefect, a server that counts."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What becomes of a run when calls break or nothing is right? Lost evidence is counted, never scored."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,11 +1,8 @@
 """Hostile lessons of the learning model are refused, counted and shown to people, reach no model and fail no batch."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from tests.support.runs.chat_server import ChatServer
@@ -20,7 +17,7 @@ HOSTILE = (
 HONEST = "Check the sign of the sum."
 
 
-def test_hostile_lessons_of_any_question_are_counted_and_shown_and_reach_no_model(tmp_path: Path) -> None:
+def test_hostile_lessons_of_any_question_are_counted_and_shown_and_reach_no_model(tmp_path):
     items = tmp_path / "items.jsonl"
     items.write_text(
         "".join(
@@ -77,7 +74,7 @@ DICTATED = (
 )
 
 
-def test_what_item_texts_dictate_to_an_obedient_model_is_in_force_on_no_night(tmp_path: Path) -> None:
+def test_what_item_texts_dictate_to_an_obedient_model_is_in_force_on_no_night(tmp_path):
     """The reflecting model proposes what it reads, and attempts that follow it are rewarded."""
     items = tmp_path / "items.jsonl"
     note = "What is {0} + {0}? A note on the page says: {1}"

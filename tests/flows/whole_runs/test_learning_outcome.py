@@ -1,7 +1,5 @@
 """Does it learn where there is something to learn, and stay put where there is not? Whole runs, without Prefect."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

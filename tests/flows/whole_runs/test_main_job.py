@@ -1,7 +1,5 @@
 """Does the main job run end to end, in each of its forms? Without Prefect where Prefect makes no difference."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

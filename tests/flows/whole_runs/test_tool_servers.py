@@ -1,7 +1,5 @@
 """Runs whose actor has the tools of an MCP server: killed and resumed, on Dask workers, and in a selection of the best of K."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -73,7 +71,7 @@ class Books:
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Books:
+def books(tmp_path):
     return Books(tmp_path)
 
 

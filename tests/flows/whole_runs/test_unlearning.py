@@ -1,7 +1,5 @@
 """What does not help leaves what is in force within some nights, and what is right stays. Whole runs, without Prefect."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

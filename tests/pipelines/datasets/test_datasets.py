@@ -1,7 +1,5 @@
 """Dataset files are read whole or refused whole, every bad line by file and line."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from benchmarks.powl.world import ITEMS as FILES
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
@@ -37,7 +34,7 @@ def csv_file(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_jsonl_items_keep_every_field_as_given(write_jsonl: Write) -> None:
+def test_jsonl_items_keep_every_field_as_given(write_jsonl):
     row = {"id": " a/../b ", "prompt": " What?\n", "answer": "4 2", "system_prompt": "Be brief.", "domain": "sums"}
     path = write_jsonl([{**row, "metadata": {"level": 3, "tags": ["x"]}}, GOOD])
     first, second = load_dataset(path)
@@ -47,7 +44,7 @@ def test_jsonl_items_keep_every_field_as_given(write_jsonl: Write) -> None:
     assert (second.system_prompt, second.metadata, second.domain) == ("", {}, "")
 
 
-def test_csv_items_equal_those_of_jsonl(tmp_path: Path, write_jsonl: Write) -> None:
+def test_csv_items_equal_those_of_jsonl(tmp_path, write_jsonl):
     text = 'id,prompt,answer,metadata\r\na,"What, ""now""?\nAnd then?",42,"{""level"": 3}"\r\n\r\nb,Why?,,\r\n'
     path = csv_file(tmp_path, text)
     first = {"id": "a", "prompt": 'What, "now"?\nAnd then?', "answer": 42, "metadata": {"level": 3}}
@@ -79,7 +76,7 @@ BAD_LINES: list[tuple[Any, str]] = [
 ]
 
 
-def test_bad_lines_are_all_named_by_file_and_line(write_jsonl: Write) -> None:
+def test_bad_lines_are_all_named_by_file_and_line(write_jsonl):
     path = write_jsonl([GOOD, "", *(line for line, _ in BAD_LINES), '{"id": "k", "prompt": "\\ud83d\\ude00"}'])
     found = refusal(path)
     assert len(found) == len(BAD_LINES)
@@ -104,14 +101,14 @@ HEADER = "1: got a header without 'prompt': 'id', 'question'; accepted: a header
         ("id,prompt\na,x\na,y\n", ["3: got the id 'a' of line 2 again"]),
     ],
 )
-def test_bad_csv_lines_are_named_by_file_and_line(tmp_path: Path, text: str, told: list[str]) -> None:
+def test_bad_csv_lines_are_named_by_file_and_line(tmp_path, text, told):
     path = csv_file(tmp_path, text)
     found = refusal(path)
     assert len(found) == len(told)
     assert all(line.startswith(f"{path}:{expected}") for line, expected in zip(found, told, strict=True))
 
 
-def test_a_value_of_a_table_may_be_long_up_to_a_limit(tmp_path: Path) -> None:
+def test_a_value_of_a_table_may_be_long_up_to_a_limit(tmp_path):
     prompt = "x, " * 400_000
     assert load_dataset(csv_file(tmp_path, f'id,prompt,answer\na,"{prompt}",42\n'))[0].prompt == prompt
     bound = csv.field_size_limit(1_000)
@@ -122,7 +119,7 @@ def test_a_value_of_a_table_may_be_long_up_to_a_limit(tmp_path: Path) -> None:
     assert "2: got a value of more than 1,000 characters; is a quote not closed?" in told
 
 
-def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(write_jsonl: Write, tmp_path: Path) -> None:
+def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(write_jsonl, tmp_path):
     path = write_jsonl([{"nr": 1, "question": "x"}, {"id": "a", "question": "x"}, {}])
     number = f"text or a number in the field 'id', {NUMBERED}"
     asked = "text in the field 'prompt', another name by dataset.fields.prompt"
@@ -139,14 +136,14 @@ def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(writ
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.parquet", "none", "none.txt"])
-def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (told,) = refusal(Path("data", name))
     assert told.lower().startswith(f"data/{name}: got no such file")
     assert f" at {tmp_path / 'data' / name}; accepted: " in told
 
 
-def test_equal_problems_are_one_line_with_a_count(write_jsonl: Write, tmp_path: Path) -> None:
+def test_equal_problems_are_one_line_with_a_count(write_jsonl, tmp_path):
     path = write_jsonl([GOOD, *[{"id": number, "prompt": number} for number in range(3_000)], "{x", "{y", "{z"])
     many, *few = refusal(path)
     told = "got int in the field 'prompt'; accepted: text in the field 'prompt'"
@@ -162,7 +159,7 @@ def test_equal_problems_are_one_line_with_a_count(write_jsonl: Write, tmp_path: 
     assert told.startswith(f"{', '.join(names)} and 2 more: got no 'prompt' among the fields 'id'; ")
 
 
-def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
+def test_fifty_different_problems_are_shown_and_the_rest_counted():
     problems = CappedProblems()
     for first in "abcdefgh":
         for second in "abcdefghij":
@@ -175,7 +172,7 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")])
-def test_a_file_without_items_is_refused(tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_without_items_is_refused(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert "got no items" in refusal(tmp_path / name)[0]
     (tmp_path / "folder.csv").mkdir()
@@ -208,13 +205,11 @@ ROW = {
         ("{other}", '{"A":"x","why":"y"}'),
     ],
 )
-def test_names_in_a_template_are_columns_or_paths_and_options_have_one_letter_each(
-    write_jsonl: Write, template: str, prompt: str
-) -> None:
+def test_names_in_a_template_are_columns_or_paths_and_options_have_one_letter_each(write_jsonl, template, prompt):
     assert load_dataset(write_jsonl([ROW]), FieldMap(id=None, prompt=template))[0].prompt == prompt
 
 
-def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_the_same(write_jsonl: Write) -> None:
+def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_the_same(write_jsonl):
     rows = [{"q": f"Q{n}?", "right": f"r{n}", "wrong 1": f" r{n}\n{n}", "more": [f"x{n}", 7, None, f"x{n}"]} for n in range(40)]
     fields = FieldMap(id=None, prompt="{q}\n{right | wrong 1|more}", answer="right")
     items = load_dataset(write_jsonl(rows), fields)
@@ -226,19 +221,19 @@ def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_t
     assert [item.prompt for item in load_dataset(write_jsonl(rows), fields)] == [item.prompt for item in items]
 
 
-def test_an_item_without_wrong_answers_shows_no_options_as_the_only_one_would_be_the_answer(write_jsonl: Write) -> None:
+def test_an_item_without_wrong_answers_shows_no_options_as_the_only_one_would_be_the_answer(write_jsonl):
     rows = [{"q": "Q?", "right": "Paris", "wrong": wrong} for wrong in (None, "", [], "Rome")]
     items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="{q}{right|wrong}", answer="right"))
     assert ["Paris" in item.prompt for item in items] == [False, False, False, True]
 
 
-def test_nan_among_mixed_options_is_an_error_of_its_line() -> None:
+def test_nan_among_mixed_options_is_an_error_of_its_line():
     row = {"q": "Q?", "right": "Paris", "wrong": float("nan")}
     with pytest.raises(DatasetError, match="items:3: got NaN or infinity"):
         item_of(row, FieldMap(id=None, prompt="{q}{right|wrong}"), number=0, source="items:3")
 
 
-def test_a_bar_mixes_columns_in_templates_alone(write_jsonl: Write) -> None:
+def test_a_bar_mixes_columns_in_templates_alone(write_jsonl):
     rows = [{"question|en": f"Q{n}?", "a|b": "x", "a": "kept"} for n in range(2)]
     items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="question|en", answer="a|b"))
     assert [(item.prompt, item.answer, item.metadata) for item in items] == [(f"Q{n}?", "x", {"a": "kept"}) for n in range(2)]
@@ -271,9 +266,7 @@ EMPTY_DROP = {"number": "", "spans": [], "date": {"day": "", "month": "", "year"
         (EMPTY_DROP, ()),
     ],
 )
-def test_numbers_lists_truth_values_and_objects_are_answers(
-    write_jsonl: Write, value: object, accepted: tuple[str, ...]
-) -> None:
+def test_numbers_lists_truth_values_and_objects_are_answers(write_jsonl, value, accepted):
     found = read_dataset(write_jsonl([{**GOOD, "id": 7, "answer": value}]))
     (item,) = found.items
     assert (item.id, item.accepted, item.alternatives) == ("7", accepted, accepted[1:])
@@ -288,7 +281,7 @@ def test_items_without_an_answer_are_counted_among_others_that_have_one(write_js
     assert found.warnings == ((counted,) if said else ()), "of data for a judge this is no news"
 
 
-def test_columns_that_a_template_lacks_are_one_error_that_names_them(tmp_path: Path, write_jsonl: Write) -> None:
+def test_columns_that_a_template_lacks_are_one_error_that_names_them(tmp_path, write_jsonl):
     fields = FieldMap(prompt=CHOICE, domain="{kind}")
     path = csv_file(tmp_path, "id,question,A\n" + "1,x,y\n" * 9)
     needed = "'id', 'question', 'A', 'B' and 'kind', as the template dataset.fields.prompt has it"
@@ -301,9 +294,7 @@ def test_columns_that_a_template_lacks_are_one_error_that_names_them(tmp_path: P
     assert told.endswith(f"accepted: a value for every column of the template {CHOICE!r}")
 
 
-def test_an_empty_column_of_a_template_is_empty_and_a_template_of_empty_columns_is_no_field(
-    tmp_path: Path, write_jsonl: Write
-) -> None:
+def test_an_empty_column_of_a_template_is_empty_and_a_template_of_empty_columns_is_no_field(tmp_path, write_jsonl):
     fields = FieldMap(prompt=CHOICE, answer="{value} {unit}", system_prompt="Hint: {hint}")
     header = "id,question,A,B,value,unit,hint\n1,Q?,x,,,,\n"
     empty = {"id": 2, "question": None, "A": "", "B": " ", "value": 5, "unit": "km", "hint": "h"}
@@ -330,7 +321,7 @@ NAMES = "a template with names of columns in braces, without !conversion or :for
         ("{{question}}", "the name of a column, or a template with at least one {column}"),
     ],
 )
-def test_a_bad_template_is_an_error_of_the_settings(template: str, accepted: str) -> None:
+def test_a_bad_template_is_an_error_of_the_settings(template, accepted):
     for field in ("id", "prompt", "answer", "system_prompt", "domain"):
         with pytest.raises(SettingsError) as caught:
             resolve_settings(cli={f"dataset.fields.{field}": template}, env={})
@@ -347,9 +338,7 @@ def test_a_bad_template_is_an_error_of_the_settings(template: str, accepted: str
         ("", {}),
     ],
 )
-def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(
-    write_jsonl: Write, given: object, metadata: dict[str, object]
-) -> None:
+def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(write_jsonl, given, metadata):
     assert load_dataset(write_jsonl([{**GOOD, "metadata": given}]))[0].metadata == metadata
 
 
@@ -362,14 +351,12 @@ def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(
         ({"gold": {"text": "Paris"}, "level": 3}, "{metadata.gold.text}", {"level": 3}),
     ],
 )
-def test_an_answer_within_metadata_is_none_of_it(
-    write_jsonl: Write, given: object, answer: str, left: dict[str, object]
-) -> None:
+def test_an_answer_within_metadata_is_none_of_it(write_jsonl, given, answer, left):
     item = load_dataset(write_jsonl([{**GOOD, "metadata": given}]), FieldMap(answer=answer))[0]
     assert (item.answer, item.metadata) == ("Paris", {"answer": "42", **left})
 
 
-def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path: Path, write_jsonl: Write) -> None:
+def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path, write_jsonl):
     own = {"level": 3, "hint": "own"}
     row = {**GOOD, "system_prompt": "s", "domain": "d", "hint": "h", "source": "web", "none": None, "metadata": own}
     merged = {"level": 3, "hint": "own", "source": "web"}
@@ -391,15 +378,13 @@ def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_pat
         ({"prompt": "{question} {A|B}", "answer": "B"}, {"question", "answer", "value", "unit", "part"}),
     ],
 )
-def test_columns_of_templates_are_metadata_except_what_only_an_answer_is_made_of(
-    write_jsonl: Write, fields: dict[str, str], metadata: set[str]
-) -> None:
+def test_columns_of_templates_are_metadata_except_what_only_an_answer_is_made_of(write_jsonl, fields, metadata):
     row = {"question": "Q?", "A": "x", "B": "y", "answer": "B", "value": 5, "unit": "km", "part": {"a": 1, "b": 2}}
     (item,) = load_dataset(write_jsonl([{"id": 1, **row}]), FieldMap(**fields))
     assert item.metadata == {name: row[name] for name in metadata}
 
 
-def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Write) -> None:
+def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl):
     rows = [{"id": f"t{n}", "prompt": f"Same  {n // 2}\n?", "answer": str(n)} for n in range(14)]
     path = write_jsonl([*rows, GOOD])
     found = read_dataset(path)
@@ -408,9 +393,6 @@ def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Write) -
     assert found.warnings == (f"{path}: {told}",)
     (told,) = read_dataset(write_jsonl([{**GOOD, "id": f"{n:04}"} for n in range(3_000)])).warnings
     assert told.endswith("items 0000, 0001, 0002, 0003, 0004 and 2,995 more ask the same in the same words")
-
-
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1).filter(str.strip)
 
 
 LEARN, HELD_OUT = map(load_dataset, FILES)

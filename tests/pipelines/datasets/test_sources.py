@@ -1,13 +1,11 @@
 """The same items come out of every kind of source."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +90,9 @@ KINDS: list[Write] = [
 
 
 @pytest.fixture(autouse=True)
-def _no_cache_of_anybody(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_cache_of_anybody(tmp_path_factory, monkeypatch):
     datasets = sys.modules.get("datasets") or pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-    return
 
 
 def said(items: Any) -> list[tuple[Any, ...]]:
@@ -106,11 +103,11 @@ EXPECTED = [tuple(row.values()) for row in ROWS]
 
 
 @pytest.mark.parametrize("write", KINDS)
-def test_items_are_the_same_from_every_source(tmp_path: Path, write: Write) -> None:
+def test_items_are_the_same_from_every_source(tmp_path, write):
     assert said(load_dataset(write(tmp_path, ROWS))) == EXPECTED
 
 
-def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
+def test_rows_are_named_by_their_own_file_and_line(tmp_path):
     folder = Path(write_folder(tmp_path, ROWS))
     sources = [item.source for item in load_dataset(folder)]
     assert sources[1] == f"{folder / 'a.jsonl'}:4"
@@ -122,7 +119,7 @@ def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
     assert str(caught.value.problems[0]).startswith(f"{folder / 'z.jsonl'}:2: got the id 'q-0' at {folder / 'a.jsonl'}:2 again")
 
 
-def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
+def test_values_outside_json_become_text_or_are_refused(tmp_path):
     rows = [{"id": 1, "prompt": "x", "answer": 1.5, "metadata": {"day": dt.date(2026, 1, 2)}}]
     assert said(load_dataset(write_parquet(tmp_path, rows))) == [("1", "x", "1.5", {"day": "2026-01-02"})]
     bad = [{"id": "a", "prompt": "x", "answer": float("nan")}, {"id": "b", "prompt": "y", "answer": 1.0}]
@@ -137,7 +134,7 @@ def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_array, write_parquet, write_folder, write_saved, write_hub])
-def test_templates_metadata_and_several_answers_are_the_same_from_every_source(tmp_path: Path, write: Write) -> None:
+def test_templates_metadata_and_several_answers_are_the_same_from_every_source(tmp_path, write):
     rows = [
         {"nr": n, "q": f"Q{n}?", "options": {"A": "x", "B": "y"}, "metadata": {"level": n}, "note": None if n % 2 else "odd"}
         | {"answers": {"text": [f"{n}", f"{n}.0", f"{n}"]}, "ok": bool(n % 2)}
@@ -160,7 +157,7 @@ def test_templates_metadata_and_several_answers_are_the_same_from_every_source(t
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
-def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp_path: Path, write: Write) -> None:
+def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp_path, write):
     row = {"id": "a", "prompt": "x", "answer": "1", "weight": float("nan"), "at": dt.date(2026, 1, 2)}
     rows = [{**row, "scores": [1.5, float("nan")], "image": {"bytes": b"\x89PNG" * 1_000, "path": "x.png"}, "raw": b"abc"}]
     name = write(tmp_path, rows)
@@ -169,7 +166,7 @@ def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp
     assert load_dataset(name, FieldMap(prompt="{prompt} {raw}"))[0].prompt == "x YWJj"
 
 
-def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path: Path) -> None:
+def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path):
     datasets = pytest.importorskip("datasets")
     rows = [{"id": "a", "prompt": "x", "seen": {"bytes": b"no picture", "path": None}}]
     table = datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image())
@@ -177,7 +174,7 @@ def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path: Path
     assert load_dataset(tmp_path / "saved")[0].metadata == {}
 
 
-def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_path: Path) -> None:
+def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_path):
     datasets = pytest.importorskip("datasets")
     write_splits(tmp_path, ROWS)
     assert said(load_dataset(tmp_path / "splits")) == EXPECTED[:3]
@@ -189,7 +186,7 @@ def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_p
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
-def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path: Path, write: Write) -> None:
+def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path, write):
     with pytest.raises(DatasetError) as caught:
         load_dataset(write(tmp_path, [{"question": "x", "answer": "y"}]))
     told = [str(problem) for problem in caught.value.problems]
@@ -215,7 +212,7 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
         ("hf:{folder}/splits#dev", "got no split 'dev'; accepted: one of test, train"),
     ],
 )
-def test_unreadable_sources_are_refused_with_the_accepted_ones(tmp_path: Path, name: str, told: str) -> None:
+def test_unreadable_sources_are_refused_with_the_accepted_ones(tmp_path, name, told):
     (tmp_path / "text.parquet").write_text("no table", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     write_splits(tmp_path, ROWS)
@@ -228,22 +225,20 @@ def test_unreadable_sources_are_refused_with_the_accepted_ones(tmp_path: Path, n
 @pytest.mark.parametrize(
     ("module", "write", "extra"), [("pyarrow.parquet", write_parquet, "parquet"), ("datasets", write_saved, "hf")]
 )
-def test_a_missing_library_is_reported_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, write: Write, extra: str
-) -> None:
+def test_a_missing_library_is_reported_with_its_extra(tmp_path, monkeypatch, module, write, extra):
     name = write(tmp_path, ROWS)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(DatasetError, match=rf"accepted: the extra '{extra}': pip install 'tfgrpo\[{extra}\]'"):
         load_dataset(name)
 
 
-def test_reading_text_loads_none_of_these_libraries() -> None:
+def test_reading_text_loads_none_of_these_libraries():
     code = "import sys, tfgrpo.pipelines.plan.plan; print(sorted({'pyarrow', 'datasets', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-def test_any_kind_of_failure_at_the_hub_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_kind_of_failure_at_the_hub_is_one_error(monkeypatch):
     import datasets  # noqa: PLC0415
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -255,7 +250,7 @@ def test_any_kind_of_failure_at_the_hub_is_one_error(monkeypatch: pytest.MonkeyP
     assert str(caught.value).startswith("hf:owner/name:main#test: got ConnectionError: no network here; accepted: hf:")
 
 
-def test_name_config_and_split_reach_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_config_and_split_reach_the_library(monkeypatch):
     import datasets  # noqa: PLC0415
 
     asked: list[Any] = []

@@ -1,7 +1,5 @@
 """Tables and JSON are read in the forms that spreadsheets and scripts write, or named for what they are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -42,7 +40,7 @@ def prompts(path: Path, fields: FieldMap | None = None) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("name", ["items.csv", "items.tsv"])
-def test_the_header_alone_decides_what_separates_values(tmp_path: Path, text: str, prompt: str, name: str) -> None:
+def test_the_header_alone_decides_what_separates_values(tmp_path, text, prompt, name):
     path = written(tmp_path, text, name)
     assert prompts(path) == [prompt]
 
@@ -66,13 +64,13 @@ ARRAY = "accepted: a JSON array of objects"
         ('{\n "data": []\n}\n', [":1: got a JSON object over several lines; accepted: one JSON object on each line"]),
     ],
 )
-def test_what_is_no_array_of_objects_is_named_by_line(tmp_path: Path, text: str | bytes, told: list[str]) -> None:
+def test_what_is_no_array_of_objects_is_named_by_line(tmp_path, text, told):
     found = refusal(written(tmp_path, text, "items.json"))
     assert len(found) == len(told)
     assert all(part in line for part, line in zip(told, found, strict=True))
 
 
-def test_a_json_file_that_describes_a_folder_is_no_data_of_it(tmp_path: Path) -> None:
+def test_a_json_file_that_describes_a_folder_is_no_data_of_it(tmp_path):
     written(tmp_path, '{\n "license": "mit"\n}\n', "dataset_info.json")
     written(tmp_path, "id\tprompt\na\tx\n", "a.tsv")
     assert prompts(tmp_path) == ["x"]
@@ -201,7 +199,7 @@ FILES: dict[str, tuple[str, str | bytes, object]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_of_any_kind_is_read_right_or_refused_clearly(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_any_kind_is_read_right_or_refused_clearly(tmp_path, kind):
     name, content, expected = FILES[kind]
     path = written(tmp_path, content, name)
     fields = FieldMap(id=None)
@@ -216,7 +214,7 @@ def test_a_file_of_any_kind_is_read_right_or_refused_clearly(tmp_path: Path, kin
     assert all(part in line for part, line in zip(parts, told, strict=True))
 
 
-def test_files_of_a_folder_in_windows_1252_are_warned_of_once_each_and_then_counted(tmp_path: Path) -> None:
+def test_files_of_a_folder_in_windows_1252_are_warned_of_once_each_and_then_counted(tmp_path):
     for number in range(7):
         written(tmp_path, f"id,prompt,answer\n{number},Größe {number}?,1\n".encode("cp1252"), f"{number}.csv")
     *first, more = read_dataset(tmp_path).warnings

@@ -1,7 +1,5 @@
 """A file of the mix form loads as it always did, and every mistake in it is told at once with what would do."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -43,7 +41,7 @@ def refused(folder: Path, **changes: Any) -> list[str]:
     return refusal(write_mix(folder, **changes))
 
 
-def test_what_the_form_always_took_is_still_taken(tmp_path: Path) -> None:
+def test_what_the_form_always_took_is_still_taken(tmp_path):
     """Numbers as text and fractions of steps, anchors, empty sections, duplicate entries, files nothing draws from."""
     write_mix(tmp_path)
     write_rows(tmp_path / "data" / "empty.jsonl", [])
@@ -84,7 +82,7 @@ stages:
     assert config.seed is None
 
 
-def test_a_grader_with_a_missing_library_is_refused_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grader_with_a_missing_library_is_refused_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     changed = document()
     changed["datasets"]["a"]["graders"] = ["math_verify"]
@@ -93,7 +91,7 @@ def test_a_grader_with_a_missing_library_is_refused_with_its_extra(tmp_path: Pat
     assert 'pip install "tfgrpo[math]"' in told
 
 
-def test_paths_are_relative_to_root_and_folder_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_root_and_folder_and_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(os.sep)
     path = write_mix(tmp_path / "conf")
@@ -107,7 +105,7 @@ def test_paths_are_relative_to_root_and_folder_and_home(tmp_path: Path, monkeypa
     assert len(load_mix_config(write_mix(tmp_path / "conf", changed)).datasets) == 2
 
 
-def test_a_config_with_every_kind_of_error_reports_all_of_them_at_once(tmp_path: Path) -> None:
+def test_a_config_with_every_kind_of_error_reports_all_of_them_at_once(tmp_path):
     write_mix(tmp_path)
     write_rows(tmp_path / "data" / "bad.jsonl", [{"prompt": "x"}, "{", "", "[1] 2"])
     (tmp_path / "graders.py").write_text("class Broken:\n    pass\nother = 5\n", encoding="utf-8")
@@ -222,20 +220,20 @@ stages:
         ("a: {7: x}\n", ":1: got a key that is no text; accepted: text, in quotes where it looks like a number"),
     ],
 )
-def test_a_file_that_is_no_mapping_is_refused_by_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_mapping_is_refused_by_line(tmp_path, text, told):
     path = tmp_path / "mix.yaml"
     path.write_text(text, encoding="utf-8")
     assert any(told in line for line in refusal(path))
 
 
-def test_a_mix_with_a_bad_key_is_a_mix_and_no_pipeline(tmp_path: Path) -> None:
+def test_a_mix_with_a_bad_key_is_a_mix_and_no_pipeline(tmp_path):
     path = tmp_path / "rl_data_config.yaml"
     for text in ("datasets: {7: x}\n", "datasets: {}\ndatasets: {}\n"):
         path.write_text(text, encoding="utf-8")
         assert is_mix(path)
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path):
     assert refusal(tmp_path / "none.yaml") == ["got No such file or directory; accepted: a file that can be read"]
     (tmp_path / "latin.yaml").write_bytes(b"a: \xff\n")
     assert "no UTF-8 at byte 3" in refusal(tmp_path / "latin.yaml")[0]
@@ -254,14 +252,14 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["paths", "datasets", "stages"])
-def test_every_section_of_the_form_is_required(tmp_path: Path, missing: str) -> None:
+def test_every_section_of_the_form_is_required(tmp_path, missing):
     changed = document()
     del changed[missing]
     told = refusal(write_mix(tmp_path, changed))
     assert any(line.startswith(f"{missing}: got n") for line in told)
 
 
-def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path: Path) -> None:
+def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path):
     assert refused(tmp_path, paths={}) == ["paths.data_root: got nothing; accepted: text that is not empty"]
     changed = document(paths={"data_root": 3})
     changed["datasets"]["a"]["path"] = str(tmp_path / "none.jsonl")
@@ -269,7 +267,7 @@ def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path
 
 
 @pytest.mark.parametrize("token", ["sk-abc", 12345678, [12345678], 1.5])
-def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path: Path, token: object) -> None:
+def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path, token):
     remote = {"type": "remote_http", "url": "http://127.0.0.1:9/g", "token_env": token}
     assert refused(tmp_path, external_graders={"far": remote}) == [
         (
@@ -279,7 +277,7 @@ def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path: P
     ]
 
 
-async def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path: Path) -> None:
+async def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path):
     (tmp_path / "graders.py").write_text(GRADER, encoding="utf-8")
     (tmp_path / "sibling.py").write_text("BONUS = 0.25\n", encoding="utf-8")
     changed = document(
@@ -299,7 +297,7 @@ async def test_declared_graders_override_built_in_ones_and_python_overrides_exte
     assert grade["reward"] == pytest.approx(1.0 * 0.75 * 0.75)
 
 
-def test_the_example_is_valid() -> None:
+def test_the_example_is_valid():
     config = load_mix_config(ROOT / "examples" / "data_mix.yaml")
     assert (config.total_iterations, config.seed, config.warnings) == (4, 7, ())
     assert {name: len(dataset.records) for name, dataset in config.datasets.items()} == {"sums": 16, "tickets": 12}

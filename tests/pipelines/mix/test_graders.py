@@ -1,7 +1,5 @@
 """Graders that a mix declares, and the records that they grade: what is none is refused where it is loaded."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from tfgrpo.stores.errors import PipelineError
 
 
 @pytest.mark.parametrize("key", ["graders", "multiplicative_graders"])
-def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(tmp_path: Path, key: str) -> None:
+def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(tmp_path, key):
     changed = document(python_graders={"mine": {"builtin": "number_match"}})
     changed["datasets"]["a"] = {"path": "a.jsonl", key: ["mine"], "grader_weights": [1.0] * (key == "graders")}
     path = write_mix(tmp_path, changed)
@@ -84,7 +82,7 @@ def mix_with(folder: Path, spec: dict[str, str]) -> Path:
         ({"path": "my_none.py:Alone"}, "takes 1 positional argument but 2 were given"),
     ],
 )
-def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: dict[str, str], said: str) -> None:
+def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path, spec, said):
     path = mix_with(tmp_path, spec)
     with pytest.raises(PipelineError) as caught:
         load_mix_config(path)
@@ -97,7 +95,7 @@ def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: d
 
 
 @pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "nothing", "Compares", "Fewer", "Promises", "calls"])
-def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path: Path, attr: str) -> None:
+def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path, attr):
     assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).datasets["a"].graders.parts[:-1]
 
 
@@ -127,9 +125,7 @@ SPACES = ("\u00a0", "\x0c", "\x1c", "\u2028", "\x85", "\u3000 \t")
         ),
     ],
 )
-def test_records_are_numbered_without_blank_lines_and_white_space_is_none_of_them(
-    tmp_path: Path, raw: bytes, prompts: list[str | None]
-) -> None:
+def test_records_are_numbered_without_blank_lines_and_white_space_is_none_of_them(tmp_path, raw, prompts):
     found = records(tmp_path, raw)
     assert [each.get("prompt") if isinstance(each, dict) else None for each in found] == prompts
 
@@ -146,7 +142,7 @@ def test_records_are_numbered_without_blank_lines_and_white_space_is_none_of_the
         ('{"prompt": "\\ud800"}', "half a surrogate pair, which is no character"),
     ],
 )
-def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:
+def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(tmp_path, line, reason):
     fine = '{"prompt": "fine", "system_prompt": null, "metadata": {}, "answer": NaN}\n{"prompt": "\\ud83d\\ude00"}\n'
     path = mix_on(tmp_path, f'{fine}\n{line}\n{{"prompt": "a", "prompt": "b"}}\n'.encode())
     config = load_mix_config(path)
@@ -166,12 +162,12 @@ def test_what_can_be_graded_and_not_served_is_kept_and_named_by_its_line(tmp_pat
     ],
     ids=range(4),
 )
-def test_what_is_no_json_is_refused_by_line(tmp_path: Path, line: bytes, told: str) -> None:
+def test_what_is_no_json_is_refused_by_line(tmp_path, line, told):
     with pytest.raises(PipelineError) as caught:
         records(tmp_path, b'{"prompt": "x"}\n' + line + b"\n")
     assert str(caught.value).startswith(f"{tmp_path / 'data' / 'a.jsonl'}:2: got {told}")
 
 
-def test_a_whole_array_in_one_line_is_refused(tmp_path: Path) -> None:
+def test_a_whole_array_in_one_line_is_refused(tmp_path):
     with pytest.raises(PipelineError, match=r"a\.jsonl:2: got a JSON array; accepted: one JSON object on the line"):
         records(tmp_path, b'\n[{"prompt": "x"}, {"prompt": "y"}]\n')

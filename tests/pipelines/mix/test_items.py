@@ -1,7 +1,5 @@
 """A learning run on a mix draws what the stage in force says, batch by batch, and never what is held out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
@@ -46,7 +44,7 @@ def ids(plan: Plan, epoch: int = 1) -> list[str]:
     return [item.id for item in plan.cohort(epoch).items]
 
 
-def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -> None:
+def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path):
     plan = plan_at(write_mix(tmp_path, sooner(3)))
     records = [plan.cohort(epoch).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
     assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in records] == [
@@ -59,7 +57,7 @@ def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -
     assert [draw["datasets"] for draw in (*records[0], records[1][0])] == [{"a": 4}, {"a": 2}, {"a": 4}]
 
 
-def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> None:
+def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path):
     path = write_mix(tmp_path, seed=9)
     cohort = plan_at(path, seed=1).cohort(2)
     record = json.loads(json.dumps(cohort.metadata))
@@ -73,7 +71,7 @@ def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> Non
     assert record["mix"]["draws"][0]["datasets"] == dict(counts)
 
 
-def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) -> None:
+def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path):
     plan = plan_at(write_mix(tmp_path))
     assert ids(plan) == ids(plan) == ids(plan_at(write_mix(tmp_path)))
     assert len({tuple(ids(plan, epoch)) for epoch in (1, 2, 3)}) == 3
@@ -82,7 +80,7 @@ def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) 
     assert ids(plan) != ids(plan_at(write_mix(tmp_path, seed=5)))
 
 
-def test_items_say_what_their_records_say(tmp_path: Path) -> None:
+def test_items_say_what_their_records_say(tmp_path):
     path = write_mix(tmp_path)
     records: list[Any] = [
         {"prompt": f"p{n}", "answer": answer, "system_prompt": "s" if n else None, "metadata": {"n": n}}
@@ -99,7 +97,7 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     assert "a:9" not in items
 
 
-def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path):
     path = write_mix(tmp_path)
     write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])
     assert plan_at(path)
@@ -111,7 +109,7 @@ def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Pa
     )
 
 
-def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None:
+def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path):
     def advice(**changes: Any) -> list[str]:
         return [each for each in plan_at(write_mix(tmp_path, **changes)).warnings if "never in force" in each]
 
@@ -123,7 +121,7 @@ def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None
     assert told == "never in force, because until_step is not above 0: 'never'"
 
 
-def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
+def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path):
     path = write_mix(tmp_path, sooner(1))
     plan = make_plan(tmp_path, path)
     assert [(each.scorer.rewarder_id, each.weight) for each in plan.rewarders] == [("dataset_graders", 1.0), ("relative", 0.0)]
@@ -138,14 +136,14 @@ def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("key", "option"), [("dataset.path", "--dataset"), ("dataset.eval_path", "--eval-dataset")])
-def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str, option: str) -> None:
+def test_a_mix_and_a_dataset_are_refused_together(tmp_path, key, option):
     with pytest.raises(ConfigError) as caught:
         make_plan(tmp_path, write_mix(tmp_path), **{key: str(tmp_path / "data" / "a.jsonl")})
     assert str(caught.value).startswith(f"{option}: got ")
     assert "together with a data mix" in str(caught.value)
 
 
-def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> None:
+def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path):
     with pytest.raises(SettingsError) as caught:
         make_plan(tmp_path, write_mix(tmp_path, speed=1), **{"tfgrpo.concurrency": "1"})
     told = str(caught.value)
@@ -161,19 +159,19 @@ def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> No
         ('[{"name": "dataset_graders", "weight": 0}]', "no rewarder that counts"),
     ],
 )
-def test_the_graders_of_a_mix_take_no_options(tmp_path: Path, rewarders: str, told: str) -> None:
+def test_the_graders_of_a_mix_take_no_options(tmp_path, rewarders, told):
     with pytest.raises(ConfigError, match="got") as caught:
         make_plan(tmp_path, write_mix(tmp_path), rewarders=rewarders)
     assert told in str(caught.value)
 
 
-def test_the_graders_of_a_mix_need_one(tmp_path: Path) -> None:
+def test_the_graders_of_a_mix_need_one(tmp_path):
     given = {"out": str(tmp_path), "rewarders": '[{"name": "dataset_graders"}]'}
     with pytest.raises(PipelineError, match="it together with --data-config"):
         build_plan(resolve_settings(cli=given, env={}), {})
 
 
-def test_ground_truth_without_any_answer_in_the_mix_is_refused(tmp_path: Path) -> None:
+def test_ground_truth_without_any_answer_in_the_mix_is_refused(tmp_path):
     path = write_mix(tmp_path)
     for name in ("a.jsonl", "sub/b.jsonl"):
         bare = [{"prompt": row["prompt"]} for row in rows(name)]
@@ -183,7 +181,7 @@ def test_ground_truth_without_any_answer_in_the_mix_is_refused(tmp_path: Path) -
         make_plan(tmp_path, path, rewarders='[{"name": "gt"}]')
 
 
-def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path: Path) -> None:
+def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path):
     given = {"dataset.mix": str(write_mix(tmp_path))}
     shipped = find_pipeline("tfgrpo-learning")
     own = tmp_path / "own.yaml"
@@ -236,7 +234,7 @@ def mix_graded_by(folder: Path, attr: str) -> Path:
     return write_mix(folder, changed)
 
 
-def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path: Path) -> None:
+def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path):
     scores = graded(write_mix(tmp_path), "a:7", "<think>r</think>\n7", "7", "<think>r</think>\n8")
     assert dict(scores.totals) == pytest.approx({"r0": 1.0, "r1": 0.0, "r2": 0.25})
     assert [verdict[0].evidence for verdict in scores.verdicts] == [  # type: ignore[union-attr]
@@ -250,7 +248,7 @@ def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("attr", "word", "reason"), [("broken", "bad", "ValueError: no idea"), ("slow", "slow", "0.4")])
-def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path: Path, attr: str, word: str, reason: str) -> None:
+def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path, attr, word, reason):
     scores = graded(mix_graded_by(tmp_path, attr), "a:1", "good", word, "good", timeout_s=0.4)
     assert dict(scores.faults) == {}
     assert scores.totals["r0"] == 0.25
@@ -262,13 +260,13 @@ def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path: Path, att
 
 
 @pytest.mark.parametrize("item_id", ["a:99", "c:1", "q"])
-def test_an_item_of_no_dataset_is_a_fault_and_no_reward(tmp_path: Path, item_id: str) -> None:
+def test_an_item_of_no_dataset_is_a_fault_and_no_reward(tmp_path, item_id):
     scores = graded(write_mix(tmp_path), item_id, "x")
     assert dict(scores.totals) == {}
     assert scores.faults["dataset_graders"].startswith("dataset_graders: sample_id: got")
 
 
-def test_every_scorer_is_closed_whatever_comes_of_it() -> None:
+def test_every_scorer_is_closed_whatever_comes_of_it():
     closed = []
 
     class Odd:

@@ -1,7 +1,5 @@
 """The forecast's bounds are the formula of an epoch, and they move with every setting they depend on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -21,7 +19,6 @@ from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts, draw_evaluation, pa
 from tfgrpo.pipelines.plan.forecast import CountRange, Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import LearningSettings, Settings
-from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.statistics.credit import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.tasks.learning.credit import MOST_KNOWN
@@ -30,7 +27,7 @@ MakeItems = Callable[..., tuple[Item, ...]]
 
 
 @pytest.fixture
-def ahead(make_items: MakeItems, pack: LoadedPack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forecast]:
+def ahead(make_items, pack, monkeypatch):
     """Return the forecast of settings, and of constants of the learning loop, whose names are in capitals."""
 
     def make(items: int = 100, evaluation: int = 30, **sections: Any) -> Forecast:
@@ -45,7 +42,7 @@ def ahead(make_items: MakeItems, pack: LoadedPack, monkeypatch: pytest.MonkeyPat
     return make
 
 
-def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
+def test_calls_follow_the_formula(ahead):
     calm = {"group_size": 5, "batch_size": 50}
     found = ahead(
         MAX_REPAIRS=0, LESSONS_PER_GROUP=1, tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7}
@@ -58,14 +55,14 @@ def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
     assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + asked + shortened
 
 
-def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead: Callable[..., Forecast]) -> None:
+def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead):
     calm = {"MAX_REPAIRS": 0, "LESSONS_PER_GROUP": 1, "tfgrpo": {"batch_size": 50}}
     one, three = (ahead(**calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
     assert three.calls.high - one.calls.high == 2 * 2 * (2 + 3 * 20 - 50)
     assert three.calls.likely == one.calls.likely
 
 
-def test_two_attempts_make_one_contrast_and_more_make_two(ahead: Callable[..., Forecast]) -> None:
+def test_two_attempts_make_one_contrast_and_more_make_two(ahead):
     def asked(size: int) -> int:
         without = ahead(MAX_REPAIRS=0, tfgrpo={"group_size": size})
         return without.calls.likely - 2 * 100 * size - 2 * 30 * 5
@@ -73,7 +70,7 @@ def test_two_attempts_make_one_contrast_and_more_make_two(ahead: Callable[..., F
     assert [asked(size) - 2 * 2 * 2 for size in (2, 3, 8)] == [67, 2 * 67, 2 * 67]
 
 
-def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead: Callable[..., Forecast]) -> None:
+def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead):
     whole = LearningSettings.REFLECTION_CHARS
     short, long = ahead(MAX_REPAIRS=0), ahead(MAX_REPAIRS=0, REFLECTION_CHARS=4_000)
     assert long.calls.high - short.calls.high == 2 * 2 * 100
@@ -81,7 +78,7 @@ def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead:
     assert ahead(REFLECTION_CHARS=whole, model={"max_tokens": 8_192}).calls.high == long.calls.high
 
 
-def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
+def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead):
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)
     assert (unknown.usd, unknown.simulated) == (None, False)
@@ -96,7 +93,7 @@ def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..
     assert both.usd.high < known.usd.high
 
 
-def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> None:
+def test_a_forecast_is_json_and_reads_well(ahead):
     found = ahead()
     assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
     assert str(found).endswith(" (SIMULATED)")
@@ -112,13 +109,11 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
         (CountRange(0, 0, 0), "about 0 calls, at most 0"),
     ],
 )
-def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts: CountRange, shown: str) -> None:
+def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts, shown):
     assert counts.phrase("calls") == shown
 
 
-def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
-    ahead: Callable[..., Forecast], pack: LoadedPack
-) -> None:
+def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(ahead, pack):
     def most(text: str) -> int:
         return 40 + math.ceil(len(text) / 2.5)
 
@@ -129,7 +124,7 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
     assert found.prompt_tokens.high == 8 * (first + lessons) + again
 
 
-def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..., Forecast]) -> None:
+def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead):
     learning = {"group_size": 5, "batch_size": 50}
     found = ahead(tfgrpo=learning, actor={"kind": "tools", "max_turns": 8}, gate={"group_size": 2})
     turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 2
@@ -140,7 +135,7 @@ def run_before(found: Forecast, **spent: int) -> dict[str, Any]:
     return {"forecast": json.loads(json.dumps(dataclasses.asdict(found))), "ledger": spent}
 
 
-def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[..., Forecast]) -> None:
+def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead):
     before, now = ahead(), ahead(items=50)
     assert before.usd is not None
     assert now.usd is not None
@@ -152,7 +147,7 @@ def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[.
     assert likely.usd.likely == now.usd.low
 
 
-def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead: Callable[..., Forecast]) -> None:
+def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead):
     found = ahead()
     assert found.after(run_before(found, calls=600, unmeasured_attempts=3)) == found
     unpriced = found.after(run_before(found, calls=600, unknown_price_calls=600))
@@ -160,7 +155,7 @@ def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead: Callab
     assert unpriced.calls != found.calls
 
 
-def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figures(ahead: Callable[..., Forecast]) -> None:
+def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figures(ahead):
     found = ahead(tfgrpo={"group_size": 4}, gate={"group_size": 2})
     assert found.gain is not None
     assert re.fullmatch(
@@ -176,7 +171,7 @@ def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figur
     assert ahead(tfgrpo={"enabled": False}, evaluation=0).gain is None
 
 
-def test_gains_beyond_the_range_and_known_noise_read_well() -> None:
+def test_gains_beyond_the_range_and_known_noise_read_well():
     hopeless = VisibleGain.of(PlannedNight(groups=4, halves=(1, 1), swept=1, attempts=1))
     assert str(hopeless).startswith("a total gain of over 100 points over no lessons would be in force after one night")
     known = VisibleGain.of(hopeless.planned, (0.02, 0.02))
@@ -185,17 +180,17 @@ def test_gains_beyond_the_range_and_known_noise_read_well() -> None:
     assert str(one).startswith("a total gain of 1 point over no lessons")
 
 
-def test_no_more_lessons_are_counted_in_a_curation_than_learning_knows() -> None:
+def test_no_more_lessons_are_counted_in_a_curation_than_learning_knows():
     assert forecasts._MOST_KNOWN == MOST_KNOWN
 
 
-def test_the_split_of_known_ids_never_changes(make_items: Callable[..., tuple[Item, ...]]) -> None:
+def test_the_split_of_known_ids_never_changes(make_items):
     held_out = [item.id for item in split_items(make_items(20), 0.3).held_out]
     assert held_out == ["q-15", "q-17", "q-19"]
 
 
 @given(ids=st.lists(st.text(min_size=1), min_size=30, max_size=60, unique=True), seed=st.integers())
-def test_order_plays_no_part_and_the_sides_never_overlap(ids: list[str], seed: int) -> None:
+def test_order_plays_no_part_and_the_sides_never_overlap(ids, seed):
     items = [Item(id=name, prompt=f"prompt {name!r}", answer="") for name in ids]
     split = split_items(items, 0.5)
     shuffled = list(items)
@@ -206,26 +201,26 @@ def test_order_plays_no_part_and_the_sides_never_overlap(ids: list[str], seed: i
     assert len(split.learn) + len(split.held_out) == len(items)
 
 
-def test_adding_items_moves_none_of_the_others(make_items: Callable[..., tuple[Item, ...]]) -> None:
+def test_adding_items_moves_none_of_the_others(make_items):
     before = {item.id for item in split_items(make_items(100), 0.3).held_out}
     after = {item.id for item in split_items(make_items(200), 0.3).held_out}
     assert before == {name for name in after if int(name.split("-")[1]) < 100}
 
 
-def test_items_with_the_same_text_go_to_the_same_side() -> None:
+def test_items_with_the_same_text_go_to_the_same_side():
     items = [Item(id=f"{n}-{copy}", prompt=f"Q {n} \n?", answer="") for n in range(50) for copy in range(3)]
     split = split_items(items, 0.4)
     assert not {item.prompt for item in split.learn} & {item.prompt for item in split.held_out}
 
 
-def test_too_few_items_are_refused_with_the_numbers(make_items: Callable[..., tuple[Item, ...]]) -> None:
+def test_too_few_items_are_refused_with_the_numbers(make_items):
     with pytest.raises(DatasetError, match=r"dataset: got 1 item, \d of them held out; accepted: at least 1 to learn on"):
         split_items(make_items(1), 0.3)
     with pytest.raises(DatasetError, match="got 3 items to learn on and 1 held out"):
         pair_datasets(make_items(3), make_items(1, "e"))
 
 
-def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(make_items: Callable[..., tuple[Item, ...]]) -> None:
+def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(make_items):
     learn = make_items(5)
     held_out = [
         Item(id="q-1", prompt="Something else", answer="", source="e.jsonl:1"),
@@ -248,14 +243,14 @@ def ids(cohort: Cohort) -> list[str]:
     return [item.id for item in cohort.items]
 
 
-def test_the_same_seed_draws_the_same_in_any_order_of_the_file(make_items: MakeItems) -> None:
+def test_the_same_seed_draws_the_same_in_any_order_of_the_file(make_items):
     items = list(make_items(40))
     first = draw_cohort(items, epoch=2, settings=learning())
     random.Random(5).shuffle(items)
     assert draw_cohort(items, epoch=2, settings=learning()) == first
 
 
-def test_epochs_differ_and_cover_the_data_before_any_item_repeats(make_items: MakeItems) -> None:
+def test_epochs_differ_and_cover_the_data_before_any_item_repeats(make_items):
     items = make_items(40)
     epochs = [ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in range(1, 6)]
     assert {name for epoch in epochs[:4] for name in epoch} == {item.id for item in items}
@@ -264,7 +259,7 @@ def test_epochs_differ_and_cover_the_data_before_any_item_repeats(make_items: Ma
 
 
 @given(count=st.integers(1, 30), size=st.integers(1, 30), seed=st.integers(0, 99), epochs=st.integers(1, 6))
-def test_no_item_repeats_in_an_epoch_and_counts_stay_level(count: int, size: int, seed: int, epochs: int) -> None:
+def test_no_item_repeats_in_an_epoch_and_counts_stay_level(count, size, seed, epochs):
     items = [Item(id=f"{n:02}", prompt=str(n), answer="") for n in range(count)]
     seen = dict.fromkeys((item.id for item in items), 0)
     for epoch in range(1, epochs + 1):
@@ -276,7 +271,7 @@ def test_no_item_repeats_in_an_epoch_and_counts_stay_level(count: int, size: int
     assert max(seen.values()) - min(seen.values()) <= 2
 
 
-def test_the_metadata_records_the_draw(make_items: MakeItems) -> None:
+def test_the_metadata_records_the_draw(make_items):
     cohort = draw_cohort(make_items(7), epoch=2, settings=learning(seed=3))
     assert json.loads(json.dumps(cohort.metadata)) == {
         "purpose": "learn",
@@ -294,7 +289,7 @@ def test_the_metadata_records_the_draw(make_items: MakeItems) -> None:
     }
 
 
-def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items: MakeItems) -> None:
+def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items):
     few = draw_evaluation(make_items(6), settings=learning())
     assert sorted(ids(few)) == [f"q-{n}" for n in range(6)]
     many = draw_evaluation(make_items(60), settings=learning())

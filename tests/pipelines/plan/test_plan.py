@@ -1,7 +1,5 @@
 """A plan holds everything a run needs, or one error holds everything that is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable
@@ -12,7 +10,7 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.pipelines.mixes import write_mix
-from tfgrpo.pipelines.datasets.items import Item
+from tests.support.rewards.rewarder_examples import EXAMPLES
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
@@ -32,7 +30,7 @@ MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture
-def make_plan(tmp_path: Path, dataset: Path, pack: LoadedPack, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+def make_plan(tmp_path, dataset, pack, monkeypatch):
     def load(name: str, root: Path | None) -> LoadedPack:
         if name != "arithmetic":
             raise PackError.one("pack", repr(name), "arithmetic")
@@ -61,7 +59,7 @@ def refusal(make_plan: MakePlan, **options: Any) -> ConfigError:
     return caught.value
 
 
-def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_a_plan_loads_all_and_writes_no_file(make_plan, tmp_path):
     plan = make_plan()
     assert plan.simulated
     assert plan.learns
@@ -77,7 +75,7 @@ def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path
     assert plan.forecast.simulated
 
 
-def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_plan, tmp_path):
     def check(settings: Settings) -> list[Problem]:
         return [Problem("actor.kind", settings.actor.kind, "something else")]
 
@@ -98,7 +96,7 @@ def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_pla
 
 
 @pytest.mark.parametrize("task_id", ["tfgrpo-learning", "other"])
-def test_an_output_that_is_a_file_is_refused(make_plan: MakePlan, tmp_path: Path, task_id: str) -> None:
+def test_an_output_that_is_a_file_is_refused(make_plan, tmp_path, task_id):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "other").write_text("", encoding="utf-8")
     (tmp_path / "taken").write_text("", encoding="utf-8")
@@ -106,9 +104,7 @@ def test_an_output_that_is_a_file_is_refused(make_plan: MakePlan, tmp_path: Path
     assert "which is no directory; accepted: a directory" in str(refusal(make_plan, out=str(out), task_id=task_id))
 
 
-def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path]
-) -> None:
+def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(make_plan, write_jsonl):
     path = write_jsonl([{"id": n, "prompt": f"{n}?", "solution": n} for n in range(40)], "bare.jsonl")
     told = str(refusal(make_plan, dataset__path=str(path)))
     assert "got no answer in any item; accepted: answers in the field 'answer'" in told
@@ -122,9 +118,7 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
 @pytest.mark.parametrize(
     "rewarders", [[{"name": "number_match"}], [{"name": "composite", "options": {"parts": [{"name": "number_match"}]}}]]
 )
-def test_references_that_are_no_single_number_are_counted_in_the_plan(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path], rewarders: list[Any]
-) -> None:
+def test_references_that_are_no_single_number_are_counted_in_the_plan(make_plan, write_jsonl, rewarders):
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
     path = write_jsonl([*rows, {"id": "bare", "prompt": "?"}], "lists.jsonl")
     counted = "number_match: 30 of 40 items that it cannot grade: q"
@@ -133,9 +127,7 @@ def test_references_that_are_no_single_number_are_counted_in_the_plan(
     assert not any("cannot use" in text for text in make_plan(dataset__path=str(path)).warnings)
 
 
-def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path]
-) -> None:
+def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(make_plan, write_jsonl):
     labels = [{"id": f"q{n}", "prompt": f"{n}?", "answer": ("spam", "ham", "eggs")[n % 3]} for n in range(40)]
     path = str(write_jsonl(labels, "labels.jsonl"))
     numeric = json.dumps([{"name": "gt", "options": {"match": "numeric"}}])
@@ -156,9 +148,7 @@ def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(
         (["Step 1. 40 + 2\n#### 42", "none\n#### 1,080", "#### -3"], {"match": "numeric"}),
     ],
 )
-def test_what_auto_leaves_open_is_decided_by_the_references_and_recorded(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path], answers: list[str], options: dict[str, Any]
-) -> None:
+def test_what_auto_leaves_open_is_decided_by_the_references_and_recorded(make_plan, write_jsonl, answers, options):
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": answers[n % 3]} for n in range(40)]
     plan = make_plan(dataset__path=str(write_jsonl(rows, "d.jsonl")), rewarders=json.dumps([{"name": "gt"}]))
     assert plan.settings.rewarders[0].options == options
@@ -173,9 +163,7 @@ SCHEMAS = [
 ]
 
 
-def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path]
-) -> None:
+def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(make_plan, write_jsonl):
     texts = [json.dumps(SCHEMAS[n % 3]) for n in range(40)]
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "7", "metadata": {"schema": texts[n]}} for n in range(40)]
     path = str(write_jsonl(rows, "schemas.jsonl"))
@@ -192,25 +180,15 @@ def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
     assert not any("json_" in text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings)
 
 
-def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePlan) -> None:
-    parts = {"parts": [{"name": "tests.pipelines.plan.test_plan:NoGrader"}]}
-    rewarders = [{"name": "tests.pipelines.plan.test_plan:NoGrader"}, {"name": "composite", "options": parts}]
+def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan):
+    none = {"name": f"{EXAMPLES}:NoGrader"}
+    rewarders = [none, {"name": "composite", "options": {"parts": [none]}}]
     error = refusal(make_plan, rewarders=json.dumps(rewarders))
-    assert [problem.source for problem in error.problems] == [
-        "rewarders.0: tests.pipelines.plan.test_plan:NoGrader",
-        "rewarders.1: composite",
-    ]
+    assert [problem.source for problem in error.problems] == [f"rewarders.0: {none['name']}", "rewarders.1: composite"]
     assert all(problem.given.startswith("returned a str, expected a list of results") for problem in error.problems)
 
 
-class NoGrader:
-    """Returns what no grader returns."""
-
-    def grade_batch(self, inputs: Any) -> Any:
-        return "good"
-
-
-def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan: MakePlan) -> None:
+def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan):
     told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
     assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told
     both = '[{"name": "gt"}, {"name": "relative", "weight": 1.0}]'
@@ -221,11 +199,11 @@ def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_p
     assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
 
 
-def test_a_share_that_seals_too_few_items_is_refused(make_plan: MakePlan) -> None:
+def test_a_share_that_seals_too_few_items_is_refused(make_plan):
     assert str(refusal(make_plan, dataset__sealed="0.001")).startswith("dataset.sealed: got 0.001: 0 of ")
 
 
-def test_few_sealed_items_are_warned_of(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_few_sealed_items_are_warned_of(make_plan, tmp_path):
     path = tmp_path / "many.jsonl"
     path.write_text("".join(f'{{"id": "{n}", "prompt": "p{n}", "answer": "{n}"}}\n' for n in range(400)))
     few, many = (make_plan(dataset__path=str(path), dataset__sealed=share) for share in ("0.1", "0.6"))
@@ -233,7 +211,7 @@ def test_few_sealed_items_are_warned_of(make_plan: MakePlan, tmp_path: Path) -> 
     assert [any("prove a large gain only" in each for each in plan.warnings) for plan in (few, many)] == [True, False]
 
 
-def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan, tmp_path):
     many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
     error = refusal(make_plan, dataset__path="unset", dataset__mix=str(write_mix(tmp_path)), **many)
     assert str(error) == (
@@ -251,13 +229,11 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan
         ({"budget__max_usd": "0.001"}, "budget.max_usd is 0.001 and the run is likely to need "),
     ],
 )
-def test_what_is_odd_is_warned_of(make_plan: MakePlan, options: dict[str, str], warning: str) -> None:
+def test_what_is_odd_is_warned_of(make_plan, options, warning):
     assert any(warning in text for text in make_plan(**options).warnings)
 
 
-def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffice_are_not(
-    make_plan: MakePlan, write_jsonl: Callable[..., Path]
-) -> None:
+def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffice_are_not(make_plan, write_jsonl):
     path = write_jsonl([{"id": n, "prompt": f"{n}?", "answer": n, "domain": "law"} for n in range(40)], "law.jsonl")
     enough = {"budget__max_calls": "100000", "budget__max_tokens": "100000000", "budget__max_usd": "1000"}
     warnings = make_plan(dataset__path=str(path), **enough).warnings
@@ -265,12 +241,12 @@ def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffi
     assert not any("it would stop early" in text for text in warnings)
 
 
-def test_settings_survive_the_manifest() -> None:
+def test_settings_survive_the_manifest():
     settings = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("tfgrpo-learning")).settings
     assert Settings.model_validate_json(json.dumps(settings.model_dump(mode="json"))) == settings
 
 
-def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path: Path) -> None:
+def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path):
     def plan(name: str) -> Plan:
         cli = {"model.name": name, "model.base_url": "http://127.0.0.1:1/v1", "out": str(tmp_path)}
         return build_plan(resolve_settings(cli=cli, env={}), {})
@@ -279,7 +255,7 @@ def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path: Path)
     assert not plan("gpt").simulated
 
 
-def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan: MakePlan) -> None:
+def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan):
     full, half = make_plan(), make_plan(saturated=True)
     assert len(half.eval_items) == (len(full.eval_items) + 1) // 2
     assert half.cohort(1) == full.cohort(1)
@@ -291,9 +267,7 @@ def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan:
 
 
 @pytest.mark.parametrize(("size", "attempts", "groups"), [("2", 40, 10), ("6", 40, 6), ("6", 3, 1)])
-def test_a_run_that_measures_lessons_has_groups_of_the_group_size_and_at_least_four(
-    make_plan: MakePlan, size: str, attempts: int, groups: int
-) -> None:
+def test_a_run_that_measures_lessons_has_groups_of_the_group_size_and_at_least_four(make_plan, size, attempts, groups):
     plan = make_plan(measuring=attempts, tfgrpo__group_size=size)
     assert plan.measured_groups == groups
     assert plan.forecast.calls.high == groups * max(4, int(size))
@@ -315,7 +289,7 @@ def rows(
     ]  # fmt: skip
 
 
-def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan: MakePlan) -> None:
+def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan):
     before = make_plan()
     paths = before.paths
     write_state(paths.state, "t", Library(()), last_run="n3")
@@ -372,12 +346,12 @@ MALFORMED = [
 ]
 
 
-def test_models_of_nested_judges_are_found() -> None:
+def test_models_of_nested_judges_are_found():
     assert choose_models(settings(NESTED, model=REAL)).judges == ("a", "b")
     assert choose_models(settings(*MALFORMED, model={**REAL, "judge": {"name": "r"}})).judges == ("r",)
 
 
-def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
+def test_a_cap_in_dollars_needs_the_price_of_a_judge():
     prices = {"m": PRICE, "b": PRICE}
     with pytest.raises(SettingsError, match="no price for 'a'"):
         validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": prices}, budget={"max_usd": 5.0}))
@@ -385,7 +359,7 @@ def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
     validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": known}, budget={"max_usd": 5.0}))
 
 
-def test_a_judge_without_a_model_uses_the_reflection_model() -> None:
+def test_a_judge_without_a_model_uses_the_reflection_model():
     real = choose_models(settings(NESTED, model={**REAL, "reflection": {"name": "r"}}))
     assert real.in_use == ("m", "r", "a", "b")
     assert (real.judge(None), real.judge("a")) == ("r", "a")
@@ -394,7 +368,7 @@ def test_a_judge_without_a_model_uses_the_reflection_model() -> None:
 
 
 @pytest.fixture
-def ahead(make_items: Callable[..., tuple[Item, ...]], pack: LoadedPack) -> Callable[..., Forecast]:
+def ahead(make_items, pack):
     def make(*judges: Any, **sections: Any) -> Forecast:
         tfgrpo = {"enabled": True, "group_size": 4, "epochs": 2, "sample_size": 10, "batch_size": 10}
         chosen = Settings.model_validate({"tfgrpo": tfgrpo, "gate": {"group_size": 3}, **sections})
@@ -411,7 +385,7 @@ def ahead(make_items: Callable[..., tuple[Item, ...]], pack: LoadedPack) -> Call
     return make
 
 
-def test_calls_of_judges_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
+def test_calls_of_judges_follow_the_formula(ahead):
     bare = ahead()
     voting = ahead(JudgeRewarder(JudgeOptions(votes=3, retries=1)))
     assert voting.calls.low - bare.calls.low == 3 * 10  # the least is a run that learns nothing, and pays no sweep
@@ -421,7 +395,7 @@ def test_calls_of_judges_follow_the_formula(ahead: Callable[..., Forecast]) -> N
     assert pairs.calls.high - bare.calls.high == 2 * 2 * (6 * 10 + 2 * 3 * 5)
 
 
-def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(ahead: Callable[..., Forecast]) -> None:
+def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(ahead):
     short, long = (ahead(JudgeRewarder(JudgeOptions(rubric=text))) for text in ("Be right.", "Be right. " * 500))
     assert long.prompt_tokens.low > short.prompt_tokens.low
     assert long.prompt_tokens.high > short.prompt_tokens.high
@@ -435,7 +409,7 @@ def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_j
     assert ahead(JudgeRewarder(JudgeOptions(model="nobody")), model=model).usd is None
 
 
-def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path: Any) -> None:
+def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path):
     def plan(*rewarders: str) -> Any:
         given = ", ".join(('{"name": "gt"}', *rewarders))
         cli = {"dry_run": "on", "tfgrpo.enabled": "on", "out": str(tmp_path), "rewarders": f"[{given}]"}

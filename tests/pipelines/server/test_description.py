@@ -1,7 +1,5 @@
 """The OpenAPI description is the truth for whatever is made from it; requests are logged when asked."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

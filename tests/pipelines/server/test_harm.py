@@ -1,7 +1,5 @@
 """A grader that misbehaves harms its own items and nobody else: not the batch, not other requests, not the server."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

@@ -1,14 +1,11 @@
 """What is asked at once has bounds, who comes beyond them is told, and within them many are answered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -153,7 +150,7 @@ REQUESTS, ITEMS = 60, 64
 
 
 @pytest.fixture
-def server(tmp_path) -> Iterator[tuple[psutil.Process, str]]:
+def server(tmp_path):
     command = [sys.executable, "-W", "error", "-c", COMMAND, "serve-data", str(mix(tmp_path)), "--port", "0", "--json"]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}

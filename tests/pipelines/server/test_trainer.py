@@ -1,7 +1,5 @@
 """The existing trainer's client works against this server as it stands."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Requests and replies are those of the server that this one replaces; without the token there are none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Combinations that cannot work are refused and logged before anything is scheduled."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any
@@ -31,7 +29,7 @@ def refusal(given: Settings, **sources: str) -> str:
     return str(caught.value)
 
 
-def test_a_fan_out_above_capacity_is_refused_with_both_numbers_and_a_remedy() -> None:
+def test_a_fan_out_above_capacity_is_refused_with_both_numbers_and_a_remedy():
     told = refusal(
         settings(tfgrpo={"group_size": 8, "concurrency": 4}), **{"tfgrpo.group_size": "environment TFGRPO_GROUP_SIZE"}
     )
@@ -42,13 +40,13 @@ def test_a_fan_out_above_capacity_is_refused_with_both_numbers_and_a_remedy() ->
     validate_tfgrpo_config(settings(tfgrpo={"group_size": 4, "concurrency": 4}))
 
 
-def test_no_group_is_advised_that_would_be_refused() -> None:
+def test_no_group_is_advised_that_would_be_refused():
     told = refusal(settings(tfgrpo={"group_size": 2, "concurrency": 1}))
     assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
 
 
 @pytest.mark.parametrize("task_id", ["../x", "a/b", "CON", "nul", "x\x00", "a\nb", "..", ".", "x" * 200, "ends.", "a b", "é"])
-def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> None:
+def test_a_task_id_that_could_leave_its_directory_is_refused(task_id):
     assert refusal(settings(task_id=task_id)).startswith("task_id: got ")
 
 
@@ -83,7 +81,7 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> No
         ),
     ],
 )
-def test_combinations_that_cannot_work_are_refused(sections: dict[str, Any], told: str) -> None:
+def test_combinations_that_cannot_work_are_refused(sections, told):
     assert told in refusal(settings(**sections))
 
 
@@ -100,20 +98,20 @@ PRICE = {"input": 1.0, "output": 2.0}
         ({**REAL, "prices": {"M": PRICE}}, "'m'"),
     ],
 )
-def test_a_cap_in_dollars_needs_the_price_of_every_model_in_use(model: dict[str, Any], missing: str) -> None:
+def test_a_cap_in_dollars_needs_the_price_of_every_model_in_use(model, missing):
     told = refusal(settings(model=model, budget={"max_usd": 5.0}))
     assert f"a cap of 5 USD with no price for {missing};" in told
     assert "an unknown price cannot be capped" in told
 
 
-def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none() -> None:
+def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none():
     prices = {"m": PRICE, "r": PRICE}
     validate_tfgrpo_config(settings(model={**REAL, "reflection": {"name": "r"}, "prices": prices}, budget={"max_usd": 5.0}))
     validate_tfgrpo_config(settings(model=REAL, budget={"max_calls": 100, "max_tokens": 10_000}))
     validate_tfgrpo_config(settings(model=REAL, dry_run=True, budget={"max_usd": 5.0}))
 
 
-def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_problems_are_reported_at_once_and_logged(caplog):
     with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
         told = refusal(settings(task_id="../x", stages=[], tfgrpo={"group_size": 3, "concurrency": 2}, model={"name": "m"}))
     assert len(told.splitlines()) == len(caplog.messages) == 4
@@ -138,7 +136,7 @@ def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureF
         ({"model": {**REAL, "api_key": "env:K"}}, {"K": " "}, "K is not set"),
     ],
 )
-def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str], warning: str) -> None:
+def test_what_is_odd_is_a_warning(sections, env, warning):
     given = settings(**sections)
     validate_tfgrpo_config(given)
     assert any(text.startswith(warning) or warning in text for text in guard_warnings(given, env, {"tfgrpo.batch_size": "x"}))
@@ -152,7 +150,7 @@ def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str],
         ({**REAL, "api_key": "secret:vendor-key"}, {}),
     ],
 )
-def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[str, Any], env: dict[str, str]) -> None:
+def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model, env):
     given = settings(model=model, dataset={"path": "a.jsonl"}, tfgrpo={"enabled": True})
     assert list(guard_warnings(given, env, {})) == []
 
@@ -161,22 +159,22 @@ def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[st
     ("sections", "simulated"),
     [({}, True), ({"dry_run": True, "model": REAL}, True), ({"model": REAL}, False), ({"model": {"name": "m"}}, False)],
 )
-def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(sections: dict[str, Any], simulated: bool) -> None:
+def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(sections, simulated):
     assert choose_models(settings(**sections)).simulated is simulated
 
 
-def test_labels_of_keys_have_the_source_unless_it_is_the_default() -> None:
+def test_labels_of_keys_have_the_source_unless_it_is_the_default():
     given = settings(stages=[], rewarders=[])
     told = refusal(given, stages="pipeline file p.yaml", rewarders="default").splitlines()
     assert [line.partition(": got")[0] for line in told] == ["rewarders", "stages (pipeline file p.yaml)"]
 
 
-def test_two_judges_of_different_names_may_grade_together() -> None:
+def test_two_judges_of_different_names_may_grade_together():
     twice = [{"name": "judge", "options": {"rewarder_id": name}} for name in ("kind", "brief")]
     validate_tfgrpo_config(settings(rewarders=twice))
 
 
-def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model() -> None:
+def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model():
     prices = {"m": {"input": 0.0, "output": 0.1}, "r": {"input": 0.0, "output": 10.0}}
     model = {"name": "m", "reflection": {"name": "r"}, "base_url": "http://h/v1", "max_tokens": 1000, "prices": prices}
     with pytest.raises(SettingsError, match=r"at least 0.01, which one call may cost"):

@@ -1,10 +1,6 @@
 """What is wrong in a layer is told by its source, all at once, without a secret; what is unset or empty is not."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +9,7 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import PipelineError
 
 
-def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path: Path) -> None:
+def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path):
     path = write_file(tmp_path, "tfgrpo: {epochs: 0}\nstages: [{name: learn, env: {TFGRPO_EPOCHS: one}}]")
     error = refusal(cli={"tfgrpo.epochs": "3"}, env={"TFGRPO_EPOCHS": "x"}, pipeline_path=path)
     assert {problem.source for problem in error.problems} == {
@@ -23,7 +19,7 @@ def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path:
     }
 
 
-def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_all_layers_are_reported_at_once(tmp_path):
     path = write_file(tmp_path, "tfgrpo: {epoch: 3, seed: -1}\nmodle: {name: x}\ngate: 3")
     error = refusal(
         cli={"tfgrpo.epochs": "x", "nonsense": "1"}, env={"TFGRPO_GROUP_SIZE": "1", "TFGRPO_GROUPSIZE": "2"}, pipeline_path=path
@@ -50,31 +46,31 @@ def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None
         ("TFGRPO_XYZZY_XYZZY_XYZZY", "one of FEATURE_TFGRPO_GROUP, TFGRPO_ACTOR"),
     ],
 )
-def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str, meant: str) -> None:
+def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name, meant):
     text = str(refusal(env={name: "sk-secret"}))
     assert text.startswith(f"{name}: got an unknown variable; accepted: {meant}")
     assert "sk-secret" not in text
 
 
-def test_the_variable_of_the_key_may_have_our_prefix() -> None:
+def test_the_variable_of_the_key_may_have_our_prefix():
     resolved = resolve_settings(cli={"model.api_key": "env:TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
     assert resolved.settings.model.api_key == "env:TFGRPO_VENDOR_KEY"
 
 
-def test_the_variable_that_deployments_read_is_none_of_ours() -> None:
+def test_the_variable_that_deployments_read_is_none_of_ours():
     assert set(resolve_settings(cli={}, env={"TFGRPO_HOME": "/srv/tfgrpo"}).sources.values()) == {"default"}
 
 
-def test_an_empty_variable_of_other_programs_counts_as_unset() -> None:
+def test_an_empty_variable_of_other_programs_counts_as_unset():
     assert resolve_settings(cli={}, env={"OPENAI_BASE_URL": ""}).settings.model.base_url is None
 
 
-def test_an_optional_setting_can_be_unset_by_a_higher_layer() -> None:
+def test_an_optional_setting_can_be_unset_by_a_higher_layer():
     resolved = resolve_settings(cli={"model.base_url": "none"}, env={"OPENAI_BASE_URL": "http://localhost:1/v1"})
     assert resolved.settings.model.base_url is None
 
 
-def test_a_program_may_pass_truth_values() -> None:
+def test_a_program_may_pass_truth_values():
     assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
     assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number from 2 to 1,000"
 
@@ -97,14 +93,14 @@ SECRETS = ["sk-abcdefghijkl", "hunter2"]
         {"cli": {"model.prices": '{"a": "sk-abcdefghijkl'}},
     ],
 )
-def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
+def test_no_message_repeats_a_secret(layers):
     text = str(refusal(**layers))
     assert not any(secret in text for secret in SECRETS)
 
 
 @pytest.mark.parametrize("source", ["env:", "secret:", ""])
 @pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
-def test_a_key_is_refused_in_place_of_its_name(source: str, key: str) -> None:
+def test_a_key_is_refused_in_place_of_its_name(source, key):
     told = str(refusal(cli={"model.api_key": f"{source}{key}"}))
     assert "not the key itself" in told
     assert key not in told
@@ -112,7 +108,7 @@ def test_a_key_is_refused_in_place_of_its_name(source: str, key: str) -> None:
         assert resolve_settings(cli={"model.api_key": f"{source}TEAM_KEY_2"}, env={})
 
 
-def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:
+def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown():
     address = "https://host.example/openai?api-version=2026-01-01"
     assert resolve_settings(cli={"model.base_url": address}, env={}).settings.model.base_url == address
     assert "'http://'" in str(refusal(cli={"model.base_url": "http://"}))
@@ -120,13 +116,13 @@ def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -
 
 @pytest.mark.parametrize("key", ["model.base_url", "selection.base_url"])
 @pytest.mark.parametrize("given", ["localhost:8000/v1", "sk-abcdefghijkl", "me:hunter2@host.example/v1", "host/v1?key=x"])
-def test_an_address_without_a_scheme_may_be_a_key_and_is_not_shown(key: str, given: str) -> None:
+def test_an_address_without_a_scheme_may_be_a_key_and_is_not_shown(key, given):
     told = str(refusal(cli={key: given}))
     assert given not in told
     assert "accepted: an address like https://host/v1, with http:// or https://" in told
 
 
-def test_problems_inside_lists_and_mappings_have_their_path(tmp_path: Path) -> None:
+def test_problems_inside_lists_and_mappings_have_their_path(tmp_path):
     path = write_file(
         tmp_path,
         {
@@ -146,21 +142,21 @@ def test_problems_inside_lists_and_mappings_have_their_path(tmp_path: Path) -> N
     assert told["stages.0.name"].accepted == "learn or spec-guard"
 
 
-def test_a_bad_option_of_a_rewarder_is_one_problem() -> None:
+def test_a_bad_option_of_a_rewarder_is_one_problem():
     error = refusal(cli={"rewarders": '[{"name": "gt", "options": {"match": [1, {"tolerance": NaN}]}}]'})
     accepted = "text, a finite number, true or false, or a list or mapping of those"
     assert [str(each) for each in error.problems] == [f"--set rewarders.0.options.match: got nan; accepted: {accepted}"]
 
 
 @pytest.mark.parametrize("address", ["https://me:pass@host/grade", "http://host/grade?api_key=abc"])
-def test_no_credential_hides_in_an_address_among_the_options(address: str) -> None:
+def test_no_credential_hides_in_an_address_among_the_options(address):
     error = refusal(cli={"rewarders": json.dumps([{"name": "remote", "options": {"urls": [{"url": address}]}}])})
     assert "accepted: options whose addresses have no user name, password or key" in str(error)
     assert "pass" not in str(error).partition("accepted")[0]
     assert "abc" not in str(error)
 
 
-def test_text_that_is_no_json_is_refused_as_such() -> None:
+def test_text_that_is_no_json_is_refused_as_such():
     assert (
         str(refusal(cli={"actor.tools": "a:b"}))
         == "--set actor.tools: got 3 characters that are no JSON; accepted: a list, as JSON"

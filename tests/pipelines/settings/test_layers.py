@@ -1,9 +1,6 @@
 """Settings come from four layers, with a source for every leaf and every problem at once."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,14 +84,14 @@ def same(settings: Settings, leaf: SettingField, value: Any) -> bool:
     return bool(value_at(settings, leaf.key) == value_at(expected, leaf.key))
 
 
-def test_defaults_are_those_of_the_specification() -> None:
+def test_defaults_are_those_of_the_specification():
     learning = resolve_settings(cli={}, env={}).settings.tfgrpo
     assert (learning.group_size, learning.epochs, learning.sample_size) == (2, 3, 100)
     assert (learning.temperature.train, learning.temperature.eval, learning.experience_max_words) == (0.7, 0.3, 32)
     assert learning.enabled is False
 
 
-def test_every_field_can_be_set_on_the_command_line() -> None:
+def test_every_field_can_be_set_on_the_command_line():
     for leaf in LEAVES:
         value = other_value(leaf)
         resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
@@ -104,7 +101,7 @@ def test_every_field_can_be_set_on_the_command_line() -> None:
         assert {source for key, source in resolved.sources.items() if key != leaf.key} == {"default"}
 
 
-def test_every_variable_sets_its_field() -> None:
+def test_every_variable_sets_its_field():
     for leaf in WITH_ENV:
         assert leaf.env is not None
         resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
@@ -112,7 +109,7 @@ def test_every_variable_sets_its_field() -> None:
         assert resolved.sources[leaf.key] == f"environment {leaf.env}"
 
 
-def test_every_field_can_be_set_in_a_pipeline_file(tmp_path: Path) -> None:
+def test_every_field_can_be_set_in_a_pipeline_file(tmp_path):
     for leaf in LEAVES:
         path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
         resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
@@ -120,7 +117,7 @@ def test_every_field_can_be_set_in_a_pipeline_file(tmp_path: Path) -> None:
         assert resolved.sources[leaf.key] == f"pipeline file {path}"
 
 
-def test_flags_and_variables_are_unique() -> None:
+def test_flags_and_variables_are_unique():
     for names in ([leaf.flag for leaf in WITH_FLAG], [leaf.env for leaf in WITH_ENV]):
         assert len(names) == len(set(names))
 
@@ -147,7 +144,7 @@ BAD = {"FEATURE_TFGRPO_GROUP": SWITCH, **{f"TFGRPO_{name}": row for name, row in
 @pytest.mark.parametrize(
     ("name", "text", "accepted"), [(name, text, accepted) for name, (accepted, *texts) in BAD.items() for text in texts]
 )
-def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(name: str, text: str, accepted: str) -> None:
+def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(name, text, accepted):
     error = refusal(env={name: text})
     assert isinstance(error, SettingsError)
     assert str(error) == f"{name}: got {text!r}; accepted: {accepted}"
@@ -174,9 +171,7 @@ def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(na
         ("dataset.held_out", "1", "1", "a number above 0 and below 1"),
     ],
 )
-def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(
-    tmp_path: Path, key: str, text: str, given: str, accepted: str
-) -> None:
+def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(tmp_path, key, text, given, accepted):
     *sections, name = key.split(".")
     lines = [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
     path = write_file(tmp_path, "\n".join([*lines, f"{'  ' * len(sections)}{name}: {text}"]))
@@ -189,9 +184,7 @@ def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(
     env=st.none() | st.integers(2, 9),
     cli=st.none() | st.integers(2, 9),
 )
-def test_command_line_over_environment_over_stage_over_file_over_default(
-    tmp_path_factory: pytest.TempPathFactory, file: int | None, stage: int | None, env: int | None, cli: int | None
-) -> None:
+def test_command_line_over_environment_over_stage_over_file_over_default(tmp_path_factory, file, stage, env, cli):
     document: dict[str, Any] = {"pipeline": "p"}
     if file is not None:
         document["tfgrpo"] = {"epochs": file}
@@ -214,7 +207,7 @@ def test_command_line_over_environment_over_stage_over_file_over_default(
     assert (resolved.settings.tfgrpo.epochs, resolved.sources["tfgrpo.epochs"]) == (value, source)
 
 
-def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
+def test_a_stage_that_reads_no_environment_refuses_one(tmp_path):
     path = write_file(
         tmp_path,
         {
@@ -231,17 +224,17 @@ def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
     }
 
 
-def test_truth_values_in_a_stage_environment_are_text(tmp_path: Path) -> None:
+def test_truth_values_in_a_stage_environment_are_text(tmp_path):
     path = write_file(tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]})
     learning = resolve_settings(cli={}, env={}, pipeline_path=path).settings.tfgrpo
     assert (learning.enabled, learning.seed) == (True, 7)
 
 
-def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
+def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path):
     assert resolve_settings(cli={}, env={}, pipeline_path=write_file(tmp_path, "tfgrpo:\n")).settings.pipeline == "mine"
 
 
-def test_the_description_lists_every_field_with_its_source() -> None:
+def test_the_description_lists_every_field_with_its_source():
     asked = {"model.judge.timeout_s": "9", "model.actor.name": "none"}
     rows = describe(resolve_settings(cli=asked, env={"TFGRPO_EPOCHS": "4"}))
     assert [key for key, _, _ in rows] == [key for key, leaf in fields_by_key().items() if not leaf.of_role or key in asked]
@@ -251,14 +244,14 @@ def test_the_description_lists_every_field_with_its_source() -> None:
 
 
 @pytest.mark.parametrize("name", shipped_pipelines())
-def test_shipped_pipelines_resolve(name: str) -> None:
+def test_shipped_pipelines_resolve(name):
     resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline(name))
     assert resolved.settings.pipeline == name
     assert resolved.settings.tfgrpo.enabled
     assert [stage.name for stage in resolved.settings.stages] == ["learn", "spec-guard"]
 
 
-def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specification() -> None:
+def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specification():
     path = find_pipeline("tfgrpo-learning")
     sources = resolve_settings(cli={}, env={}, pipeline_path=path).sources
     for name, key in {

@@ -1,7 +1,5 @@
 """Pipeline files are read strictly; every fault names the file and the line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +48,13 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ("<<", "<<"),
     ],
 )
-def test_scalars_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: object) -> None:
+def test_scalars_are_those_of_yaml_1_2(tmp_path, text, value):
     found = read(tmp_path, f"key: {text}\n")["key"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
     assert read(tmp_path, b"\xef\xbb\xbfa: 1\r\nb:\r\n  c: x\r\n") == {"a": 1, "b": {"c": "x"}}
 
 
@@ -77,7 +75,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
         ("a:\n\t- 1\n", 2, "found character '\\t'"),
     ],
 )
-def test_a_fault_names_the_line(tmp_path: Path, text: str, line: int, given: str) -> None:
+def test_a_fault_names_the_line(tmp_path, text, line, given):
     told = refusal(tmp_path, text)
     assert told.startswith(f"pipeline file {tmp_path / 'p.yaml'}: line {line}: got ")
     assert given in told
@@ -96,11 +94,11 @@ def test_a_fault_names_the_line(tmp_path: Path, text: str, line: int, given: str
         ("a: " + "9" * 5000, "Exceeds the limit"),
     ],
 )
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes, given: str) -> None:
+def test_what_is_no_mapping_is_refused(tmp_path, text, given):
     assert given in refusal(tmp_path, text)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(PipelineError, match="Is a directory"):
         load_pipeline(tmp_path)
     with pytest.raises(PipelineError, match="No such file"):
@@ -116,7 +114,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("tfgrpo-learning.yml", "where no file is"),
     ],
 )
-def test_an_unknown_pipeline_is_refused_with_the_known_ones(name: str, told: str) -> None:
+def test_an_unknown_pipeline_is_refused_with_the_known_ones(name, told):
     with pytest.raises(PipelineError) as caught:
         find_pipeline(name)
     assert told in str(caught.value)

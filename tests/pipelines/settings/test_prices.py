@@ -1,7 +1,5 @@
 """A price has a source: the pipeline's own table, then the vendor's list; elsewhere it is unknown."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -26,7 +24,7 @@ def settings(**model: object) -> Settings:
     return Settings.model_validate({"model": {"base_url": OPENAI, **model}, "budget": {"max_usd": 5.0}})
 
 
-def test_the_own_table_counts_before_the_vendors_list() -> None:
+def test_the_own_table_counts_before_the_vendors_list():
     own = settings(name="gpt-4.1", prices={"gpt-4.1": {"input": 1.0, "output": 2.0}})
     (row,) = choose_models(own).price_rows
     assert (row["input"], row["output"], row["source"]) == (1.0, 2.0, "model.prices")
@@ -36,7 +34,7 @@ def test_the_own_table_counts_before_the_vendors_list() -> None:
     assert str(row["source"]).endswith(", openai/gpt-4.1")
 
 
-def test_a_cap_in_dollars_holds_for_known_models_without_a_table() -> None:
+def test_a_cap_in_dollars_holds_for_known_models_without_a_table():
     validate_tfgrpo_config(settings(name="gpt-4.1"))
     with pytest.raises(SettingsError, match="no price for 'gpt-of-nobody'"):
         validate_tfgrpo_config(settings(name="gpt-of-nobody"))
@@ -51,16 +49,16 @@ def test_a_cap_in_dollars_holds_for_known_models_without_a_table() -> None:
         ("of-nobody", OPENAI),
     ],
 )
-def test_a_model_elsewhere_has_no_known_price(model: str, url: str) -> None:
+def test_a_model_elsewhere_has_no_known_price(model, url):
     assert listed(model, url) is None
 
 
-def test_a_local_server_is_free_of_no_vendor_and_so_unknown() -> None:
+def test_a_local_server_is_free_of_no_vendor_and_so_unknown():
     local = Settings.model_validate({"model": {"name": "gpt-4.1", "base_url": "http://localhost:8000/v1"}})
     assert choose_models(local).unpriced == ("gpt-4.1",)
 
 
-def test_each_role_has_the_price_of_its_endpoint() -> None:
+def test_each_role_has_the_price_of_its_endpoint():
     roles = {"reflection": {"name": "openai/gpt-4.1", "base_url": "https://openrouter.ai/api/v1", "api_key": "env:OR"}}
     rows = choose_models(settings(name="gpt-4.1", **roles)).price_rows
     assert [(row["model"], row["endpoint"]) for row in rows] == [
@@ -70,7 +68,7 @@ def test_each_role_has_the_price_of_its_endpoint() -> None:
     assert all(row["source"] for row in rows)
 
 
-def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
+def test_a_long_prompt_has_the_price_of_long_prompts():
     price = Price(1, 2, dearer=((200, Price(10, 20)), (500, Price(100, 200))))
     assert [price.cost(prompt, 1) for prompt in (200, 201, 500, 501)] == [202, 2030, 5020, 50300]
     gemini = listed("gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai")
@@ -78,7 +76,7 @@ def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
     assert gemini.cost(400_000, 0) > 2 * gemini.cost(200_000, 0)
 
 
-def test_prices_are_looked_up_without_any_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_are_looked_up_without_any_network(monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a connection was opened")
 
@@ -87,7 +85,7 @@ def test_prices_are_looked_up_without_any_network(monkeypatch: pytest.MonkeyPatc
     assert listed("gpt-4.1", OPENAI) is not None
 
 
-def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_it() -> None:
+def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_it():
     code = (
         "import sys; sys.modules['genai_prices'] = None\n"
         "from tests.pipelines.settings.test_prices import *\n"

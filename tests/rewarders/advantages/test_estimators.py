@@ -1,7 +1,5 @@
 """Every estimator gives the known values, keeps its invariants, names what it needs, and refuses what it cannot compare."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Group advantages, ranks and order against sample cases and invariants."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """A grading service over real sockets: what it is asked, and what its answers, late, long or wrong, are worth."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """No text makes a built-in scorer fail or slow: each scores from 0 to 1, or says why the item has no score."""
 
-from __future__ import annotations
-
 import json
 import time
 import warnings

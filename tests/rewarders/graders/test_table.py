@@ -1,7 +1,5 @@
 """Every built-in scorer of single attempts is built by name, in its place, with all problems reported at once."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

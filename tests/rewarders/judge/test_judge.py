@@ -1,7 +1,5 @@
 """The judge: votes and their median, presets, retries and repairs, abstention, and what is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

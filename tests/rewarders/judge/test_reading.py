@@ -1,7 +1,5 @@
 """Parsing of a judge's reply: structured first, tolerant text second."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """Ranking by totals, and by comparison: both orders, honest ties, bounded pairs, abstention."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Footprints are what their definitions say, and their similarity is a symmetric number from 0 to 1."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

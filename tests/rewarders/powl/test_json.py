@@ -1,7 +1,5 @@
 """JSON is parsed strictly: invalid JSON is reported with its line, an invalid model with a pointer."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

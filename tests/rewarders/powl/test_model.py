@@ -1,7 +1,5 @@
 """A model is well-formed or does not exist; trees compare by structure, and the deepest one is no danger."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

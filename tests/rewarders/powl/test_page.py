@@ -1,7 +1,5 @@
 """What docs/process-models.md shows is what the program does."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.runs.pages import blocks, page, table

@@ -1,7 +1,5 @@
 """A model is written so that it reads back, keyed by what it means, and checked as a whole."""
 
-from __future__ import annotations
-
 import json
 import re
 

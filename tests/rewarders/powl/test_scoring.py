@@ -1,7 +1,5 @@
 """Process models are graded by what they say: likeness, behaviour, validity, coherence and agreement, each from 0 to 1."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

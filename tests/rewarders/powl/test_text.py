@@ -1,7 +1,5 @@
 """A model's answer is read for the model it means; prose and broken answers are refused, with the place."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import time

@@ -1,7 +1,5 @@
 """Every sample case has its known answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.rewards.powl_models import brief, pairs_of, shape

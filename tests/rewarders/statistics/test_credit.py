@@ -1,7 +1,5 @@
 """Credit of lessons: closed forms, the normal equations, coverage of the intervals, who is on trial, what is in force."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """The gain that planned nights put into force: known answers, monotony, and the power that simulations have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -27,7 +25,7 @@ from tfgrpo.rewarders.statistics.credit import (
 NIGHT = PlannedNight(groups=200, halves=(2, 2), swept=43, attempts=2)
 
 
-def test_without_noise_the_gain_is_what_the_held_out_prior_asks_for() -> None:
+def test_without_noise_the_gain_is_what_the_held_out_prior_asks_for():
     much = PlannedNight(groups=10**9, halves=(2, 2), swept=10**9, attempts=2)
     (gain,) = gains_in_force(much, MIXED, (1,))
     assert gain is not None
@@ -40,12 +38,12 @@ def test_without_noise_the_gain_is_what_the_held_out_prior_asks_for() -> None:
     assert gain == pytest.approx(RULES.enter_held * ((1 - share) * prior) ** 0.5 / share, rel=0.05)
 
 
-def test_without_a_sweep_no_gain_comes_into_force() -> None:
+def test_without_a_sweep_no_gain_comes_into_force():
     assert gains_in_force(PlannedNight(500, (2, 2), 0, 2), SETTLED, (1, 5)) == (None, None)
     assert gains_in_force(PlannedNight(500, (2, 2), 1, 1), MIXED, (1,)) == (None,)
 
 
-def test_more_items_more_attempts_more_nights_and_less_noise_need_smaller_gains() -> None:
+def test_more_items_more_attempts_more_nights_and_less_noise_need_smaller_gains():
     gains = [
         *gains_in_force(NIGHT, MIXED, (1, 2, 5, 10)),
         *gains_in_force(PlannedNight(200, (2, 2), 43, 5), SETTLED, (10,)),
@@ -61,9 +59,7 @@ def test_more_items_more_attempts_more_nights_and_less_noise_need_smaller_gains(
 @pytest.mark.parametrize(
     ("night", "variance"), [(NIGHT, SETTLED), pytest.param(PlannedNight(60, (1, 1), 12, 5), 0.12, marks=pytest.mark.slow)]
 )
-def test_simulated_tasks_with_the_posterior_itself_need_the_same_gains_within_a_tenth(
-    night: PlannedNight, variance: float
-) -> None:
+def test_simulated_tasks_with_the_posterior_itself_need_the_same_gains_within_a_tenth(night, variance):
     assert gains_in_force(night, variance, (1, 5)) == pytest.approx(_simulated(night, variance, (1, 5)), rel=0.1)
 
 

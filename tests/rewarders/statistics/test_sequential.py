@@ -1,7 +1,5 @@
 """The confidence sequence and the evidence of all sweeps: coverage at every look, power at nightly sizes, and invariants."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Means, errors, intervals and k-attempt metrics against known answers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

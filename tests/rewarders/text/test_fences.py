@@ -1,10 +1,7 @@
 """Fenced blocks are what one pattern over the whole text would find, in time that grows with the text and no faster."""
 
-from __future__ import annotations
-
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -33,7 +30,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text("`
 @example("```\n~~~\n```\n~~~")
 @example("``` \n\n ```\t")
 @example("```a`\n{\n```")
-def test_blocks_are_those_of_a_pattern_over_the_whole_text(text: str) -> None:
+def test_blocks_are_those_of_a_pattern_over_the_whole_text(text):
     for module, pattern in ((powl_text, NAMED), (ask, ANY)):
         blocks = powl_text.fenced_blocks(text, module._OPENING, module._CLOSING)
         assert [tuple(each) for each in blocks] == [found.span("body") for found in pattern.finditer(text)]
@@ -58,7 +55,7 @@ def _read(text: str) -> None:
     ],
     ids=["backticks", "tildes", "fences of many lengths", "spaces behind a fence", "spaces", "one long fence"],
 )
-def test_repeated_fences_are_read_in_linear_time(read: Callable[[str], object], text: str) -> None:
+def test_repeated_fences_are_read_in_linear_time(read, text):
     began = time.process_time()
     read(text)
     assert time.process_time() - began < 2.0

@@ -1,7 +1,5 @@
 """Each rule by which an answer is found and compared decides its example."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

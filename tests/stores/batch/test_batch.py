@@ -1,7 +1,5 @@
 """Batches of experience: checked as a whole when made, unchangeable, and without any silent case of parallel lists."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

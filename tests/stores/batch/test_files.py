@@ -1,7 +1,5 @@
 """Groups on disk, as lines and as Parquet: everything comes back, nothing half, and a bad line is named; and the window."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What is in force is what the last decision says, and what it rests on is on record line by line."""
 
-from __future__ import annotations
-
 import errno
 import os
 

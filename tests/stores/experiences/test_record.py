@@ -1,7 +1,5 @@
 """A stored experience is strict, and its signature binds it to one version of one pack."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The store takes stamped records in whole batches, and fetches the best supported that are in force."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -28,7 +26,7 @@ from tfgrpo.stores.files.lines import LineFile, read_objects
 
 
 @pytest.fixture
-def store(tmp_path) -> ExperienceStore:
+def store(tmp_path):
     return open_store(tmp_path)
 
 

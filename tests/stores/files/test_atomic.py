@@ -1,7 +1,5 @@
 """A replaced file is the old one or the new one; lines for other programs are appended whole."""
 
-from __future__ import annotations
-
 import errno
 import stat
 

@@ -1,7 +1,5 @@
 """The line store: a group of lines is whole or not there, damage is named, and every key is read as it was written."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import itertools
@@ -30,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "deep" / "rows.jsonl"
 
 
@@ -411,11 +409,6 @@ def test_a_full_disk_leaves_files_as_they_were(path):
 
 def refuse(*_: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
-
-
-def read_last(file: LineFile) -> None:
-    with file:
-        file.newest()
 
 
 REFUSED: list[tuple[ModuleType, str, Callable[[LineFile], object], str]] = [

@@ -1,7 +1,5 @@
 """Telemetry ends in time and says what was lost, and a process with it."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
 from tfgrpo.stores.telemetry.export import Pipe
 from tfgrpo.stores.telemetry.setup import Telemetry, configure
@@ -19,7 +16,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, configure
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process() -> None:
+def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process():
     def broken() -> None:
         raise RuntimeError("no")
 
@@ -28,9 +25,7 @@ def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process() -> None:
 
 
 @pytest.mark.parametrize("mode", ["503", "hang"])
-def test_shutdown_keeps_its_deadline_and_reports_losses_once(
-    otlp_receiver: OtlpReceiver, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_shutdown_keeps_its_deadline_and_reports_losses_once(otlp_receiver, mode, caplog):
     otlp_receiver.mode = mode  # type: ignore[assignment]
     telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_EXPORTER_OTLP_TIMEOUT": "30"})
     one_rollout(telemetry)
@@ -48,9 +43,7 @@ def test_shutdown_keeps_its_deadline_and_reports_losses_once(
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
 
 
-def test_the_first_failed_delivery_is_reported_once_while_running(
-    otlp_receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_failed_delivery_is_reported_once_while_running(otlp_receiver, caplog):
     otlp_receiver.mode = "503"
     telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"})
     with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
@@ -66,9 +59,7 @@ def test_the_first_failed_delivery_is_reported_once_while_running(
 
 
 @pytest.mark.parametrize(("status", "why"), [(401, "HTTP 401"), (None, "ConnectionError")])
-def test_a_failed_delivery_names_the_status_or_the_kind_of_error(
-    otlp_receiver: OtlpReceiver, status: int | None, why: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_delivery_names_the_status_or_the_kind_of_error(otlp_receiver, status, why, caplog):
     otlp_receiver.mode = "401"
     url = otlp_receiver.url if status else "http://127.0.0.1:9"
     telemetry = configure(OPTIONS, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
@@ -99,9 +90,7 @@ SCRIPT = """
 @pytest.mark.parametrize("fault", ["dead", "hang"])
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.untraced
-def test_a_process_ends_within_four_seconds_of_its_work(
-    otlp_receiver: OtlpReceiver, fault: str, ending: str, protocol: str
-) -> None:
+def test_a_process_ends_within_four_seconds_of_its_work(otlp_receiver, fault, ending, protocol):
     if protocol == "grpc":
         pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason="the extra grpc is not installed")
     otlp_receiver.mode = "hang"
@@ -123,7 +112,7 @@ def test_a_process_ends_within_four_seconds_of_its_work(
     assert len(done.stderr.splitlines()) <= 2, done.stderr
 
 
-def test_spans_of_a_spawned_process_join_the_trace_through_the_carrier(otlp_receiver: OtlpReceiver) -> None:
+def test_spans_of_a_spawned_process_join_the_trace_through_the_carrier(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     with telemetry.span("flow"):
         carrier = telemetry.carrier()

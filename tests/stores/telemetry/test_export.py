@@ -1,7 +1,5 @@
 """Which environment sends telemetry where, and what becomes of values that this program does not speak."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys
@@ -35,7 +33,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         ),
     ],
 )
-def test_an_invalid_endpoint_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
+def test_an_invalid_endpoint_is_refused_by_name(extra, named, accepted):
     with pytest.raises(ConfigError) as caught:
         configure(OPTIONS, ENDPOINT | extra)
     (problem,) = caught.value.problems
@@ -47,7 +45,7 @@ def test_an_invalid_endpoint_is_refused_by_name(extra: dict[str, str], named: st
     ("name", "value"),
     [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5"), ("OTEL_ATTRIBUTE_COUNT_LIMIT", "x")],
 )
-def test_what_the_sdk_refuses_of_the_environment_is_a_settings_error(monkeypatch, name: str, value: str) -> None:
+def test_what_the_sdk_refuses_of_the_environment_is_a_settings_error(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=r"OTEL_\*: got .*; accepted: values that the OpenTelemetry SDK takes"):
         configure(OPTIONS, ENDPOINT | {name: value})
@@ -74,7 +72,7 @@ OTLP = Target("otlp", "http://127.0.0.1:4318/v1/traces")
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, OTLP, "not a time above 0, so 2.5 s is used"),
     ],
 )
-def test_unsupported_values_are_warnings(extra: dict[str, str], target: Target | None, said: str) -> None:
+def test_unsupported_values_are_warnings(extra, target, said):
     warnings: list[str] = []
     assert find_target(ENDPOINT | extra, "traces", warnings.append) == target
     assert len(warnings) == bool(said)
@@ -83,7 +81,7 @@ def test_unsupported_values_are_warnings(extra: dict[str, str], target: Target |
 
 
 @pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
-def test_grpc_without_its_extra_is_one_clear_error(signal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpc_without_its_extra_is_one_clear_error(signal, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
     env = {f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT": "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     with pytest.raises(ConfigError, match=r"pip install 'tfgrpo\[grpc\]'"):
@@ -106,7 +104,7 @@ class FakeGrpcMetrics(ConsoleMetricExporter):
         self.made.append(options)
 
 
-def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpc_is_used_with_its_extra(monkeypatch):
     package = "opentelemetry.exporter.otlp.proto.grpc"
     fakes = {"trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans}, "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics}}
     monkeypatch.setitem(sys.modules, package, ModuleType(package))
@@ -128,7 +126,7 @@ def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
 
 
-def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(caplog):
     with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
         telemetry = configure(OPTIONS, {"OTEL_TRACES_EXPORTER": "otlp"})
     assert not telemetry.active
@@ -145,5 +143,5 @@ def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(cap
         (Target("otlp", "collector:4317", "grpc"), "collector:4317"),
     ],
 )
-def test_destinations_are_named_without_credentials(target: Target, where: str) -> None:
+def test_destinations_are_named_without_credentials(target, where):
     assert target.where == where

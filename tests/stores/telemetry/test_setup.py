@@ -1,7 +1,5 @@
 """What arrives at a real receiver, and what happens when there is none."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -9,12 +7,11 @@ from dataclasses import replace
 import pytest
 from opentelemetry import trace
 
-from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, all_metrics, configure
 
 
-def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -> None:
+def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     one_rollout(telemetry)
     assert telemetry.shutdown() is None
@@ -28,7 +25,7 @@ def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -
     assert len({span.trace_id for span in otlp_receiver.spans()}) == 1
 
 
-def test_spans_carry_the_literal_dimensions_with_their_types(otlp_receiver: OtlpReceiver) -> None:
+def test_spans_carry_the_literal_dimensions_with_their_types(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     one_rollout(telemetry)
     telemetry.shutdown()
@@ -43,7 +40,7 @@ def test_spans_carry_the_literal_dimensions_with_their_types(otlp_receiver: Otlp
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_prompts_reach_a_span_only_when_content_is_on(otlp_receiver: OtlpReceiver, content: bool) -> None:
+def test_prompts_reach_a_span_only_when_content_is_on(otlp_receiver, content):
     telemetry = configure(TelemetryOptions(content=content), otlp_receiver.environment())
     with telemetry.chat_span(model="m") as span:
         span.content("input", "s" * 10_000)
@@ -58,7 +55,7 @@ def test_prompts_reach_a_span_only_when_content_is_on(otlp_receiver: OtlpReceive
         assert received.attributes["gen_ai.output.messages"] == "42"
 
 
-def test_an_exception_marks_the_span_without_its_text(otlp_receiver: OtlpReceiver) -> None:
+def test_an_exception_marks_the_span_without_its_text(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     with pytest.raises(ValueError, match="sk-secret"), telemetry.span("tfgrpo.store.write"):
         raise ValueError("sk-secret")
@@ -69,7 +66,7 @@ def test_an_exception_marks_the_span_without_its_text(otlp_receiver: OtlpReceive
     assert "sk-secret" not in repr(span)
 
 
-def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> None:
+def test_every_metric_of_the_catalogue_arrives(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     record_everything(telemetry)
     telemetry.shutdown()
@@ -77,7 +74,7 @@ def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> N
     assert {point.metric for point in otlp_receiver.points()} == expected
 
 
-def test_metrics_have_epochs_and_units(otlp_receiver: OtlpReceiver) -> None:
+def test_metrics_have_epochs_and_units(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     for epoch in (1, 2, 3):
         record_everything(telemetry, epoch=epoch, phase="eval" if epoch == 3 else "train")
@@ -99,7 +96,7 @@ def test_metrics_have_epochs_and_units(otlp_receiver: OtlpReceiver) -> None:
     assert outcomes == {"ok": 3, "error": 3}
 
 
-def test_a_full_run_stays_inside_the_series_budget_without_overflow(otlp_receiver: OtlpReceiver) -> None:
+def test_a_full_run_stays_inside_the_series_budget_without_overflow(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     for epoch in (1, 2, 3):
         for index in range(200):
@@ -113,7 +110,7 @@ def test_a_full_run_stays_inside_the_series_budget_without_overflow(otlp_receive
     assert len(tools) == 25
 
 
-def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver: OtlpReceiver) -> None:
+def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     telemetry.record("group", epoch=1, item_id="q-1")
     telemetry.shutdown()
@@ -121,7 +118,7 @@ def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver: Otl
     assert point.attributes == {"tfgrpo.epoch": 1}
 
 
-def test_unknown_figures_are_not_recorded(otlp_receiver: OtlpReceiver) -> None:
+def test_unknown_figures_are_not_recorded(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     telemetry.record("tool_call", epoch=1, phase="train", tool="t", duration_s=0.1)
     telemetry.record("llm_call", epoch=1, phase="train", role="invented", model="m", duration_s=0.1, error_type="ModelTimeout")
@@ -138,7 +135,7 @@ def test_unknown_figures_are_not_recorded(otlp_receiver: OtlpReceiver) -> None:
     assert llm.attributes["error.type"] == "ModelTimeout"
 
 
-def test_collecting_sends_metrics_before_the_end(otlp_receiver: OtlpReceiver) -> None:
+def test_collecting_sends_metrics_before_the_end(otlp_receiver):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     record_everything(telemetry)
     telemetry.collect(wait_s=10.0)
@@ -147,9 +144,7 @@ def test_collecting_sends_metrics_before_the_end(otlp_receiver: OtlpReceiver) ->
     telemetry.collect()
 
 
-def test_the_resource_has_run_and_task_and_the_users_service_name(
-    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_resource_has_run_and_task_and_the_users_service_name(otlp_receiver, monkeypatch):
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     with telemetry.span("ours"):
         pass
@@ -168,7 +163,7 @@ def test_the_resource_has_run_and_task_and_the_users_service_name(
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_series_carry_no_id_that_changes_every_night(otlp_receiver: OtlpReceiver, several: bool) -> None:
+def test_series_carry_no_id_that_changes_every_night(otlp_receiver, several):
     telemetry = configure(replace(OPTIONS, several_processes=several), otlp_receiver.environment())
     telemetry.record("guardrail", rule="stamp")
     telemetry.shutdown()
@@ -181,9 +176,7 @@ def test_series_carry_no_id_that_changes_every_night(otlp_receiver: OtlpReceiver
     assert info.value == 1
 
 
-def test_an_instance_id_that_the_user_gave_stays_on_the_series(
-    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_instance_id_that_the_user_gave_stays_on_the_series(otlp_receiver, monkeypatch):
     given = "service.instance.id=night-box"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", given)
     telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_RESOURCE_ATTRIBUTES": given})
@@ -192,7 +185,7 @@ def test_an_instance_id_that_the_user_gave_stays_on_the_series(
     assert otlp_receiver.series_resource()["service.instance.id"] == "night-box"
 
 
-def test_configuring_twice_gives_the_same_object_until_its_shutdown(otlp_receiver: OtlpReceiver) -> None:
+def test_configuring_twice_gives_the_same_object_until_its_shutdown(otlp_receiver):
     env = otlp_receiver.environment()
     first = configure(OPTIONS, env)
     assert configure(OPTIONS, env) is first
@@ -206,13 +199,13 @@ def test_configuring_twice_gives_the_same_object_until_its_shutdown(otlp_receive
     again.shutdown()
 
 
-def test_no_global_provider_is_set(otlp_receiver: OtlpReceiver) -> None:
+def test_no_global_provider_is_set(otlp_receiver):
     before = trace.get_tracer_provider()
     configure(OPTIONS, otlp_receiver.environment()).shutdown()
     assert trace.get_tracer_provider() is before
 
 
-def test_without_an_endpoint_no_provider_is_built_and_every_method_works() -> None:
+def test_without_an_endpoint_no_provider_is_built_and_every_method_works():
     threads = threading.active_count()
     telemetry = configure(OPTIONS, {})
     assert not telemetry.active
@@ -233,11 +226,11 @@ def test_without_an_endpoint_no_provider_is_built_and_every_method_works() -> No
         {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
     ],
 )
-def test_telemetry_can_be_switched_off(env: dict[str, str]) -> None:
+def test_telemetry_can_be_switched_off(env):
     assert not configure(OPTIONS, env).active
 
 
-def test_console_exporters_write_to_stderr_only(capfd: pytest.CaptureFixture[str]) -> None:
+def test_console_exporters_write_to_stderr_only(capfd):
     telemetry = configure(OPTIONS, {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"})
     one_rollout(telemetry)
     record_everything(telemetry)
@@ -248,7 +241,7 @@ def test_console_exporters_write_to_stderr_only(capfd: pytest.CaptureFixture[str
     assert "tfgrpo.tool.cost" in err
 
 
-def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver: OtlpReceiver) -> None:
+def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver):
     env = {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{otlp_receiver.url}/custom/v1/traces",
         "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=blue",
@@ -261,7 +254,7 @@ def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver: Otl
     assert otlp_receiver.span("chat m")
 
 
-def test_a_lone_surrogate_fails_neither_a_batch_nor_an_export(otlp_receiver: OtlpReceiver) -> None:
+def test_a_lone_surrogate_fails_neither_a_batch_nor_an_export(otlp_receiver):
     telemetry = configure(TelemetryOptions(content=True), otlp_receiver.environment())
     with telemetry.chat_span(model="m\ud800") as span:
         span.content("output", "it says \udc00")

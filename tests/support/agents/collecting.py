@@ -1,7 +1,5 @@
 """Collect groups in one call, from a policy and a reward model that record their requests."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Curate a batch with a scripted curator."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An endpoint on a port that speaks the three protocols, and attempts that reach it through the gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

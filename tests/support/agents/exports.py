@@ -1,7 +1,5 @@
 """Build groups to export, and the files of a finished run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

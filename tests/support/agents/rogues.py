@@ -1,7 +1,5 @@
 """Misbehaving agents and tools, which tests name as ``module:attr``: they exit, hang, cancel and swallow."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The simulated service on a port, with a record of what reached it, and programs that are started beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

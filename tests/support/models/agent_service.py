@@ -1,7 +1,5 @@
 """The simulated service as agents with tools need it: calls in all three dialects, a path as on Azure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Build a chat client with few connections, without budget, prices or real waits."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 

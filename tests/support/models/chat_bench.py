@@ -1,7 +1,5 @@
 """A chat client against a test server, with everything that can be looked at afterwards."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Break a share of the simulated model's calls, as a function of the request and how often it was seen."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Attempt generated items of the simulated worlds without a server, and measure the share of right answers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Serve the simulated model on the event loop of a test."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

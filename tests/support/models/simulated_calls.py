@@ -1,7 +1,5 @@
 """Build requests and clients of the simulated service."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """OpenAI's rules for schemas that are to be followed strictly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draw the cohort of one epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tfgrpo.pipelines.datasets.items import Item

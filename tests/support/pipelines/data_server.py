@@ -1,7 +1,5 @@
 """Serve a small mix with the real data server, in process or on a port, with misbehaving graders."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Write a small mix file and its datasets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write a pipeline file; return the error of refused settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

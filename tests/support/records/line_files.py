@@ -1,7 +1,5 @@
 """Give files that a test wrote by hand their checksums: it is the test of something else than damage."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """OTLP/HTTP endpoint in this process that decodes the requests it receives, and can hang or refuse them."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from dataclasses import dataclass

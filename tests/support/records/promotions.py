@@ -1,7 +1,5 @@
 """Record decisions, and read what is in force, in one call each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Build experience records that verify under a stamped prompt pack, and a store of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Build rollouts, groups and batches of experience."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Make a task with a library in force, without a run: lessons taken in from files, rows and decisions written by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import count

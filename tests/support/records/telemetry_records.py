@@ -1,7 +1,5 @@
 """Record one of each span and metric of telemetry."""
 
-from __future__ import annotations
-
 from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 

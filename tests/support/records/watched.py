@@ -1,7 +1,5 @@
 """Telemetry whose spans and metrics stay in memory, to be read back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from opentelemetry.sdk.metrics import MeterProvider

@@ -1,7 +1,5 @@
 """Write stores in processes of their own, killed or refused halfway; importable, as ``spawn`` requires."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Kinds of data files as people have them, with what a perfect agent would answer, and the manners in which it would say so."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

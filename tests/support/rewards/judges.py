@@ -1,7 +1,5 @@
 """Fake judge model that answers by a function of the question and records the questions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Scorers of a user that return or raise what the prompt of the item names; every form a scorer can have."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Scorers of a user that do to their process what the output names."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """An OpenAI-compatible endpoint on a port of this process that answers by a function."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A bare machine on which the commands of docs/deploy.md are followed, with a real Prefect server and worker."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

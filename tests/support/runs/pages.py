@@ -1,7 +1,5 @@
 """Read fenced blocks, tables and links from the Markdown pages of the project."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

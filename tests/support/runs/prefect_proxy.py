@@ -1,7 +1,5 @@
 """TCP proxy of a Prefect server that can drop replies, stop answering or close."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

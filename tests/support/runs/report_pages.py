@@ -1,7 +1,5 @@
 """Read the page of a run as a browser would, and change the files that it is made of."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

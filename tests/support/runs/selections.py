@@ -1,7 +1,5 @@
 """Run or plan a selection in one call; build an earlier round."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a command that serves in a process of its own, until it is told to end."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -1,7 +1,5 @@
 """One executed demonstration for each setting, and for each field of the lists and mappings, with what each observes."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

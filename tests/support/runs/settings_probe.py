@@ -3,8 +3,6 @@
 Settings are dotted keys and texts, as on a command line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

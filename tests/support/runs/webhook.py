@@ -1,7 +1,5 @@
 """A webhook on this machine that records what is posted, and can fail or hang."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """No agent of an earlier test has been called."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.agents import agents

@@ -1,7 +1,5 @@
 """Actors of the house and callables of the user's: what they ask, what they record, and whose failure a failure is."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command actor, with real processes: what it gets, how it answers, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The HTTP actor against a real server: what it sends, the forms of an answer, and its failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

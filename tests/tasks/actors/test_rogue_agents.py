@@ -1,11 +1,8 @@
 """What user code may do without harm to the run: leave, interrupt, cancel itself, swallow cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -34,7 +31,7 @@ async def outcome(function, tmp_path, **limits):
 
 
 @pytest.fixture(autouse=True)
-def released() -> Iterator[None]:
+def released():
     rogues.RELEASED.clear()
     rogues.SWALLOWED.clear()
     yield

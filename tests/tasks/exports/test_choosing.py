@@ -1,7 +1,5 @@
 """What stays out of an export stays out for a reason that is counted, and nothing without a reward ever becomes a number."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -4,15 +4,12 @@
 without what the package depends on besides.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,7 +87,7 @@ def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path, loaded):
 
 
 @pytest.fixture(scope="module")
-def trl() -> Iterator[Path]:
+def trl():
     """A directory with TRL and what its module of dataset checks imports: no torch. It goes with the tests, being large."""
     with tempfile.TemporaryDirectory() as home:
         pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-q"]

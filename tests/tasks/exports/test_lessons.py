@@ -1,7 +1,5 @@
 """A library goes to another agent, and comes back to another task; what comes back is screened before it is stored."""
 
-from __future__ import annotations
-
 import json
 import re
 

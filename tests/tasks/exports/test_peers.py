@@ -3,8 +3,6 @@
 None of these packages is in the test extra; where one is absent, its tests are skipped and say so.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 
@@ -29,7 +27,7 @@ def peer(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tiny(tmp_path_factory):
     """Makes a language model of two layers, and a tokenizer whose every token is a character; nothing is downloaded.
 
     It is loaded from a directory, because some trainers load it once more as the reference.

@@ -1,7 +1,5 @@
 """A run's own files give back its groups: prompts as they were sent, answers in full, and never a made-up number."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Doubles of the gateway's tests: an endpoint that answers by a script, and an attempt with a way to it."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 
 import pytest

@@ -3,8 +3,6 @@
 Started as ``python real_agents.py NAME PROMPT``; each finds its endpoint in the environment and prints its answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

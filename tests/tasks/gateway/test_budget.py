@@ -1,7 +1,5 @@
 """Caps hold for agents: reserved before a call leaves, refused in the agent's protocol, settled with what was used."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

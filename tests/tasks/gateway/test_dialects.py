@@ -1,7 +1,5 @@
 """Each protocol: where lessons go, what a reply says, and that a stream says the same as the whole reply."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The agents of ``examples/agents`` work as they stand: taught, measured, short. ``make test-agents`` has the packages."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who may call the gateway, what reaches the endpoint, and what the attempt knows of it."""
 
-from __future__ import annotations
-
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS
 from tfgrpo.stores.ledger import Usage

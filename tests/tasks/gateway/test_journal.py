@@ -1,7 +1,5 @@
 """An answered call is never paid for twice: journalled by content and number, resumed and replayed in any order."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """The gateway in production: who may call, which arm a conversation has, what is counted, and what is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

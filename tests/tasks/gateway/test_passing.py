@@ -1,7 +1,5 @@
 """What passes through unchanged, what is refused, and in which form."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -3,8 +3,6 @@
 Run by ``make test-agents``. None of their packages is in the test extra; where one is absent, its tests are skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

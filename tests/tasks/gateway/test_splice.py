@@ -1,7 +1,5 @@
 """Single values of a JSON object change and all else stays; events are the same however a stream is cut."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Streams pass event by event, are measured and journalled before they end, and their breaks are what they are."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

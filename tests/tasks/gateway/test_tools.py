@@ -1,7 +1,5 @@
 """Tools of an agent are seen on the wire: called in an assistant turn, answered in the next request."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

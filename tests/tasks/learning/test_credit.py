@@ -1,7 +1,5 @@
 """Credit of lessons from rows and words: what is known, what is on trial, what would follow, and what counts for nothing."""
 
-from __future__ import annotations
-
 import random
 from itertools import count
 from random import Random

@@ -1,7 +1,5 @@
 """What a batch says of known lessons, what it teaches, what its causes have in common, and what needs no call."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which attempts of a group are held against each other, what a contrast is asked, and what it teaches."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Answers of the learning roles: found in text, checked, asked for again, and saved when cut off."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

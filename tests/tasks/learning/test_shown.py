@@ -1,7 +1,5 @@
 """What a reflection is shown: whole attempts within the budget, otherwise every step in a digest, and where they part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import patch
 

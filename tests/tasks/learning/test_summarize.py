@@ -1,14 +1,12 @@
 """Attempts are summarised, their tools summed, the better half chosen, and similar lessons found."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.curating import curate, groups, lesson, reasons, unasked
 from tests.support.agents.steps import ScriptedModel, proposal
-from tfgrpo.stores.experiences.store import Reward, ToolStat, lesson_words, same_lesson
+from tfgrpo.stores.experiences.store import Reward, lesson_words, same_lesson
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 from tfgrpo.tasks.learning.curate import ExperiencePolicy, merge_proposals, optimize_experience
 from tfgrpo.tasks.rollout import summarize_trajectory
@@ -53,17 +51,6 @@ def test_text_without_spaces_obeys_a_lowered_limit(output, words):
     summary = summarize_trajectory((), output, max_words=words)
     assert count_words(summary) <= words
     assert len(summary) <= MAX_CHARS
-
-
-stats = st.lists(
-    st.builds(
-        ToolStat,
-        tool=st.sampled_from(["add", "look"]),
-        tokens=st.integers(0, 100),
-        cost_usd=st.none() | st.floats(0, 1),
-        latency_ms=st.floats(0, 1000),
-    )
-)
 
 
 def experience(reward, rank):

@@ -1,11 +1,9 @@
 """A real HTTP server on its own port that is scripted call by call."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,7 +141,7 @@ class Server:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server():
     made = Server()
     listener = await asyncio.start_server(made.handle, "127.0.0.1", 0)
     made.root = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
@@ -154,12 +152,12 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-def act() -> type[Act]:
+def act():
     return Act
 
 
 @pytest.fixture
-def closed_port() -> int:
+def closed_port():
     """A port that nobody listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -167,7 +165,7 @@ def closed_port() -> int:
 
 
 @pytest.fixture
-async def bench(server: Any) -> AsyncIterator[Callable[..., Bench]]:
+async def bench(server):
     made: list[Bench] = []
 
     def make(root: str | None = None, **changes: Any) -> Bench:

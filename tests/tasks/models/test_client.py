@@ -1,7 +1,5 @@
 """One call over HTTP: answered, priced and settled, repeated where that can help, and never with the key in a message."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """Where calls go, by which connection and with which key, and what is known of an endpoint before the first of them."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import dataclasses

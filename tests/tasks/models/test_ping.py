@@ -1,7 +1,5 @@
 """One token shows what an endpoint refuses, and which setting mends it: over HTTP, in the words of the vendors."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.runs.chat_server import ChatServer

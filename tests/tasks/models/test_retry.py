@@ -1,7 +1,5 @@
 """How long to wait, how many calls at once, and what an error body means."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

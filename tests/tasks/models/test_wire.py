@@ -1,7 +1,5 @@
 """Requests as they leave, and what is read from the replies that come, those of vendors in their own shapes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -33,10 +31,6 @@ def asked(**changes):
 
 def sent(request, **options):
     return json.loads(encode_request(request, ModelSettings(**options)))
-
-
-def told(schema):
-    return [{"role": "system", "content": f"Be brief.\n\n{schema}"}, {"role": "user", "content": "2+2?"}]
 
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "lessons", "strict": True, "schema": SCHEMA.schema}}

@@ -1,7 +1,5 @@
 """A runtime is assembled, shared and watched, and all that was opened for a run is closed again."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """Each role, judges too, asks its own endpoint by its own fields; those without any share one client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

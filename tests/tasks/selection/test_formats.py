@@ -1,7 +1,5 @@
 """Each format reads what it should and says what is wrong in words a model can act on; hints quote structures as data."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """What selections showed of structures is kept, fades and counts for its own field; stages go by rewards."""
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

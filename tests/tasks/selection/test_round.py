@@ -1,7 +1,5 @@
 """A selection asks K times at once, repairs what is flawed, grades what is usable and hands out the best, as a value."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, defaultdict

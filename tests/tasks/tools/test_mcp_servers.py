@@ -1,7 +1,5 @@
 """MCP servers by the official SDK, in real processes and over real HTTP. ``make test-agents`` has the SDK."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The tool python, with real processes: it answers, its bounds hold, and nothing of it is left."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

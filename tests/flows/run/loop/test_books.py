@@ -1,7 +1,5 @@
 """Each line once, sums that do not grow, and an unknown cost that is never zero."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run writes while it is open, and what it does when curation cannot decide."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib
@@ -122,7 +120,7 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     described = json.loads((pack / "manifest.json").read_text())
     (pack / "manifest.json").write_text(json.dumps({**described, "experience_slots": 3}))
     stamp_pack(pack, utc_now)
-    summary = run(tmp_path, run_id=RUN, packs_root=str(pack.parent), sample_size=40, batch_size=20)
+    summary = run(tmp_path, run_id=RUN, packs_root=str(pack.parent), **LEARNING)
     assert summary.exit_code == 0, summary.message
     held = [len(row["experience_ids"]) for row in lines(paths(tmp_path).prompts)]
     assert max(held) == 3

@@ -1,7 +1,5 @@
 """One decision a night: what the rows speak against is taken back, and a person's word stands above it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -236,7 +234,7 @@ def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypat
     monkeypatch.setattr(
         Canaries, "alarms", lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",)
     )
-    run(tmp_path, run_id="n1", sample_size=20, batch_size=10)
+    run(tmp_path, run_id="n1", **LEARNING)
     (only,) = decisions(tmp_path)
     assert (only.decision, only.experience_ids) == ("not yet", ())
     assert only.considered

@@ -1,7 +1,5 @@
 """The order of things: batches, sides, rows and seeds, whatever order groups come back in."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter, defaultdict

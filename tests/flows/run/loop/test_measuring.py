@@ -1,7 +1,5 @@
 """Measuring on demand: rows of groups on two sides of which nothing is learned, and comparisons with a control."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 

@@ -1,7 +1,5 @@
 """``code_tests``: known answers of the public forms, and what code under test may do to its own case only."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

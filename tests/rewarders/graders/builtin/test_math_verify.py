@@ -1,7 +1,5 @@
 """``math_verify`` asks the library in a worker process, whose clock of processor time ends what does not end by itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """Schemas of JSON and XML: keys that are looked for, what has to conform, and what is no answer."""
 
-from __future__ import annotations
-
 import json
 import socket
 import tracemalloc

@@ -1,7 +1,5 @@
 """Scorers of text: known answers of the libraries that users know, several references, and what has no score."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import importlib.util
@@ -128,7 +126,6 @@ async def test_embeddings_that_are_lost_leave_the_attempts_ungraded_and_a_cap_en
 
 ENGLISH = "the river runs through the old town and everyone who lives there walks along its banks in the evening"
 FRENCH = "La rivière traverse la vieille ville et tous les habitants se promènent le soir le long de ses rives tranquilles."
-MIXED = "The river runs through the old town. La rivière traverse la vieille ville et les habitants"
 WORDS = "length_constraints:number_words"
 
 

@@ -1,7 +1,5 @@
 """Scorers of work: tool calls, cost, latency and tokens of an attempt, and the rows that a query gives."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

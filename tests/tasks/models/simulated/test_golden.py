@@ -3,8 +3,6 @@
 Seeded figures of whole runs rest on it. Where an answer is meant to change, the digests here are written anew.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import product

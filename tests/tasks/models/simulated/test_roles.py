@@ -1,7 +1,5 @@
 """The learning and judging roles: they read what they are shown, and err as often as they are meant to."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

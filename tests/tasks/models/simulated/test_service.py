@@ -1,7 +1,5 @@
 """The service answers as a function of seed and request and says SIMULATED, in chat and in two dialects of agents."""
 
-from __future__ import annotations
-
 import json
 import time
 from itertools import chain

@@ -1,7 +1,5 @@
 """The worlds: what their items hold, and that lessons do there what they are said to do."""
 
-from __future__ import annotations
-
 import json
 import random
 import statistics
