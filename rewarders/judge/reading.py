@@ -33,6 +33,8 @@ _LEXEME: Final = re.compile(
     re.DOTALL,
 )
 """What JSON and a Python literal write differently, and brackets."""
+_IN_STRING: Final = re.compile(r"\\.|\"", re.DOTALL)
+_ESCAPES: Final = {"\\'": "'", '"': r"\""}
 _CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
 _MARKUP: Final = r"[\s*_`\"'\u201c\u201d]*"
 _LEFT: Final = r"(?:[\s*_`$\"'\u201c\u201d(\[]|\\boxed\{)*"
@@ -259,8 +261,7 @@ def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
 
 def _in_json(lexeme: re.Match[str]) -> str:
     if lexeme["string"] is not None:
-        inside = lexeme["string"][1:-1].replace("\\'", "'")
-        return f'"{inside}"' if lexeme["string"][0] == '"' else '"' + re.sub(r'(?<!\\)"', r"\"", inside) + '"'
+        return f'"{_IN_STRING.sub(lambda found: _ESCAPES.get(found[0], found[0]), lexeme["string"][1:-1])}"'
     return lexeme["bracket"] or _CONSTANTS.get(lexeme["name"] or "", "")
 
 

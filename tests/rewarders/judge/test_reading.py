@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfgrpo.rewarders.judge.reading import read_score
@@ -20,6 +20,7 @@ def test_a_literal_with_quotes_that_do_not_end_is_refused_in_linear_time():
 
 
 @given(st.floats(0, 1), st.text(max_size=60))
+@example(0.0, '\\"')
 def test_a_python_literal_says_what_the_same_json_says(score, reason):
     said = {"reason": reason, "score": score}
     try:
