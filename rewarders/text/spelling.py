@@ -111,7 +111,7 @@ def _in_digits(found: re.Match[str]) -> str:
 
 
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: " ".join(re.sub(r"[,()]|(?<!\d):|/(?!\d)|\b(?:of|the) ", " ", text).split()),
+    lambda text: " ".join(re.sub(r"[,()]|(?<=[^\W\d]):(?=\w)|/(?!\d)|\b(?:of|the) ", " ", text).split()),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
