@@ -157,18 +157,30 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     @cached_property
     def excepted(self) -> frozenset[str]:
         """The options that are denied, by letter or by text: all of what the answer is where a question has NOT."""
-        rejected = {_letter(each) for each in self.places if _REJECTS.search(self.bare[: each.start()])}
-        statement, denied = comparable(self.text), {*self.denied} - rejected
+        lowered, statement = self.bare.lower(), comparable(self.text)
+        denied = [each for each in self.places if self.is_denied(each)]
+        named = {*self.denied} - {_letter(each) for each in denied if not self._excepts(lowered, *self.span(each))}
         for letter, option in self.reference.options.items():
-            places = [*re.finditer(whole_words(comparable(option)), statement)]
-            kept = all(is_denied(statement, *each.span()) and not _REJECTS.search(statement[: each.start()]) for each in places)
-            denied |= {letter} if places and kept else set()
-        return frozenset(denied)
+            places = [(statement, *each.span()) for each in re.finditer(whole_words(comparable(option)), statement)]
+            named |= {letter} if places and all(self._excepts(*each) for each in places) else set()
+        return frozenset(named)
 
-    def is_denied(self, letter: re.Match[str]) -> bool:
+    def _excepts(self, text: str, start: int, end: int) -> bool:
+        """Return whether an option is denied by what the question asks, not as an answer: ``not a fruit``, not ``is wrong``."""
+        if not is_denied(text, start, end) or _REJECTS.search(text[:start]):
+            return False
+        predicate = _PREDICATE.match(text, end)
+        words = _beginnings(predicate[1]) if predicate else set()
+        return not words or not words.isdisjoint(_beginnings(_exception_asked(self.reference.prompt)))
+
+    def span(self, letter: re.Match[str]) -> tuple[int, int]:
+        """Return where a letter is, with its option."""
         option = re.escape(self.reference.options.get(_letter(letter), ""))
         behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.bare, letter.end())
-        return is_denied(self.bare.lower(), letter.start(), (behind or letter).end())
+        return letter.start(), (behind or letter).end()
+
+    def is_denied(self, letter: re.Match[str]) -> bool:
+        return is_denied(self.bare.lower(), *self.span(letter))
 
     def alone(self) -> frozenset[str]:
         return frozenset(filter(None, [self.reference.whole(self.text)]))
@@ -248,7 +260,7 @@ class ChoiceReference(OptionReference):
 
     def is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it, as ``Reference`` does; not if that is asked."""
-        return not _asks_for_exception(self.prompt) and Reference.is_denied_in(self, stated)
+        return not _exception_asked(self.prompt) and Reference.is_denied_in(self, stated)
 
     def _parts(self, stated: Stated) -> list[str]:
         return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
@@ -258,19 +270,29 @@ class ChoiceReference(OptionReference):
         if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
         said = _Letters(self, part)
-        if _asks_for_exception(self.prompt) and len(said.excepted) == 1:
+        if _exception_asked(self.prompt) and len(said.excepted) == 1 and said.first() <= said.excepted:
             return said.excepted
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
-def _asks_for_exception(prompt: str) -> bool:
-    """Return whether a question wants the option of which something does not hold: ``Which is NOT a fruit?``."""
-    return _EXCEPTION.search(_OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()) is not None
+def _exception_asked(prompt: str) -> str:
+    """Return the question for the option of which something does not hold, ``Which is NOT a fruit?``; empty for another."""
+    head = _OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()
+    found = _EXCEPTION.search(head)
+    return re.split("[.!?\n]", head[: found.start()])[-1] + found[0] if found else ""
+
+
+def _beginnings(text: str) -> set[str]:
+    return {each[:4] for each in re.findall(r"[^\W\d_]{2,}", text.casefold())} - {"not", "the"}
 
 
 _EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
 _REJECTS: Final = re.compile(r"(?:\bnot|n't) (?:\w+ )?$", re.IGNORECASE)
 """What denies that an option is the answer, and nothing of the option."""
+_PREDICATE: Final = re.compile(
+    r"\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)", re.IGNORECASE
+)
+"""What is said of an option."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
 """A choice with its reason, in one clause."""
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
