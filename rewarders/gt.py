@@ -92,7 +92,7 @@ class Comparing(ItemScorer):
             if stated is not None and text.strip() and same_text(stated.text, text):
                 return RewardScore("", 1.0, f"{how}: the same text as the reference {shown(text)}")
             return Abstained("", str(error))
-        if echo := next((text for text in self.accepted(item) if text.strip() == output.strip()), ""):
+        if echo := next((text for text in self.accepted(item) if text.strip() == output.strip() != ""), ""):
             return RewardScore("", 1.0, f"{how}: answered the reference {shown(echo)} itself")
         unclear, undecided, compared = "", False, Compared(False, "nothing")
         asked = field_asked_for(output, str(field_of(item, "prompt") or ""))
