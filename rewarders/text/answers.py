@@ -420,16 +420,14 @@ def last_question(prompt: str) -> str:
     return _BEFORE_QUESTION.sub("", prompt)
 
 
-_BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s+|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
+_BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
 """What a prompt has before its last question."""
 _IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
-_FIELD_LINE: Final = re.compile(
-    r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*?)[ \t*_]*"
-)
+_FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
 
 
 def _lines_of_fields(text: str) -> dict[str, str] | None:
     """Return the fields of a text that has nothing else, a line each; None for one that marks its answer."""
-    lines = [_FIELD_LINE.fullmatch(each) for each in text.splitlines() if each.strip()]
+    lines = [_FIELD_LINE.fullmatch(each.rstrip(" \t*_")) for each in text.splitlines() if each.strip()]
     fields = {each["name"]: each["value"] for each in lines if each}
     return fields if lines and len(fields) == len(lines) and not _marked(text) else None

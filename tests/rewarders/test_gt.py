@@ -39,6 +39,14 @@ def test_a_long_run_of_one_thing_is_read_in_time(run, answer):
     assert time.process_time() - began < 5.0
 
 
+def test_long_runs_in_a_field_and_before_a_question_are_read_in_time():
+    began = time.process_time()
+    record = {"prompt": "What is the total?", "answer": "42"}
+    verdict("gt", "Total: 5" + "*" * 45_000 + "x", record, match="label", labels=["42"])
+    verdict("gt", "42 kg", {"prompt": "\n" * 45_000 + "What is it", "answer": "42"})
+    assert time.process_time() - began < 3.0
+
+
 @pytest.mark.parametrize(
     "options",
     [
