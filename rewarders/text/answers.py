@@ -100,7 +100,7 @@ _REMARK_LINE: Final = re.compile(
 _STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
 """What Markdown crosses out: ``~~5~~ 6``."""
 _OPENER: Final = re.compile(
-    rf"\A(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
+    rf"\A(?!\W*(?:first|step)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
     r"(?=\S[^\n]*\n[ \t]*\n\s*\S)",
     re.IGNORECASE,
 )
@@ -172,7 +172,8 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     if rest is None or not rest.strip():
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
-    tail = _OPENER.sub("", _STRUCK.sub("", tail).strip() or tail)
+    tail = _STRUCK.sub("", tail).strip() or tail
+    tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
@@ -427,7 +428,7 @@ _FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)
 
 
 def _lines_of_fields(text: str) -> dict[str, str] | None:
-    """Return the fields of a text that has nothing else, a line each; None for one that marks its answer."""
+    """Return the fields of a text that has nothing else, a line each; None for one that marks its answer, or takes it back."""
     lines = [_FIELD_LINE.fullmatch(each.rstrip(" \t*_")) for each in text.splitlines() if each.strip()]
     fields = {each["name"]: each["value"] for each in lines if each}
-    return fields if lines and len(fields) == len(lines) and not _marked(text) else None
+    return fields if lines and len(fields) == len(lines) and not (_marked(text) or TAKES_BACK.search(text)) else None
