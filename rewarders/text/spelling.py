@@ -21,7 +21,7 @@ _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
 MARKUP: Final = re.compile(
-    r"\*\*|__(?!\w+__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
+    r"\*\*|__(?!\w{1,80}__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
 )
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")

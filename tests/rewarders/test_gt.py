@@ -31,7 +31,7 @@ def test_a_runaway_output_is_read_from_its_end():
     assert score("9 " * 1_000_000 + "\nAnswer: 42", "42", match="numeric") == 1.0
 
 
-@pytest.mark.parametrize("run", ["\n", " ", "\n ", "```\n", "1 h ", "a and ", "1 - "])
+@pytest.mark.parametrize("run", ["\n", " ", "\n ", "```\n", "1 h ", "a and ", "1 - ", "_"])
 @pytest.mark.parametrize("answer", ["Paris is nice", "2 h 5 min", "a, b and c", "x^2"])
 def test_a_long_run_of_one_thing_is_read_in_time(run, answer):
     began = time.process_time()
