@@ -18,6 +18,7 @@ from contextvars import copy_context
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -67,6 +68,7 @@ class PrefectArtifacts(Observer):
         self._threads = RewarderThreads(1)
         self._last: Future[None] | None = None
         self._complaint = logging.WARNING
+        self._turn = Lock()
         self._waiting: dict[str, Callable[[], None]] = {}
         """The newest of each key that is not written yet."""
         self._faults: dict[str, str] = {}
@@ -173,7 +175,8 @@ class PrefectArtifacts(Observer):
         return f"Prefect did not take the last of this run's page: {why}" if why else None
 
     def _write(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
-        self._waiting[key] = partial(self._attempt, key, content, create)
+        with self._turn:
+            self._waiting[key] = partial(self._attempt, key, content, create)
         self._submit()
 
     def _submit(self) -> None:
@@ -187,8 +190,9 @@ class PrefectArtifacts(Observer):
         for key, write in [*self._waiting.items()]:
             try:
                 write()
-                if self._waiting.get(key) is write:
-                    del self._waiting[key]
+                with self._turn:
+                    if self._waiting.get(key) is write:
+                        del self._waiting[key]
             except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
                 self._faults[key] = error_line(error)
                 self._again |= isinstance(error, httpx.HTTPError)
