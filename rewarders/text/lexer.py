@@ -84,7 +84,8 @@ TO_BASE: Final[Mapping[str, tuple[str, Fraction]]] = {
 }
 _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
-    r"(?:(?P<nation>U\.S\.|[A-Z]\w+(?:[ ][A-Z]\w+)?)[ ](?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
+    r"(?:(?P<nation>U\.S\.|US|Hong[ ]Kong|New[ ]Zealand|Singapore|[A-Z]\w*(?:an|ish|ese|ch|ss))[ ]"
+    r"(?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
     rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"

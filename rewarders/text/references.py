@@ -522,13 +522,22 @@ class FormulaReference(Reference):
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
         answer = _CONDITION.split(answer)[0].strip()
-        answer = answer if "=" in self.text else re.split(r"(?<![<>!])=(?!=)\s*", answer)[-1]
+        answer = answer if "=" in self.text else _last_side(answer)
         answer = _RAISED.sub(_in_latex, answer).replace("**", "^")
         answer = answer if "\\" in answer else written(answer, "formulas")
         answer = re.sub(r"\\sqrt\s*(\d+)", r"\\sqrt{\1}", re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{[23]\})?$", answer)
         answer = answer[: unit.start()] if unit and unit_of(unit[1]) and unit[1] not in self.text else answer
         return verdict_by(self.rules, _Formula(self, answer, stated))
+
+
+def _last_side(equation: str) -> str:
+    """Return what an equation says that a name, or the same in other words, is equal to; all of it for another equation."""
+    sides = re.split(r"(?<![<>!])=(?!=)\s*", equation)
+    first, last = sides[0], sides[-1]
+    unknown, known = ({*re.findall(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", each)} for each in (first, last))
+    is_name = re.fullmatch(r"\W*[A-Za-z]\w*'?\s*(?:\([a-z]\)\s*)?", first)
+    return last if len(sides) > 1 and (is_name or unknown <= known) else equation
 
 
 def _in_latex(raised: re.Match[str]) -> str:
