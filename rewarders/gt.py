@@ -23,22 +23,27 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
 from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, stated_answer
-from tfgrpo.rewarders.text.choices import LETTERS, SEVERAL_LETTERS, TRUTH, ChoiceReference, LabelReference, options_of
+from tfgrpo.rewarders.text.base import Reference
+from tfgrpo.rewarders.text.choices import (
+    JOINED_LETTERS,
+    LETTERS,
+    SEVERAL_LETTERS,
+    TRUTH,
+    ChoiceReference,
+    ChoicesReference,
+    LabelReference,
+    letter_of,
+    options_of,
+)
+from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
-from tfgrpo.rewarders.text.references import (
-    NEEDS_MATH,
-    ExactReference,
-    FormulaReference,
-    JsonReference,
-    NumberReference,
-    is_formula,
-    read_reference,
-)
+from tfgrpo.rewarders.text.quantities import NumberReference
+from tfgrpo.rewarders.text.references import ExactReference, JsonReference, read_reference
 from tfgrpo.rewarders.text.rules import Compared, shown
-from tfgrpo.rewarders.text.spelling import plain, same_text
-from tfgrpo.rewarders.text.words import Reference, TextReference
+from tfgrpo.rewarders.text.spelling import INVISIBLE, plain, same_text
+from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import pluralize
@@ -58,8 +63,8 @@ class Comparing(ItemScorer):
     """Compares formulas, in a process that has loaded the library for it."""
 
     @abstractmethod
-    def reference(self, text: str, options: Mapping[str, str] = ..., /) -> Reference:
-        """Return a reference as it is read, given the options of a multiple-choice question.
+    def reference(self, text: str, options: Mapping[str, str] = ..., prompt: str = ..., /) -> Reference:
+        """Return a reference as it is read, given the options of a multiple-choice question, and the question.
 
         Raise ``RewardError`` for one that cannot be compared.
         """
@@ -76,7 +81,7 @@ class Comparing(ItemScorer):
         reasons: list[str] = []
         for text in self.accepted(item):
             try:
-                found.append(replace(self.reference(text, options), prompt=prompt))
+                found.append(replace(self.reference(text, options, prompt), prompt=prompt))
             except RewardError as error:
                 reasons.append(str(error))
         if not found:
@@ -94,6 +99,7 @@ class Comparing(ItemScorer):
             return Abstained("", str(error))
         if echo := next((text for text in self.accepted(item) if text.strip() == output.strip() != ""), ""):
             return RewardScore("", 1.0, f"{how}: answered the reference {shown(echo)} itself")
+        output = output.translate(INVISIBLE)
         unclear, undecided, compared = "", False, Compared(False, "nothing")
         asked = field_asked_for(output, str(field_of(item, "prompt") or ""))
         for reference in wanted:
@@ -101,7 +107,7 @@ class Comparing(ItemScorer):
                 compared = reference.compare(output if asked is None or isinstance(reference, JsonReference) else asked)
             except RewardError as error:
                 unclear = unclear or str(error)
-                undecided |= isinstance(reference, FormulaReference) and self.equal is None and self.knows_algebra
+                undecided |= NEEDS_MATH in str(error) and self.knows_algebra
                 continue
             if compared.right:
                 return RewardScore("", 1.0, f"{how}: answered {compared.answered} = reference {reference.shown}")
@@ -186,7 +192,7 @@ class GroundTruth(Options, Comparing):
         share = f"{formulas:,} of {len(references):,} references"
         return f"{share} are formulas: those written otherwise are not graded; {NEEDS_MATH}"
 
-    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({})) -> Reference:
+    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({}), prompt: str = "") -> Reference:
         """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError(NO_REFERENCE)
@@ -194,12 +200,12 @@ class GroundTruth(Options, Comparing):
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything
-            return read_reference(text, self.decimal, tolerance, lettered, self.equal, self.dates)
+            return read_reference(text, self.decimal, tolerance, lettered, self.equal, self.dates, prompt=prompt)
         if self.match == "numeric":
             number = reference_number(text, self.decimal)
             if number is None:
                 raise RewardError(f"the reference {shown(text)} is no single number")
-            return NumberReference(text, number, self.decimal, tolerance)
+            return NumberReference(text, number, self.decimal, tolerance, self.equal)
         return self._textual(bare_reference(text), options)
 
     def _textual(self, bare: str, options: Mapping[str, str]) -> Reference:
@@ -213,21 +219,19 @@ class GroundTruth(Options, Comparing):
             letter = option_sign(bare) or plain(bare)
             if letter.isdecimal() and len(letter) == 1 and int(letter) >= self.first:
                 letter = LETTERS[int(letter) - self.first]
-            same = [
-                each
-                for each, option in options.items()
-                if plain(bare) in (plain(option), *(plain(f"{each}{mark} {option}") for mark in ").:"))
-            ]
-            if len(same) != 1 and letter not in (options or LETTERS):
+            if SEVERAL_LETTERS.fullmatch(bare) or JOINED_LETTERS.fullmatch(bare):
+                return ChoicesReference(bare)
+            same = letter_of(bare, options)
+            if not same and letter not in (options or LETTERS):
                 known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
                 raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")
-            return ChoiceReference(same[0] if len(same) == 1 else letter, options)
+            return ChoiceReference(same or letter, options)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     @property
     def knows_algebra(self) -> bool:  # type: ignore[override]
         """Whether formulas that are written differently can be compared."""
-        return self.match == "auto" and find_spec("math_verify") is not None
+        return self.match in ("auto", "numeric") and find_spec("math_verify") is not None
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Score one attempt. Abstain when no reference is usable."""
@@ -336,10 +340,10 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     is_prose = texts and median(len(text.split()) for text in stated) > _LONG
     if texts and not is_prose and all(reference_number(text, decimal) is not None for text in texts):
         return ColumnReading("numbers", total, decimal)
-    if texts and all(re.fullmatch(r"\(?[A-J]\)?\.?", text) for text in texts):
+    letters = [re.fullmatch(r"\(?[A-J]\)?\.?", text) is not None for text in texts]
+    lists = [SEVERAL_LETTERS.fullmatch(text) or (total > 1 and JOINED_LETTERS.fullmatch(text)) for text in texts]
+    if texts and all(one or several for one, several in zip(letters, lists, strict=True)):
         return ColumnReading("options", total)
-    if texts and all(SEVERAL_LETTERS.fullmatch(text) or re.fullmatch("[A-J]", text) for text in texts):
-        return ColumnReading("mixed", total)
     spellings = {plain(text): text for text in reversed(texts)}
     frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
     short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
@@ -378,6 +382,8 @@ def _are_codes(texts: Sequence[str]) -> bool:
 
 def decimal_mark(references: Sequence[str]) -> DecimalMark:
     """Return the decimal mark of a column: a comma where some number can only have one, and none can only have a point."""
+    if any(re.search(r"\\[a-zA-Z]{2,}|[a-z]\^", text) for text in references):
+        return "."  # lists of numbers among formulas
     texts = [_BRACKETED.sub(" ", text) for text in references]
     commas, thousands = (sum(pattern.search(text) is not None for text in texts) for pattern in (_COMMA, _THOUSANDS))
     behind = [each.partition(".")[2] for each in texts if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})?", each)]

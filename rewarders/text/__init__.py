@@ -1,3 +1,16 @@
 """Read answers, numbers and references, and fenced blocks, and compare them by tables of rules."""
 
-__all__ = ["answers", "choices", "lexer", "moments", "numbers", "references", "rules", "spelling", "words"]
+__all__ = [
+    "answers",
+    "base",
+    "choices",
+    "formulas",
+    "lexer",
+    "moments",
+    "numbers",
+    "quantities",
+    "references",
+    "rules",
+    "spelling",
+    "words",
+]

@@ -50,8 +50,8 @@ _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
     rf"""(?<=\?\n)A:[ \t]* |                                                    # behind a question
     (?:^[ \t>*_#`|【-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
-    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short)[ \t]+)?(?:{_WORDS})|{_CHOSEN}
-    |result|tl;dr)(?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
+    (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short|exact)[ \t]+)?(?:{_WORDS})|{_CHOSEN}
+    |result|tl;dr|final(?=[*_]{{0,2}}:))(?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
     (?:[:\uff1a=】]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -66,14 +66,21 @@ _CALL: Final = re.compile(
 )
 """How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
+_BETWEEN_BOXES: Final = re.compile(BOX.pattern + r"[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
+_MOST_BOXES: Final = 9
+_JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${},;]")
+"""What there is between boxes, but for words."""
 _HASHES: Final = re.compile(r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE)
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
-    rf"""(?:答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
+    rf"""(?:คำตอบคือ|\bjibu\ ni\b
+    |答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result|{_CHOSEN})
     (?:,\ \w{{2,9}},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*
-    (?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
+    (?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*
+    |\b(?:antwort|ergebnis|réponse|résultat|respuesta|resultado|risposta|risultato|resposta)(?:\ (?!nicht|n'|no|non|não)\w+)?
+    \ (?:ist|lautet|est|es|è|é)\b[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SENTENCE_END: Final = re.compile(
@@ -83,7 +90,7 @@ _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt
 _LONGEST_ABBREVIATION: Final = 8
 """Characters before a full stop that may be an abbreviation, with the one before it."""
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
-_FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
+_FENCED: Final = re.compile(r"(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)", re.DOTALL)
 _OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
 _TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
@@ -105,19 +112,23 @@ _OPENER: Final = re.compile(
     re.IGNORECASE,
 )
 """A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``."""
-_ASIDE: Final = re.compile(r"(?<=\S) \([^()\n]*\)")
-_NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
+_LONGEST_BARE: Final = 5
+"""Words of a line that is an answer as a whole."""
+_NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)", re.IGNORECASE)
+"""Where a model goes on with a question of its own, as base models do."""
+_ASIDE: Final = re.compile(r"(?<=\S) \((?![A-J]\))[^()\n]*\)")
+_NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
 
 REJECTED: Final = re.compile(r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE)
 """What a statement rejects at its end: ``Paris, not London``."""
 TAKES_BACK: Final = re.compile(
-    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that))"
+    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that|but i(?:'d| would) say))"
     r"(?:(?:hmm|oh|oops|no|sorry)[,. \u2026]{1,4})?(?:wait|actually|correction|scratch that|i mean|make that"
     r"|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
     r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
-    r"|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
+    r"|but i(?:'d| would) say|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
     re.IGNORECASE,
 )
 """The beginning of a clause that may state another answer than what comes before it."""
@@ -173,6 +184,9 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
     tail = _STRUCK.sub("", tail).strip() or tail
+    before, *more = _NEXT_QUESTION.split(tail, 1)
+    bare = "\n" not in before and len(before.split()) <= _LONGEST_BARE and before[-1:] not in ":!"
+    tail = before if more and (bare or _marked(before) or _in_a_sentence(before)) else tail
     tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
@@ -211,14 +225,18 @@ def _marked(text: str) -> Stated | None:
     if text[-1:] in ")]`" and (call := _CALL.search(text[-_LONGEST_CALL:])) is not None:
         marks.append((len(text), "tag", call["inside"]))
     if (box := _last(BOX, text)) is not None:
-        marks.append((box.end(), "box", until_closing(text[box.end() :])))
+        boxes = [until_closing(text[each.end() :]) for each in [*BOX.finditer(text)][-_MOST_BOXES:]]
+        between = _BETWEEN_BOXES.split(text)[1:-1] if 1 < len(boxes) < _MOST_BOXES else []
+        joined = 1 < len(boxes) == len(between) + 1 and all(_JOINS.sub("", each) in ("and", "or") for each in between)
+        marks.append((box.end(), "box", ", ".join(boxes) if joined else boxes[-1]))
     if (hashes := _last(_HASHES, text)) is not None:
         marks.append((hashes.end(), "hashes", text[hashes.end() :].partition("\n")[0]))
     if not marks:
         return None
     _, source, stated = max(marks)
     inner = _in_a_sentence(_ASIDE.sub("", stated.strip())) if source == "answer line" else None
-    return Stated(_CORRECTED.sub("", stated.strip()) if inner is None else inner.text, source, text)
+    stated = _CORRECTED.sub("", stated.strip()) if inner is None else inner.text
+    return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
 
 def _behind(text: str, mark: re.Match[str]) -> str:
@@ -421,6 +439,18 @@ def last_question(prompt: str) -> str:
     return _BEFORE_QUESTION.sub("", prompt)
 
 
+def is_order_free(prompt: str) -> bool:
+    """Return whether a question is for all of something, in no order."""
+    asked = last_question(prompt)
+    return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not _ORDER_ASKED.search(prompt)))
+
+
+_ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
+_ALL_ASKED: Final = re.compile(r"\b(?:all|every|each|solutions|roots|list|name|which \w+s)\b", re.IGNORECASE)
+_ORDER_ASKED: Final = re.compile(
+    r"\b(?:order\w*|sort\w*|\w+cending|\w{3,}est|rank\w*|respectively|sequence|steps|first|next|chronolog\w+|coordinates|top)\b",
+    re.IGNORECASE,
+)
 _BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
 """What a prompt has before its last question."""
 _IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")

@@ -5,16 +5,30 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
+from tfgrpo.rewarders.text.answers import (
+    UNSPACED,
+    VOCABULARY,
+    Stated,
+    any_of,
+    conclusion_of,
+    is_order_free,
+    last_question,
+    written_value,
+)
+from tfgrpo.rewarders.text.base import Reference, whole_words
+from tfgrpo.rewarders.text.moments import MomentReference
+from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
+from tfgrpo.rewarders.text.parts import LONGEST_PART, OPTION_MARK, parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain, without_accents
-from tfgrpo.rewarders.text.words import LONGEST_PART, OPTION_MARK, Reference, TextReference, parts_of, whole_words
+from tfgrpo.rewarders.text.spelling import MARKUP, comparable, is_form_of, plain, without_accents
+from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 
 _LETTER: Final = re.compile(
@@ -28,6 +42,18 @@ _OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+
 
 
 _WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|cannot")
+_AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
+
+
+def _contents(text: str) -> list[str]:
+    words = [each for each in _WORD.findall(plain(text)) if each not in _AUXILIARIES and not _NEGATION.fullmatch(each)]
+    return [each[:_STEM] for each in words]
+
+
+_STEM: Final = 4
+"""Letters at the beginning of a word that its forms share."""
+_CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 LETTERS: Final = "ABCDEFGHIJ"
 _NUMBERS: Final = "123456789"
 _OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
@@ -40,6 +66,7 @@ def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[s
     Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
     of letters.
     """
+    prompt = re.sub(r"\\q+uad|\$", " ", re.sub(r"\\(?:textbf|text|mathrm)\{([^{}]*)\}", r"\1", prompt))
     lines = _OPTION_LINE.findall(prompt)
     for signs in _OPTION_SIGNS:
         options = {sign: text for sign, text in lines if sign in signs}
@@ -89,6 +116,26 @@ class _Named(ReadAnswer["OptionReference"]):
     def is_wanted(self) -> bool:
         return self.names == {self.reference.wanted}
 
+    @cached_property
+    def polarity(self) -> str:
+        """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
+        asked = re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt)) if self.reference.is_truth else ""
+        there = re.match(r"(?:is|are|was|were) there (?:an? |any )?(\w+)", plain(asked))
+        if found := there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", plain(self.text)):
+            return "no" if found[1] else "yes"
+        question, said = _contents(asked), _contents(self.text)
+        in_order = iter(question)
+        repeated = all(each in in_order for each in said) and 2 * len(said) > len(question)
+        if not said or not repeated or "?" in self.text or _NEGATION.search(asked) or re.search(r"\bor\b", asked):
+            return ""
+        return "no" if _NEGATION.search(plain(self.text)) else "yes"
+
+    def says_so(self) -> bool:
+        return self.polarity == self.reference.wanted
+
+    def is_conditional(self) -> bool:
+        return self.reference.is_truth and _CONDITIONAL.match(plain(self.text)) is not None
+
     def repeats(self) -> bool:
         """Return whether a part repeats most of a question for yes or no."""
         asked = {*_WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
@@ -100,11 +147,21 @@ class OptionReference(Reference):
     """One of several options or labels. Right when an output names it and no other."""
 
     rules: ClassVar[Rules[_Named]] = (
+        Rule("unclear", "names one on a condition", "yes", "Yes if it is dry, no otherwise.", _Named.is_conditional),
         Rule("right", "names it", "B", "The answer is B.", _Named.is_wanted),
         Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
         Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
         Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
-        Rule("unclear", "may say yes or no by repeating the question", "no", "Birds do fly.", _Named.repeats, "Do birds fly?"),
+        Rule(
+            "right",
+            "repeats the question",
+            "no",
+            "Owls can't swim.",
+            lambda it: it.polarity == it.reference.wanted,
+            "Can owls swim?",
+        ),
+        Rule("wrong", "repeats the question otherwise", "no", "Owls swim.", lambda it: it.polarity, "Can owls swim?"),
+        Rule("unclear", "may say yes or no by repeating it", "no", "Most birds do fly.", _Named.repeats, "Do birds fly?"),
     )
 
     @property
@@ -190,6 +247,10 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         other = self.reference.whole(mark.string[mark.end() :]) if mark else None
         return frozenset((mark[1].upper(), other)) if mark and other else frozenset()
 
+    def ticked(self) -> frozenset[str]:
+        ticks = re.findall(r"([A-J])[^A-Z\n]{0,3}[\u2705\u2713\u2714\u2611]", self.text)
+        return frozenset(ticks) if len(ticks) == 1 else frozenset()
+
     def first(self) -> frozenset[str]:
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
         is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
@@ -204,11 +265,22 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         conclusion = conclusion_of(self.bare) if len(self.letters) > 1 else ""
         return self.reference.named(conclusion) if conclusion else frozenset()
 
+    def valued(self) -> frozenset[str]:
+        """Return the option that is the number of an answer, where each is a number."""
+        options = {letter: reference_number(option) for letter, option in self.reference.options.items()}
+        with suppress(RewardError):
+            number = None if None in options.values() else answered_number(self.text)
+            pairs = [(letter, number, each) for letter, each in options.items() if number is not None and each is not None]
+            return frozenset(letter for letter, ours, theirs in pairs if numbers_agree(ours, theirs))
+        return frozenset()
+
     def held(self) -> frozenset[str]:
         """Return the options in it; of those within each other the longest: ``both A and B``, ``rises and then falls``."""
         held = {letter: plain(option) for letter, option in self.reference.options.items() if _holds(self.text, option)}
         longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
         longest -= self.denied
+        if len(longest) > 1 and (concluded := conclusion_of(self.bare)):
+            return self.reference.named(concluded)
         return frozenset(longest if len(longest) == 1 or not self.letters else self.letters)
 
 
@@ -234,9 +306,11 @@ class ChoiceReference(OptionReference):
     ways: ClassVar[tuple[OptionWay, ...]] = (
         OptionWay("the option alone", "paris", _Letters.alone),
         OptionWay("a letter with an option", "(B) Paris", _Letters.marked),
+        OptionWay("the only one with a tick", "A ❌ B ✅ C ❌", _Letters.ticked),
         OptionWay("the letter that comes first", "B, as A and C are older.", _Letters.first),
         OptionWay("the only letter", "The answer is (B).", _Letters.only),
         OptionWay("what it concludes with", "Of A and B the larger, so B.", _Letters.concluded),
+        OptionWay("the only one with its number", "It is 36.", _Letters.valued),
         OptionWay("the option in it", "I think that it is Paris.", _Letters.held),
     )
 
@@ -299,8 +373,11 @@ _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[
 
 
 def _holds(part: str, option: str) -> bool:
+    reference = MomentReference.of(option) or TextReference(option)
     try:
-        return TextReference(option).equals(part) or TextReference(option).is_in(part)
+        if isinstance(reference, MomentReference):
+            return reference.compare(part).right
+        return reference.equals(part) or reference.is_in(part)
     except RewardError:
         return True
 
@@ -312,22 +389,29 @@ class ChoicesReference(Reference):
     @property
     def shown(self) -> str:
         """The letters."""
-        return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
+        return shown(", ".join(re.findall("[A-J]", self.text)))
 
     def _compare(self, stated: Stated) -> Compared:
         lines = MARKUP.sub("", stated.whole[-LONGEST_PART:])  # nothing but letters, one below the other
         text = MARKUP.sub("", stated.text[:LONGEST_PART]) if re.search(r"\w{2}", lines) else lines
-        text = text.replace(",", ", ")
+        text = re.sub("[,\u3001]", ", ", text)
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
         if joined is None and (denies(text) or any(is_denied(text.lower(), *each.span()) for each in found)):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
-        letters = {*joined[1]} if joined else {_letter(each) for each in found}
-        return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
+        letters = [*joined[1]] if joined else [*dict.fromkeys(map(_letter, found))]
+        wanted = re.findall("[A-J]", self.text)
+        ordered = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not is_order_free(
+            self.prompt
+        )
+        right = letters == wanted if ordered else {*letters} == {*wanted}
+        return Compared(right, shown(stated.text))
 
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
     """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
+    if re.search(r"\d ?$", text[: found.start()]):
+        return True  # a unit: 3 J
     within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
     return found[0].strip(" (\"'") in _LETTER_WORDS and not within and bool(_NO_VERB.match(text, found.end()))
 
@@ -336,6 +420,7 @@ _LETTER_WORDS: Final = ("A", "I")
 _NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
 
 
+JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
 SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
 
 
@@ -375,6 +460,8 @@ class LabelReference(OptionReference):
         """Return the labels that a part names."""
         known = self._known
         statement = self._spelled(part, known)
+        if self.is_truth and statement in _TRUTH_LETTERS:
+            known = {**known, statement: _TRUTH_LETTERS[statement]}
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         both = re.search(rf"\bboth ({either}) and ({either})(?!\w)", statement)
         if said := (statement,) if statement in known else both.groups() if both else ():
@@ -414,7 +501,31 @@ class LabelReference(OptionReference):
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
             return frozenset(others)  # of two labels, not the one is the other
-        return frozenset(named or (denied and {*denied, ""}))  # any but the denied
+        inflected = frozenset() if named or denied or self.is_truth else self._inflected(statement)
+        return inflected or frozenset(named or (denied and {*denied, ""}))  # any but the denied
+
+    def is_denied_in(self, stated: Stated) -> bool:
+        """Return what ``Reference`` does, but of an answer that says yes or no by other words: it denies something else."""
+        said = plain(stated.whole[-LONGEST_PART:])
+        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._known)
+        return named and Reference.is_denied_in(self, stated)
+
+    def _inflected(self, statement: str) -> frozenset[str]:
+        """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
+        if len(statement.split()) > _SHORT or re.search(r"\w[_./:]\w", statement):
+            return frozenset()
+        tight = {re.sub(r"\W|_", "", label): key for label, key in self._known.items() if len(label) > _STEM}
+        words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
+        held = {}
+        for label, key in self._known.items():
+            own = _WORD.findall(label)
+            forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
+            found = [each for each in forms if each is not None]
+            same = [each[0] for each in found] == own
+            if len(found) == len(own) and not same and not is_denied(statement, found[-1].start(), found[-1].end()):
+                held[key] = len(own)
+        squeezed = tight.get(re.sub(r"\W|_", "", statement))
+        return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
 
     def _spelled(self, part: str, known: Mapping[str, str]) -> str:
         """Return the plain form of a part with the words of each label parted by spaces."""
@@ -442,6 +553,9 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_SHORT: Final = 8
+"""Words of a statement that may name a label in another form."""
+_TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""
@@ -451,15 +565,24 @@ TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
 
 
+def letter_of(text: str, options: Mapping[str, str]) -> str:
+    """Return the letter of the only option that a text is, with or without its letter; empty for none."""
+    same = [
+        letter
+        for letter, option in options.items()
+        if plain(text) in (plain(option), *(plain(f"{letter}{mark} {option}") for mark in ").:"))
+    ]
+    return same[0] if len(same) == 1 else ""
+
+
 def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
-    letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
     if SEVERAL_LETTERS.fullmatch(label):
         return ChoicesReference(label)
     if re.fullmatch(r"\(?[A-J]\)?", label):
         return ChoiceReference(label.strip("()"), options)
-    if len(letters) == 1:
-        return ChoiceReference(letters[0], options)
+    if letter := letter_of(label, options):
+        return ChoiceReference(letter, options)
     known = TRUTH if plain(label) in ("yes", "no", "true", "false") else _TRUTH_ABROAD
     return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
 

@@ -57,6 +57,9 @@ _CENTS: Final = re.compile(
 """Money with a decimal comma: ``89,90 €``."""
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
+_REPEATING: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\(?:overline|bar|dot)\{(\d{1,9})\}")
+_IN_DOLLARS: Final = re.compile(r"\$([^$\n]*\\[A-Za-z][^$\n]*)\$")
+"""A formula between the dollars of LaTeX, which are no money."""
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 
 _METRIC: Final = {
@@ -132,6 +135,7 @@ _WORD_OPERATOR: Final = r"(?<![A-Za-z])(?i:{})"
 PART: Final = Surroundings(
     Beside("span", "12:«05»", r"\d[:/-](?![ \t$(])", r"[:/-]\d"),
     Beside("function", r"\sqrt «2»", r"\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|overline|bar)(?:\[\d+\])?|[√∛∜]"),
+    Beside("divisor", r"\pi/«2»", r"(?:\\[A-Za-z]+|π|\)|(?<![A-Za-z])[a-z])[ \t]*/"),
     Beside("spoken", "square root of «2»", _WORD_OPERATOR.format("sqrt|log|ln|minus|negative|root of")),
     Beside("relation", "x ≤ «3»", r"\\(?:[lg]eq?|[lg]t|neq?)|[≠≤≥<]|[<>]=|[ \t$]>|(?<![\w</])[A-Za-z]>|^>(?![ \t$(])"),
     Beside("either", "5 ± «2»", r"\\(?:pm|mp)|±", r"[ \t$]*(?:±|\\(?:pm|mp)(?![A-Za-z]))"),
@@ -321,16 +325,23 @@ def written(text: str, kind: str) -> str:
     return text
 
 
+def _as_fraction(repeating: re.Match[str]) -> str:
+    r"""Return a decimal with repeating digits as a fraction: ``0.8\overline{3}`` as ``75/90``."""
+    whole, once, again = repeating.groups()
+    under = (10 ** len(again) - 1) * 10 ** len(once)
+    return f"{int(whole + once + again) - int(whole + once)}/{under}"
+
+
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
-    text = written(text, "numbers")
+    text = _IN_DOLLARS.sub(r" \1 ", written(text, "numbers")) if "\\" in text else written(text, "numbers")
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
         text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
         text = _SPACELESS.sub(" ", text.translate(_MARKS))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     if "\\" in text or "{" in text or "**" in text:
-        text = written(text, "latex")
+        text = written(_REPEATING.sub(_as_fraction, text), "latex")
     text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
     text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)

@@ -11,11 +11,12 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
+from tfgrpo.rewarders.text.parts import parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import plain
-from tfgrpo.rewarders.text.words import TextReference, parts_of
+from tfgrpo.rewarders.text.words import TextReference
 
 DateOrder: TypeAlias = Literal["", "day", "month"]
 Readings: TypeAlias = set[tuple[Fraction | int, ...]]
@@ -37,6 +38,9 @@ _DATES: Final = tuple(
     )
 )
 SLASHED: Final = _DATES[-1]
+_DAY_NAME: Final = rf"(?<!\w)(?:{'|'.join(name for names in VOCABULARY['days'] for name in names.split())})\.?,? (?=.*\d|$)"
+_WEEKDAY: Final = re.compile(f"^{_DAY_NAME}")
+_FORMAT: Final = re.compile(r"(?P<month>\bMM?[/-]DD?\b)|\bDD?[/-]MM?\b")
 _PARTS: Final = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
@@ -128,10 +132,16 @@ def _distinct(found: list[Readings]) -> list[Readings]:
 @dataclass(frozen=True)
 class _Moment(ReadAnswer["MomentReference"]):
     @cached_property
+    def wanted(self) -> Readings:
+        """The reference, in the format that the question asks for."""
+        read = self.reference.reading(plain(self.reference.text)) if self.reference.order_asked else []
+        return read[0] if read else set(self.reference.moments)
+
+    @cached_property
     def readings(self) -> list[Readings]:
         """The moments of the part: of several the only one that is not in the question, if there is one."""
-        found = self.reference.read(plain(self.text))
-        asked = self.reference.read(plain(self.reference.prompt)) if len(found) > 1 else []
+        found = self.reference.reading(plain(self.text))
+        asked = self.reference.reading(plain(self.reference.prompt)) if len(found) > 1 else []
         fresh = [each for each in found if each not in asked]
         return fresh if len(fresh) == 1 else found
 
@@ -140,25 +150,25 @@ class _Moment(ReadAnswer["MomentReference"]):
         return self.readings[0] if len(self.readings) == 1 else None
 
     def is_this(self) -> bool:
-        return self.only is not None and self.only == self.reference.moments
+        return self.only is not None and self.only == self.wanted
 
     def lacks_day(self) -> bool:
-        months = {(*each[:2], 0) for each in self.reference.moments if len(each) == 3 and each[0] > 31}
+        months = {(*each[:2], 0) for each in self.wanted if len(each) == 3 and each[0] > 31}
         return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
 
     def is_related(self) -> bool:
         before = re.split(rf"\d(?!\d* (?:{_TIME_UNITS})\b)", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
-        before = re.sub(rf"{_MONTH} ", "", before)
+        before = re.sub(rf"{_MONTH} |{_DAY_NAME}", "", before)
         return is_moment and bool(RELATED.of(before, len(before), len(before)))
 
     def may_be(self) -> bool:
         """Whether some reading of the only moment is the reference, or half a day from it where one has no half."""
-        if self.only is None or self.only == self.reference.moments:
+        if self.only is None or self.only == self.wanted:
             return False
-        if self.only & self.reference.moments:
+        if self.only & self.wanted:
             return True
-        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.reference.moments))
+        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.wanted))
         halves = {
             match["half"] is None and int(match["h"]) <= 12
             for text in (self.text, self.reference.text)
@@ -175,7 +185,7 @@ class _Moment(ReadAnswer["MomentReference"]):
         return self.spans[0] == self.spans[1] != [] and len({*self.spans[0][0]}) == 1
 
     def is_among(self) -> bool:
-        return self.reference.moments in self.readings and not self.reference.equals(self.text)
+        return self.wanted in self.readings and not self.reference.equals(self.text)
 
     def may_last(self) -> bool:
         ours, theirs = self.spans
@@ -202,10 +212,22 @@ class MomentReference(TextReference):
         Rule("unclear", "has several moments", "2024-01-03", "from 2024-01-03 to 2024-01-05", _Moment.is_among),
     )
 
+    @property
+    def order_asked(self) -> DateOrder:
+        """What comes first in dates of the format that the question asks for; empty for none."""
+        asked = _FORMAT.search(self.prompt)
+        return "" if asked is None else "month" if asked["month"] else "day"
+
+    @property
+    def reading(self) -> Callable[[str], list[Readings]]:
+        """How a text is read, in the format that the question asks for."""
+        is_date = isinstance(self.read, partial) and "order" in self.read.keywords
+        return partial(dates, order=self.order_asked) if is_date and self.order_asked else self.read
+
     @classmethod
     def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
         """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
-        bare = written(written(plain(text), "times"), "spans")
+        bare = _WEEKDAY.sub("", written(written(plain(text), "times"), "spans"))
         for read, patterns in (
             (partial(dates, order=order), _DATES),
             (partial(dates, forms=_PARTS), _PARTS[:3]),

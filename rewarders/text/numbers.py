@@ -28,7 +28,9 @@ _OUT_OF: Final = re.compile(
     r"\b(?:out[ \t]+|(?<!total[ \t]))of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
 )
 _CONCLUSION: Final = re.compile(
-    r"\b(?:so|thus|therefore|hence|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b", re.IGNORECASE
+    r"\b(?:so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)|(?<!\w )(?:in total|altogether)"
+    r"|(?:which|that) (?:is|makes|gives|leaves))\b",
+    re.IGNORECASE,
 )
 _EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
 _FRACTION: Final = re.compile(r"\s*\d+\s*/\s*\d+[\s.]*")
@@ -39,6 +41,9 @@ _BREAKDOWN: Final = re.compile(
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
+_REASON: Final = re.compile(r"\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b", re.IGNORECASE)
+"""A number with a reason behind it."""
+_OF_YEAR: Final = re.compile(r"\b(?:in|since|by|until|of)[ ]$", re.IGNORECASE)
 _IS_ALL: Final = re.compile(
     r"[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]", re.IGNORECASE
 )
@@ -52,6 +57,9 @@ _ENUMERATION: Final = re.compile(
 """Numbers of list items and steps, which are no values."""
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
+_BESIDE_IT: Final = re.compile(r"(?<=\d),? (?:or (?:about|approximately|roughly)|of which) [^\n;]*?(?=[.!]?\s*$)", re.MULTILINE)
+"""What a number is roughly, or a part of it."""
+_FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 TOTAL: Final = Surroundings(
@@ -94,6 +102,12 @@ _PARTS: Final = {f"{name}s": value for name, value in _ORDINALS.items()} | {
 }
 MEANINGS: Final[Mapping[str, list[str]]] = VOCABULARY["meanings"]
 """Units of which a word is one or another; a reference in dollars names those of the USA."""
+_ABROAD: Final = {
+    word: value
+    for names in VOCABULARY["numbers abroad"]
+    for value, word in enumerate(names.split(), start=2)
+    if word not in ("due", "dos", "elf", "once", "sei", "sept", "six")  # which are words in other languages
+}
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -111,9 +125,13 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Nu
     else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
     several numbers are stated and no line concludes with one.
     """
+    text, whole = (_BESIDE_IT.sub("", _FOOTNOTE.sub("", each)) for each in (stated.text, stated.whole))
+    stated = replace(stated, text=text, whole=whole)
     if not stated.is_marked:
         above = _BREAKDOWN.sub("", stated.whole)
-        return _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
+        leading = _WORD_FIRST.match(stated.text)
+        spelled = number_in_words(leading[1]) if leading else None
+        return spelled or _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
@@ -150,7 +168,7 @@ def _is_name(text: str) -> bool:
         return True
     if hyphenated and hyphenated[1] not in UNITS:
         return True
-    word = _WORD_BEFORE.match(text)
+    word = _WORD_BEFORE.match(re.sub(r"\\[dtc]?frac", " ", text))
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
         return False
     unit = _WORD.search(text, word.end())
@@ -184,6 +202,15 @@ class _Values(NamedTuple):
         """Return the numbers behind the last occurrence of a pattern; all without any."""
         at = max((found.end() for found in pattern.finditer(self.text)), default=0)
         return [each for each in self.tokens if each.start >= at]
+
+    def before(self, pattern: re.Pattern[str]) -> list[Token]:
+        """Return the numbers before a pattern at the beginning; none without it."""
+        found = pattern.match(self.text)
+        return [each for each in self.tokens if found is not None and each.end <= found.end()]
+
+    def is_year(self, token: Token) -> bool:
+        """Return whether a number is the year of something: ``in 2021``."""
+        return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(self.text[: token.start]))
 
     @property
     def present(self) -> list[Token]:
@@ -239,6 +266,8 @@ WAYS: Final = (
     Way("behind =", "6 × 7 = 42", lambda line: line.behind(_EQUALS) if "=" in line.text else ()),
     Way("behind so", "7 times 6 is asked, so 42.", lambda line: filterfalse(line.is_total, line.behind(_CONCLUSION))),
     Way("outside brackets", "It has 42 (6 rows, 7 each).", lambda line: filterfalse(line.is_bracketed, line.tokens)),
+    Way("before its reason", "42, since 6 groups of 7 are there", lambda line: line.before(_REASON)),
+    Way("but for a year", "In 2021 they won 42 of them.", lambda line: filterfalse(line.is_year, line.tokens)),
     Way("the total", "12 on Monday and 30 on Tuesday, 42 in total", lambda line: line.total),
 )
 """How a line with several numbers concludes with one, the surest first."""
@@ -263,8 +292,13 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
         if not line.tokens and not _TAKEN_BACK.search(line.text):  # a farewell
             line = next((each for each in reversed(above) if each.tokens), line)
         bold = [_Values.of(plain_digits(found[1] or found[2], decimal)) for found in _BOLD.finditer(stated.text)]
-        known = {token.number.value for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
-        fresh = [token for token in line.tokens if token.number.value not in known] if known else []
+        words = [number_in_words(found[1] or found[2]) for found in _BOLD.finditer(stated.text)]
+        if len(words) == 1 and words[0]:
+            return words[0]
+        known = {(token.number.value, "/" in token.number.text) for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
+        fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
+        if known and not fresh and (spelled := number_in_words(_LEADING.sub(r"\1", re.sub(r"[\d.,]+", "", line.text)))):
+            return spelled
         return _last_line_number(line, [token for each in bold for token in each.tokens], fresh)
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
@@ -294,6 +328,9 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
 
 
+_WORD_FIRST: Final = re.compile(r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\([^()\n]*\d[^()\n]*\)\W*$")
+"""A number in words with a remark: ``Eight (not nine, since 2006)``."""
+_LEADING: Final = re.compile(r"^([^,:;(]*).*", re.DOTALL)
 _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
 
@@ -355,11 +392,27 @@ def ordinal(text: str) -> int | None:
     return ones if ones is None or not said[2] else _UNITS.get(said[2], 0) + ones
 
 
+def roman(text: str) -> int | None:
+    """Return the number of a Roman numeral of two signs or more; None for any other text."""
+    if not re.fullmatch("(?=..)M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})", text):
+        return None
+    sizes = [{"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}[sign] for sign in text]
+    return sum(-size if size < following else size for size, following in zip(sizes, [*sizes[1:], 0], strict=True))
+
+
 def number_in_words(text: str) -> Number | None:
-    """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
+    """Return the number of a short text in words without digits: ``one half``, ``minus forty-two``, ``achtzehn``."""
+    words = [word.casefold() for word in re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text)]
+    abroad = [word for word in words if word in _ABROAD]
+    other = len(abroad) == 1 and len(words) <= _MOST_WORDS and not re.search(r"\d", text)
+    english = _number_in_english(text)
+    return Number(Fraction(_ABROAD[abroad[0]]), percent=False, text=abroad[0]) if other and english is None else english
+
+
+def _number_in_english(text: str) -> Number | None:
     whole, and_a, part = text.casefold().partition(" and a ")
     size, scale = (*(word.strip(".*") for word in part.split()), "", "")[:2]
-    if and_a and size in _PARTS and (ones := number_in_words(whole)):
+    if and_a and size in _PARTS and (ones := _number_in_english(whole)):
         value = (ones.value + Fraction(1, _PARTS[size])) * (MAGNITUDES.get(scale, 1) if len(scale) > 1 else 1)
         return replace(ones, value=value, text=f"{ones.text}{and_a}{part}")
     if (found := _CHINESE.search(text)) and not _CHINESE.search(text, found.end()):
@@ -373,7 +426,8 @@ def number_in_words(text: str) -> Number | None:
     before = words[start - 1] if start else ""
     pronoun = spelled == ["one"] and (len(words) > start + 2 or before in _NO_NUMBER)
     bound = spelled and re.search(rf"\b(?:{any_of('bounds')}) {spelled[0]}\b", text.casefold())
-    if not spelled or inside != spelled or pronoun or bound or before in ("not", "never") or spelled[0] in MAGNITUDES:
+    scaled = spelled and spelled[0] in MAGNITUDES and before not in ("a", "an")
+    if not spelled or inside != spelled or pronoun or bound or before in ("not", "never") or scaled:
         return None
     value = _spelled_value(spelled)
     if value is None:

@@ -203,7 +203,9 @@ ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(
 _ABSENT: Final = re.compile(
     r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer)"
     r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
-    r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage))"
+    r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage)"
+    r"|(?:it |this |the question )?(?:cannot|can't|can not) be (?:determined|answered|known)[^.;]*"
+    r"|the (?:document|text|context|passage) does(?: not|n't) (?:state|mention|say|give|specify|provide)[^.;,]*)"
 )
 """A text that says that there is nothing, or that it is not known."""
 _DENIAL: Final = re.compile(
@@ -222,6 +224,23 @@ def says_absent(wanted: str, said: str) -> bool | None:
     if answered is not None and bool(answered["unknown"]) is bool(absent["unknown"]):
         return True
     return None if answered is not None or _DENIAL.search(said) else False
+
+
+_OUTCOMES: Final = tuple(
+    re.compile(outcome)
+    for outcome in (
+        r"(?:there (?:is|are) )?no (?:real |integer |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set",
+        r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)",
+        r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|(?:it )?diverges?(?: to infinity)?",
+    )
+)
+"""What a problem may come to other than a value: nothing, no meaning, no end."""
+
+
+def is_same_outcome(wanted: str, said: str) -> bool:
+    """Return whether a reference and the end of an answer, in plain form, say alike that there is no value."""
+    ends = (re.compile(rf"(?:^|.* )(?:{each.pattern})", re.DOTALL) for each in _OUTCOMES if each.fullmatch(wanted))
+    return any(each.fullmatch(said) for each in ends)
 
 
 def denies(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
 from tfgrpo.rewarders.text.lexer import UNITS
-from tfgrpo.rewarders.text.numbers import ordinal
+from tfgrpo.rewarders.text.numbers import number_in_words, ordinal, roman
 from tfgrpo.rewarders.text.rules import SHOWN
 
 TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -30,13 +30,15 @@ QUOTES: Final = str.maketrans(
     "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
     '\'\'\'""""""------#b',
 ) | {0x2192: "->"}
+INVISIBLE: Final = dict.fromkeys((0x200B, 0x2060, 0xFEFF, 0xAD))
+"""Signs that nobody sees; not those that join letters, which change words."""
 _LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
 
 
 @lru_cache(maxsize=64)  # of one answer several rules read the same forms
 def plain(text: str) -> str:
     """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
-    text = _SUBSCRIPT.sub(r"\1", text) if "_" in text else text
+    text = _SUBSCRIPT.sub(r"\1", re.sub(r"(?<=\d)_\{(\d+)\}", r"_\1", text)) if "_" in text else text
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
     if "\\" in text or "$" in text:
         text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
@@ -57,7 +59,8 @@ def same_text(one: str, other: str) -> bool:
     return len({*folded}) == 1
 
 
-_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|\d+[.)](?:\s+|(?:\.\.)?(?=[A-Za-z])))")
+_LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|(?:\d+[.)]|\(\d\d?\))(?:\s+|(?:\.\.)?(?=[A-Za-z])))")
+_NUMBERED_ENTRY: Final = re.compile(r"(?:\A\s*|(?<=\w)[,;]? )\(?\d\) (?=\w)")
 _JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
 _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
 _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
@@ -76,6 +79,16 @@ _DROPPED: Final = re.compile(
 )
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
+_ENDINGS: Final = {*VOCABULARY["endings"].split(), ""}
+
+
+def is_form_of(one: str, other: str) -> bool:
+    """Return whether two words differ in their endings: ``contradicts``, ``contradiction``."""
+    size = next((at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1), min(len(one), len(other)))
+    whole = size in (len(one), len(other))
+    return (size > 3 or (size == 3 and whole)) and {one[size:], other[size:]} <= _ENDINGS
+
+
 _STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
 NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
@@ -87,7 +100,7 @@ _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b
 @lru_cache(maxsize=64)
 def comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
-    listed = _LINE_OF_LIST.sub(", ", f"\n{text}").lstrip(", ")
+    listed = _NUMBERED_ENTRY.sub(", ", _LINE_OF_LIST.sub(", ", f"\n{text}")).lstrip(", ")
     listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
     bare = _DROPPED.sub("", plain(listed))
     bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
@@ -110,8 +123,44 @@ def _in_digits(found: re.Match[str]) -> str:
     return found[0] if number is None else f"{number}th"
 
 
+_BRITISH: Final = (
+    ("(?<=[a-z]{2})our", "or"),
+    (r"(?<=[a-z][bt])re\b", "er"),
+    (r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz"),
+    ("grey", "gray"),
+)
+
+
+def _american(text: str) -> str:
+    for british, american in _BRITISH:
+        text = re.sub(british, american, text)
+    return text
+
+
+def _numbered(text: str) -> str:
+    """Return a name with the number at its end in digits: ``henry 8`` for ``henry viii`` and ``henry the eighth``."""
+    found = re.fullmatch(r"([a-z' ]+?) (?:the )?([a-z]+|[1-9]\d?)(?:th)?", text)
+    words = number_in_words(found[2]) if found else None
+    number = (words and words.value) or (found and (roman(found[2].upper()) or found[2]))
+    return f"{found[1]} {number}" if found and str(number).isdecimal() else text
+
+
+def is_acronym(short: str, full: str) -> bool:
+    """Return whether a text has the initials of the capitalized words of another: ``UK``, ``WWII``."""
+    words = re.findall(r"[A-Z][\w'’-]*", full)
+    initials = "".join(each if re.fullmatch("[IVX]+", each) else each[0] for each in words)
+    bare = re.sub(r"^the |[.\s]", "", short, flags=re.IGNORECASE)
+    return len(words) > 1 and bare == initials and not re.search(r"[a-z]\b.* [a-z]{4,}", full)
+
+
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: " ".join(re.sub(r"[,()]|(?<=[^\W\d]):(?=\w)|/(?!\d)|\b(?:of|the) ", " ", text).split()),
+    _american,
+    _numbered,
+    lambda text: re.sub(r"(?<=[a-z])'(?=[a-z])", "", text),
+    lambda text: re.sub(r"^(?:the )?(?:usa?|united states(?: of america)?)$", "us", text),
+    lambda text: re.sub(r"(?<=\d[-:]\d\d)(?:z|\+00[-:]?00)$", "", text),
+    lambda text: text.replace(" ", "") if re.fullmatch(r"[a-z]{3,} ?[a-z]{3,}", text) else text,
+    lambda text: " ".join(re.sub(r"[,()]|(?<=[^\W\d]):(?=\w)|/(?!\d)|\b(?:of|the|von|van) ", " ", text).split()),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
@@ -139,6 +188,22 @@ def _abbreviates(short: str, full: str) -> bool:
     bare = short.rstrip(".")
     outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
+
+
+_BASE_ASKED: Final = re.compile(r"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+))", re.IGNORECASE)
+
+
+def is_same_in_base(prompt: str, one: str, other: str) -> bool:
+    """Return whether two numbers are the same but for a mark of the base that a question names: ``0xff``, ``116_8``."""
+    asked = [*_BASE_ASKED.finditer(prompt)]
+    if not asked:
+        return False
+    base = asked[-1][4] or ("2", "8", "16")[(asked[-1].lastindex or 1) - 1]
+    bare = (
+        re.sub("[\u2080-\u2089]+(?=\\W*$)", lambda it: "_" + unicodedata.normalize("NFKC", it[0]), each)
+        for each in (one, other)
+    )
+    return len({re.sub(rf"^0[bxo]|_\{{?{base}\}}?$", "", plain(each)) for each in bare}) == 1
 
 
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import (
-    REJECTED,
-    TAKES_BACK,
     UNSPACED,
     Stated,
     any_of,
     conclusion_of,
+    is_order_free,
     last_question,
     several_in,
     stated_answer,
     without_envelope,
-    without_reasoning,
     written_value,
 )
+from tfgrpo.rewarders.text.base import ADDRESS, BECAUSE, DETERMINER, ELABORATION, Reference, whole_words
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
+from tfgrpo.rewarders.text.parts import LONGEST_PART, MOST_BARE, OPTION_MARK, is_bare, parts_of
 from tfgrpo.rewarders.text.rules import (
     ABOUT,
-    ABOUT_IT,
     ALTERNATIVES,
     Compared,
     ReadAnswer,
-    denies,
     first_of,
     is_aside,
     is_denied,
+    is_same_outcome,
     says_absent,
     shown,
     verdict_by,
@@ -52,137 +49,15 @@ from tfgrpo.rewarders.text.spelling import (
     TRIMMED,
     code,
     comparable,
+    is_acronym,
     is_same_address,
+    is_same_in_base,
     is_short_for,
     one_spelling,
     plain,
     without_accents,
 )
 from tfgrpo.stores.errors import RewardError
-
-LONGEST_PART: Final = 2_000
-"""Characters of an answer, or of a line, that are searched for a text, a label or an option."""
-_DETERMINER: Final = re.compile(
-    r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
-    rf"(?:(?:{any_of('article')})(?!\w))?\s*"
-)
-OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
-_ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
-
-
-@dataclass(frozen=True, slots=True)
-class Reference(ABC):
-    """A reference that outputs can be compared with."""
-
-    text: str
-    prompt: str = field(default="", kw_only=True)
-    """The question; empty where it is not known."""
-
-    @property
-    def shown(self) -> str:
-        """The reference as it is read, in one line."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare an output. Raises ``RewardError`` for one that has two readings."""
-        stated = stated_answer(output, denied=self._denies)
-        if stated is None:
-            return nothing(output)
-        if not re.search(r"\bnot\b", self.text):
-            stated = replace(stated, text=REJECTED.sub("", stated.text))
-        *before, after = TAKES_BACK.split(stated.whole)
-        again = stated_answer(after, denied=self._denies) if before else None
-        later = Compared(False, "", states=again is not None)
-        with suppress(RewardError):
-            later = self._compare(again) if again else later
-        if again and later.right and (again.is_marked or self.is_alone(again.text)):
-            return later
-        compared = self._compare(stated)
-        unclear = later.right != compared.right and again and (later.states or denies(again.text))
-        if unclear:
-            raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
-        return Compared(False, compared.answered) if compared.right and self.is_denied_in(stated) else compared
-
-    def is_denied_in(self, stated: Stated) -> bool:
-        """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
-        statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
-        statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
-        about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
-        opens = _OPENS.pattern + whole_words(wanted)
-        refused = REFUSAL.search(statement.replace(wanted, "")) and not re.search(opens, statement)
-        places = [*re.finditer(whole_words(wanted), statement)]
-        denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
-        if not denied and not stated.is_marked and (about or refused):
-            raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
-        return denied
-
-    def is_alone(self, text: str, /) -> bool:
-        """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""
-        head = _DETERMINER.sub("", plain(_ELABORATION.split(text)[0]), count=1)
-        return len(head.split()) <= len(self.text.split()) + 1
-
-    @property
-    def _denies(self) -> bool:
-        """Whether a denial may be the answer."""
-        return False
-
-    @abstractmethod
-    def _compare(self, stated: Stated) -> Compared: ...
-
-
-def nothing(output: str) -> Compared:
-    """Return the comparison of an output that states no answer."""
-    unfinished = without_reasoning(output) is None
-    return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
-
-
-_OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){_DETERMINER.pattern}")
-"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
-
-
-def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
-    """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones.
-
-    Without a mark that is the last line, then the first; the first alone where only it ``states`` an answer as a whole, as
-    in an answer with a remark below. Of a list of short entries, or of options, it is the list. Raise ``RewardError`` where
-    the first line and the last state answers that differ.
-    """
-    if stated.is_marked:
-        return [stated.text[:LONGEST_PART]]
-    lines = [MARKUP.sub("", each).strip() for each in stated.whole[-LONGEST_PART:].split("\n") if each.strip()]
-    ticked = [_TICK.sub("", each) for each in lines if _TICK.search(each)]
-    if len(ticked) == 1 and any(map(_CROSS.search, lines)):
-        return ticked  # the entry with a tick, of those with a cross
-    for mark, is_entry in ((_LISTED, _is_bare), (_LETTERED, bool)):
-        listed = [*takewhile(mark.match, reversed(lines))][::-1]
-        alone = len(listed) == len(lines) or not (_is_bare(lines[0]) or states(lines[0]))
-        if len(listed) > 1 and alone and all(is_entry(mark.sub("", each)) for each in listed):
-            return [", ".join(mark.sub("", each) if mark is _LISTED else each for each in listed)]
-    last, first = (part[:LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
-    if first == last or _LISTED.match(first):
-        return [last]
-    one, other = states(first), None if _LISTED.match(last) else states(last)
-    if one is not None and other is not None and one != other:
-        raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
-    return [first] if one is not None and other is None else [last, first]
-
-
-_TICK, _CROSS = (
-    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
-    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
-)
-_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
-_OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
-_MOST_BARE: Final = 5
-"""Words of a line that is an answer as a whole."""
-
-
-def _is_bare(line: str) -> bool:
-    """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
-    statement = line.strip(' *_`"')
-    words = len(statement.split())
-    return 0 < words <= _MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
 
 
 @dataclass(frozen=True)
@@ -194,12 +69,22 @@ class _Spelled(ReadAnswer["TextReference"]):
         return read(self.form) == read(self.wanted)
 
     def is_same(self) -> bool:
-        bare, bare_wanted = (_DETERMINER.sub("", each, count=1) for each in (self.form, self.wanted))
+        bare, bare_wanted = (DETERMINER.sub("", each, count=1) for each in (self.form, self.wanted))
         return bool({self.wanted, bare_wanted or self.wanted} & {self.form, bare})
+
+    def is_in_base(self) -> bool:
+        return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
+
+    def is_acronym(self) -> bool:
+        said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
+        return is_acronym(said, wanted) or is_acronym(wanted, said)
 
     def has_other_order(self) -> bool:
         ours, theirs = (_LISTS.sub("", each).split(", ") for each in (self.form, self.wanted))
         return len(theirs) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
+
+    def has_all_asked(self) -> bool:
+        return is_order_free(self.reference.prompt) and self.has_other_order()
 
     def is_same_code(self) -> bool:
         return self.both(code) and code(self.form) != ""
@@ -210,11 +95,27 @@ class _Spelled(ReadAnswer["TextReference"]):
 
     def lacks_preposition(self) -> bool:
         bare = _PREPOSITION.sub("", self.wanted)
-        return bare != self.wanted and self.form in (bare, _DETERMINER.sub("", bare, count=1))
+        return bare != self.wanted and self.form in (bare, DETERMINER.sub("", bare, count=1))
 
     def lacks_unit(self) -> bool:
         bare, _, unit = self.wanted.partition(" ")
         return self.form == bare and unit in UNITS and "-" in bare[1:]
+
+    def has_word_asked(self) -> bool:
+        """Return whether one name is the other with words of the question next to it: the river is the Po River."""
+        shorter, longer = sorted((_ARTICLE.sub("", self.form), _ARTICLE.sub("", self.wanted)), key=len)
+        if not shorter or longer.count(",") > 1 or not _is_capital(self.reference.text):
+            return False
+        before, found, behind = longer.partition(shorter)
+        extra = f"{before} {behind}".strip(" ,")
+        apart = (not before or before[-1] == " ") and (not behind or behind[0] in " ,")
+        few = len(extra.split()) <= MOST_BARE // 2 + 1 and not _VERB.search(extra)
+        return bool(found and extra and apart and few and self.reference.is_asked(extra))
+
+    def is_same_company(self) -> bool:
+        (name, form), (other, wanted) = (_COMPANY.findall(each)[0] for each in (self.form, self.wanted))
+        known = wanted or " " not in other  # Jane Roe and Jane Roe Ltd are two
+        return bool(name == other and known and (form.startswith(wanted) or wanted.startswith(form)))
 
     def may_be_another_person(self) -> bool:
         untitled = {_untitled(self.form), _untitled(self.wanted)}
@@ -259,6 +160,7 @@ class _Mention(ReadAnswer["TextReference"]):
         if not re.search(whole_words(wanted), statement):
             wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
             statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
+        statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         found = re.finditer(whole_words(wanted) + (_END if _is_sentence(reference.text) else ""), statement)
         return cls(reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())])
@@ -295,7 +197,18 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_with_another(self) -> bool:
         wanted = re.escape(self.wanted)
-        return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})", self.statement) is not None
+        also = (
+            rf"\b(?:is|are) {wanted}, [a-z]+$|\b(?:is|are) [a-z]+, {wanted}$"
+            if re.fullmatch("[a-z]+", self.reference.text)
+            else "(?!)"
+        )
+        return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})|{also}", self.statement) is not None
+
+    def is_emphasised(self) -> bool:
+        spans = [each for each in _BOLD.findall(self.text) if each[-1] != ":"]
+        with suppress(RewardError):
+            return bool(spans) and all(map(self.reference.equals, spans))
+        return False
 
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
@@ -307,7 +220,8 @@ class _Mention(ReadAnswer["TextReference"]):
         return without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head)
 
     def is_aside(self) -> bool:
-        rest = self.statement.replace(self.wanted, "")
+        told = BECAUSE.split(self.statement)[0]
+        rest = (told if self.wanted in told else self.statement).replace(self.wanted, "")
         return bool(
             REFUSAL.search(rest) or ABOUT.search(rest) or any(is_aside(self.statement, *each.span()) for each in self.places)
         )
@@ -343,7 +257,7 @@ class _Mention(ReadAnswer["TextReference"]):
         shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
         concluded = conclusion_of(statement)
         said = concluded if wanted in concluded else statement
-        head, *more = _ELABORATION.split(said)[0].split(". ")
+        head, *more = ELABORATION.split(said)[0].split(". ")
         settled = address and (_states(wanted, head) if more else head.endswith(wanted))
         found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
         found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
@@ -367,7 +281,7 @@ class _Mention(ReadAnswer["TextReference"]):
         )
 
     def is_literal(self) -> bool:
-        return bool(_ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
+        return bool(ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
 
     def is_of_it(self) -> bool:
         return all(_is_of(self.statement, each) for each in self.places)
@@ -375,24 +289,34 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_longer_name(self) -> bool:
         """Return whether every occurrence of a name is a part of a longer one, or the first of a list."""
         name = _ARTICLE.sub("", self.reference.text)
-        around = _DETERMINER.sub("", self.statement, count=1).replace(self.wanted, "")
+        around = DETERMINER.sub("", self.statement, count=1).replace(self.wanted, "")
         if not _is_capital(name) or self.reference.is_asked(around):
             return False
         places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
-        return bool(places) and all(
-            re.match(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w", self.text[each.end() :])
-            or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
+        others = [
+            _NAME_BEHIND.match(self.text, each.end()) or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
             for each in places
-        )
+        ]
+        return bool(others) and all(each and not self.reference.is_asked(each[0]) for each in others)
+
+    def may_be_longer_name(self) -> bool:
+        """Return whether a first and a last name have others between them: ``Antonio Lucio Vivaldi``."""
+        first, *more = map(re.escape, _untitled(self.reference.text).split())
+        if self.places or len(more) != 1 or not re.fullmatch(r"[A-Z][^\W\d_]+ [A-Z][^\W\d_]+", self.reference.text):
+            return False
+        between = r"(?:\W{0,2}(?:[A-Z][\w.]*|d[aeiu]|von|van|of|the)\W{0,2}\s)"
+        return re.search(rf"(?<!\w){first}\s{between}{{1,4}}{more[0]}(?!\w)", self.text) is not None
 
     def is_longer_term(self) -> bool:
         """Return whether a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
         term = _ARTICLE.sub("", self.reference.text)
-        if _is_capital(term) or not re.search(r"[^\W\d_]{2}", term):
+        if (
+            _is_capital(term) and not re.fullmatch(rf"\W*{re.escape(term)} [a-z]{{5,}}(?<!ed)(?<!s)\W*", self.text)
+        ) or not re.search(r"[^\W\d_]{2}", term):
             return False  # a word next to a code is no part of it: version 3.10
         masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", self.text)[-1], flags=re.IGNORECASE)
-        masked = masked.partition(" (")[0] if ", " in term else _ELABORATION.split(masked)[0]
-        head = _DETERMINER.sub("", whole := plain(masked), count=1)
+        masked = masked.partition(" (")[0] if ", " in term else ELABORATION.split(masked)[0]
+        head = DETERMINER.sub("", whole := plain(masked), count=1)
         if (len(term.split()) > 2 and whole.endswith(_MASK)) or re.search(r"\b(?:we|i|this|that|it|they)\b", whole):
             return False  # a sentence
         rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
@@ -410,9 +334,21 @@ class _Said(ReadAnswer["TextReference"]):
     def is_stated(self) -> bool:
         return self.reference.states(self.stated)
 
+    def has_other_literal(self) -> bool:
+        """Return whether both are string literals of code, of which every sign counts, and they differ."""
+        said, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
+        return bool(said and wanted and said["inside"] != wanted["inside"])
+
+    def has_other_signs(self) -> bool:
+        wanted, said = ("".join(each.split()) for each in (self.reference.text, self.stated.text))
+        return re.fullmatch(r"[()\[\]{}<>]+", wanted) is not None and wanted != said.strip("*`\"'.") != wanted.strip("*`\"'.")
+
     def lacks_option(self) -> bool:
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
         return self.is_stated and not all(each in self.stated.whole for each in options)
+
+    def is_same_outcome(self) -> bool:
+        return is_same_outcome(plain(self.reference.text), plain(self.stated.text))
 
     def says_absent(self) -> bool | None:
         return says_absent(plain(self.reference.text), plain(self.stated.text))
@@ -421,8 +357,9 @@ class _Said(ReadAnswer["TextReference"]):
         """Return whether a short word with capitals, which other words are, is not there as it is written."""
         said = self.stated.text if self.stated.is_marked else self.stated.whole
         word, said = self.reference.text.strip(), MARKUP.sub("", said).replace(".", "")
-        written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(word.upper())})(?!\w)", said)
-        short = re.fullmatch(r"[^\W\d_]{2,4}", word) and word != word.lower()
+        capital = word if re.search(r"\bsymbol\b", self.reference.prompt) else word.upper()  # Co and CO
+        written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(capital)})(?!\w)", said)
+        short = re.fullmatch(r"[^\W\d_]{2,4}", word) and word != word.lower() and not is_acronym(word, said)
         return bool(short and not written and said != said.lower() and self.is_stated)
 
     def is_one_of_several(self) -> bool:
@@ -453,7 +390,10 @@ class TextReference(Reference):
     """
 
     rules: ClassVar[Rules[_Said]] = (
+        Rule("wrong", "is another literal", "'a b'", "'A b'", _Said.has_other_literal),
+        Rule("wrong", "has other signs", "] ] >", "] >", _Said.has_other_signs),
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
+        Rule("right", "says that there is no value, too", "does not exist", "undefined", _Said.is_same_outcome),
         Rule("right", "says too that there is none", "none", "N/A", lambda it: it.says_absent()),
         Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
         Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
@@ -465,16 +405,21 @@ class TextReference(Reference):
     )
     spellings: ClassVar[Rules[_Spelled]] = (
         Rule("right", "is the text but for an article", "the Nile", "Nile", _Spelled.is_same),
+        Rule("right", "has all that is asked for", "red, blue", "blue, red", _Spelled.has_all_asked, "List all colours."),
         Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
         Rule("right", "is the same code", "+49 30 1234567", "+49-30-1234567", _Spelled.is_same_code),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
+        Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
+        Rule("right", "is its acronym", "United Kingdom", "UK", _Spelled.is_acronym),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
         Rule(
             "right", "is the same address", "https://docs.org/x", "docs.org/x/", lambda it: is_same_address(it.form, it.wanted)
         ),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
+        Rule("right", "has a word of the question, too", "Po", "the River Po", _Spelled.has_word_asked, "Which river is it?"),
+        Rule("right", "is the same company", "Apple", "Apple Inc.", _Spelled.is_same_company),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
         Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(_turned)),
         Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
@@ -485,9 +430,11 @@ class TextReference(Reference):
         Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
         Rule("right", "has the same telephone number", "030 1234567", "It is 030-1234567.", _Mention.is_same_number),
+        Rule("unclear", "may be a longer name", "Tom Ford", "It is Tom Carl Ford.", _Mention.may_be_longer_name),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
+        Rule("right", "has nothing else in bold", "positive", "It is **positive**. I like it.", _Mention.is_emphasised),
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
         Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
         Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
@@ -515,12 +462,12 @@ class TextReference(Reference):
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
-        link = r"\2" if _ADDRESS.search(self.text) else r"\1"
+        link = r"\2" if ADDRESS.search(self.text) else r"\1"
         if _ESCAPED.search(self.text):
             text = stated.text if stated.is_marked else stated.whole
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         fenced = _FENCED.findall(stated.whole)
-        only = fenced[0] if len(fenced) == 1 else stated.whole
+        only = fenced[-1] if fenced else stated.whole
         entries = without_envelope(written_value(stated.text if stated.is_marked else only))
         if isinstance(entries, dict):
             first, *more = entries.values() or ("",)
@@ -544,7 +491,7 @@ class TextReference(Reference):
 
     def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
         """Return whether no other of several values may be the answer. Raise ``RewardError`` otherwise."""
-        others = [each for each in values if 0 < len(each.split()) <= _MOST_BARE and not self.is_in(each)]
+        others = [each for each in values if 0 < len(each.split()) <= MOST_BARE and not self.is_in(each)]
         like, *unlike = (
             (each[0].isupper(), each[0].isdigit(), re.search(r"\w\.\w", each) is not None) for each in (self.text, *others)
         )
@@ -555,12 +502,12 @@ class TextReference(Reference):
     def _is_in_lines(self, first: str, last: str, stated: Stated) -> bool:
         """Return whether the first or the last of several lines states the text. Raises as ``compare`` does."""
         if self.equals(first):
-            told = last.endswith(".") and len(last.split()) > _MOST_BARE // 2
-            if _is_bare(last) and not told and ":" not in last and not self.is_in(last):
+            told = last.endswith(".") and len(last.split()) > MOST_BARE // 2
+            if is_bare(last) and not told and ":" not in last and not self.is_in(last):
                 raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
         held = any(map(self.is_in, (last, first)))
-        if stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and _is_bare(first):
+        if stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and is_bare(first):
             if held and not self.is_in(first):
                 raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
             return held
@@ -571,8 +518,11 @@ class TextReference(Reference):
         wanted = one_spelling(self.text)
         entries = written_value(part)
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
+        if ", " in self.text and not re.search("[<>→]", self.text):  # a ranking
+            ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
+            part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
-        forms = dict.fromkeys(map(one_spelling, (bare, _ELABORATION.split(bare)[0])))
+        forms = dict.fromkeys(map(one_spelling, (bare, ELABORATION.split(bare)[0])))
         return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
 
     def is_in(self, part: str) -> bool:
@@ -641,7 +591,6 @@ _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
 _MOST_OF: Final = 7
 """Words of a phrase without a verb: ``the president of the United States``."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
-_ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
 _ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
 _TITLES: Final = "dr|mrs?|ms|prof|professor|sir|dame|lord|rev|herr|frau|madame|mme|monsieur|señora?"
@@ -665,7 +614,7 @@ _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;
 
 
 def _states(wanted: str, clause: str) -> bool:
-    return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{_DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
+    return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
 
 
 def _is_sentence(text: str) -> bool:
@@ -673,22 +622,20 @@ def _is_sentence(text: str) -> bool:
     return ends and text.count(" ") > 2
 
 
+_LITERAL: Final = re.compile(r"(?P<sign>['\"])(?P<inside>.*)(?P=sign)", re.DOTALL)
 _MASK: Final = "\ue000"
-_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + _ELABORATION.pattern)
+_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
 _NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE)
 """The beginning of a part of a sentence that is no entry of a list."""
+_BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences."""
 
 
-def whole_words(text: str) -> str:
-    """Return a pattern for a text that is no part of a longer word or number."""
-    if _ADDRESS.search(text):
-        return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
-    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=-]|[.,:/]\d|'s \w)"
-
-
+_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
+"""A name, with or without its legal form."""
+_NAME_BEHIND: Final = re.compile(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+")
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
     r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"

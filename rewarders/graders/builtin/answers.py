@@ -17,9 +17,10 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.gt import Comparing, GroundTruth
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
+from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import LabelReference, label_reference
 from tfgrpo.rewarders.text.lexer import DecimalMark
-from tfgrpo.rewarders.text.words import Reference, TextReference
+from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.outcomes import RewardScore
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
@@ -52,7 +53,7 @@ class NumberMatch(Options, Comparing):
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
     decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
 
-    def reference(self, text: str, _: object = None) -> Reference:
+    def reference(self, text: str, _: object = None, __: object = None) -> Reference:
         return GroundTruth("numeric", self.tolerance, self.decimal).reference(text)
 
     def score_one(self, item: GraderInput) -> Verdict:
@@ -79,7 +80,7 @@ class LabelMatch(Options, Comparing):
         given = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
         return [label for each in given if (label := str(each).strip())]
 
-    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({})) -> Reference:
+    def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({}), _: object = None) -> Reference:
         if self.labels:
             return LabelReference(text, self.labels)
         return label_reference(text, options) or TextReference(text)

@@ -48,33 +48,57 @@ class MathVerify(ItemScorer):
 
 
 def formulas_equal(one: str, other: str) -> bool:
-    """Return whether two formulas are equal. Raise ``RewardError`` for a reference ``other`` that is none."""
-    found, gold = (parsed(f"${each.strip(' $')}$") for each in (one, other))
-    if not gold:
-        raise RewardError("the reference is no formula that math-verify reads")
+    """Return whether two formulas, without units, are equal. Raise ``RewardError`` for one that the library does not read."""
+    found, gold = (_as_sets(parsed(f"${each.strip(' $')}$", units=False)) for each in (one, other))
+    for read, text in ((gold, other), (found, one)):
+        if all(isinstance(each, str) for each in read):
+            raise RewardError(f"{text!r:.60} is no formula that math-verify reads")
+    if _are_one_equation(found[0], gold[0]):
+        return True
     difference = _relative_difference(found, gold)
     return same_formula(gold, found) if difference is None else difference <= _SAME
+
+
+def _are_one_equation(one: Any, other: Any) -> bool:
+    """Return whether two equations differ by a factor: ``2y + 1 = 0`` and ``y = -1/2``."""
+    if not all(getattr(each, "is_Equality", False) for each in (one, other)) or one.free_symbols != other.free_symbols:
+        return False
+    left, right = (each.lhs - each.rhs for each in (one, other))
+    ratio = _tried(None, (left / right).simplify)
+    return bool(ratio is not None and ratio.is_number and ratio.is_finite and ratio != 0)
+
+
+def _as_sets(read: list[Any]) -> list[Any]:
+    """Return what was read with an inequality of one variable as the interval that it describes."""
+    relation: Any = read[0] if read else None
+    if not hasattr(relation, "as_set") or getattr(relation, "is_Equality", False) or len(relation.free_symbols) != 1:
+        return read
+    return [_tried(relation, relation.as_set), *read[1:]]
 
 
 def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
     """Return None for formulas with variables."""
     if not one or not other or not all(getattr(each[0], "is_number", False) for each in (one, other)):
         return None
-    left, right = (complex(each[0].evalf(30)) for each in (one, other))
+    # No floats: 1/2004! would be zero.
+    left, right = (each[0].evalf(30) for each in (one, other))
     size = max(abs(left), abs(right))
-    return abs(left - right) / size if size else 0.0
+    return float(abs(left - right) / size) if size else 0.0
 
 
-def parsed(text: str) -> list[Any]:
-    """Return what the library reads in a text; nothing for text without a formula."""
-    math_verify, wanted = _library()
+def parsed(text: str, *, units: bool = True) -> list[Any]:
+    """Return what the library reads in a text; nothing for text without a formula.
+
+    ``units``: whether to drop what may be a unit, as the library does by itself: of ``5 - 5c`` the variable.
+    """
+    math_verify, wanted = _library(units)
     # Without the library's own limits, which are by the clock and count as no formula.
     return list(_tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
 
 
 def same_formula(gold: list[Any], found: list[Any]) -> bool:
     """Return whether two parsed formulas are equal."""
-    math_verify, _ = _library()
+    math_verify, _ = _library(units=True)
     return bool(_tried(False, math_verify.verify, gold, found, timeout_seconds=None, raise_on_error=True))
 
 
@@ -87,13 +111,13 @@ def _tried(default: object, call: Callable[..., Any], *args: object, **options: 
         return default
 
 
-def _library() -> tuple[Any, list[Any]]:
+def _library(units: bool) -> tuple[Any, list[Any]]:
     import math_verify  # noqa: PLC0415 - an extra, with sympy: two seconds, for worker processes only
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
     # The library's defaults would also rewrite formulas that are malformed, and prefer a stated answer to a box.
     rewritten = math_verify.parser.NormalizationConfig(
-        basic_latex=True, units=True, malformed_operators=False, nits=False, boxed="all", equations=False
+        basic_latex=True, units=units, malformed_operators=False, nits=False, boxed="all", equations=False
     )
     return math_verify, [math_verify.LatexExtractionConfig(boxed_match_priority=0, normalization_config=rewritten)]
 

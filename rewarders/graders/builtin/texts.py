@@ -30,8 +30,8 @@ from tfgrpo.rewarders.scorer import (
     references,
 )
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.base import whole_words
 from tfgrpo.rewarders.text.rules import shown
-from tfgrpo.rewarders.text.words import whole_words
 from tfgrpo.stores.errors import ModelCallError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.rewarders.scorer import GraderInput, parse_completion
-from tfgrpo.rewarders.text import choices, lexer, moments, numbers, references, rules, words
+from tfgrpo.rewarders.text import base, choices, formulas, lexer, moments, numbers, quantities, references, rules, words
 from tfgrpo.rewarders.text.references import read_reference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import Surroundings
 from tfgrpo.stores.errors import RewardError
 
 OPTIONS = {"A": "Rome", "B": "Paris", "C": "Berlin"}
+NUMBERS = {"A": "30", "B": "36 km", "C": "42"}
 
 
-MODULES = (choices, lexer, moments, numbers, references, rules, words)
+MODULES = (base, choices, formulas, lexer, moments, numbers, quantities, references, rules, words)
 
 
 def tables() -> Iterator[tuple[str, str, Rule]]:
@@ -52,7 +53,11 @@ def test_a_rule_decides_its_example(kind, table, rule, monkeypatch):
 
     for module in (rules, *MODULES):
         monkeypatch.setattr(module, "first_of", watched, raising=False)
-    for equal in (None, lambda *_: True, lambda *_: False) if kind == "FormulaReference" else (None,):
+    for equal in (
+        (None, lambda *_: True, lambda *_: False)
+        if kind in ("FormulaReference", "ListReference", "NumberReference")
+        else (None,)
+    ):
         is_text = kind == "TextReference"
         read = partial(read_reference, decimal=".", tolerance=Fraction(0), options=OPTIONS, equal=equal)
         reference = words.TextReference(rule.reference) if is_text else read(rule.reference)
@@ -94,7 +99,7 @@ def test_a_way_to_conclude_states_the_number_of_its_example(way):
 
 @pytest.mark.parametrize("way", choices.ChoiceReference.ways, ids=[way.name for way in choices.ChoiceReference.ways])
 def test_a_way_to_name_an_option_names_that_of_its_example(way):
-    reference = choices.ChoiceReference("B", OPTIONS)
+    reference = choices.ChoiceReference("B", NUMBERS if re.search(r"\d", way.example) else OPTIONS)
     said, ways = choices._Letters(reference, way.example), choices.ChoiceReference.ways
     assert [bool(each.of(said)) for each in ways[: ways.index(way) + 1]] == [False] * ways.index(way) + [True]
     assert way.of(said) == {"B"}

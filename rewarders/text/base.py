@@ -1,0 +1,102 @@
+"""A reference that outputs can be compared with, whatever its kind."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tfgrpo.rewarders.text.answers import REJECTED, TAKES_BACK, Stated, any_of, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.numbers import REFUSAL
+from tfgrpo.rewarders.text.parts import LONGEST_PART
+from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, denies, is_denied, shown
+from tfgrpo.rewarders.text.spelling import TRIMMED, plain
+from tfgrpo.stores.errors import RewardError
+
+DETERMINER: Final = re.compile(
+    r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
+    rf"(?:(?:{any_of('article')})(?!\w))?\s*"
+)
+ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
+BECAUSE: Final = re.compile(r",? because\b")
+ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(ABC):
+    """A reference that outputs can be compared with."""
+
+    text: str
+    prompt: str = field(default="", kw_only=True)
+    """The question; empty where it is not known."""
+
+    @property
+    def shown(self) -> str:
+        """The reference as it is read, in one line."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare an output. Raises ``RewardError`` for one that has two readings."""
+        stated = stated_answer(output, denied=self._denies)
+        if stated is None:
+            return nothing(output)
+        if not re.search(r"\bnot\b", self.text):
+            stated = replace(stated, text=REJECTED.sub("", stated.text))
+        *before, after = TAKES_BACK.split(stated.whole)
+        again = stated_answer(after, denied=self._denies) if before else None
+        later = Compared(False, "", states=again is not None)
+        with suppress(RewardError):
+            later = self._compare(again) if again else later
+        if again and later.right and (again.is_marked or self.is_alone(again.text)):
+            return later
+        compared = self._compare(stated)
+        unclear = later.right != compared.right and again and (later.states or denies(again.text))
+        if unclear:
+            raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
+        return Compared(False, compared.answered) if compared.right and self.is_denied_in(stated) else compared
+
+    def is_denied_in(self, stated: Stated) -> bool:
+        """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
+        statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
+        statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
+        about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
+        opens = _OPENS.pattern + whole_words(wanted)
+        told = BECAUSE.split(statement)[0] if wanted in BECAUSE.split(statement)[0] else statement
+        refused = REFUSAL.search(told.replace(wanted, "")) and not re.search(opens, statement)
+        places = [*re.finditer(whole_words(wanted), statement)]
+        denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
+        if not denied and not stated.is_marked and (about or refused):
+            raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
+        return denied
+
+    def is_alone(self, text: str, /) -> bool:
+        """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""
+        head = DETERMINER.sub("", plain(ELABORATION.split(text)[0]), count=1)
+        return len(head.split()) <= len(self.text.split()) + 1
+
+    @property
+    def _denies(self) -> bool:
+        """Whether a denial may be the answer."""
+        return False
+
+    @abstractmethod
+    def _compare(self, stated: Stated) -> Compared: ...
+
+
+def nothing(output: str) -> Compared:
+    """Return the comparison of an output that states no answer."""
+    unfinished = without_reasoning(output) is None
+    return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
+
+
+_OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
+"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
+
+
+def whole_words(text: str) -> str:
+    """Return a pattern for a text that is no part of a longer word or number."""
+    if ADDRESS.search(text):
+        return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"

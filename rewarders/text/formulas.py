@@ -1,0 +1,167 @@
+"""Compare an output with a formula."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from tfgrpo.rewarders.text.answers import Stated, bare_reference
+from tfgrpo.rewarders.text.base import Reference
+from tfgrpo.rewarders.text.lexer import unit_of, written
+from tfgrpo.rewarders.text.parts import parts_of
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
+from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, plain
+
+NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
+
+
+@dataclass(frozen=True)
+class _Formula(ReadAnswer["FormulaReference"]):
+    stated: Stated
+
+    def is_denied(self) -> bool:
+        return denies(self.stated.text) and not denies(self.reference.text)
+
+    def is_same(self) -> bool:
+        wanted = self.reference.text
+        same = plain(self.text) == plain(wanted) and not re.search(r"[)\]]\W*$", wanted)
+        return same or _formula(wanted) in (_formula(self.text), _formula(self.stated.text))
+
+    def is_same_outcome(self) -> bool:
+        return is_same_outcome(plain(self.reference.text), plain(self.stated.text))
+
+    def is_none(self) -> bool:
+        is_prose = re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", self.text)) or not re.search(r"[-+*/=|]", self.text)
+        return bool(is_prose and not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", self.text))
+
+    def names_another(self) -> bool:
+        """Return whether an equation is for another name: ``x = 5`` for ``y = 5``."""
+        ours, theirs = (re.match(r"\W*([A-Za-z])\s*=(?!=)", each) for each in (self.stated.text.strip(), self.reference.text))
+        return bool(ours and theirs and ours[1].lower() != theirs[1].lower())
+
+    def has_other_ends(self) -> bool:
+        """Return whether one interval is open where the other is closed."""
+        ours, theirs = (_ENDS.fullmatch(in_latex(each).strip("$ .")) for each in (self.text, self.reference.text))
+        mixed = ours and theirs and ours.groups() != theirs.groups()
+        return bool(mixed and ours and theirs and {*ours.groups(), *theirs.groups()} & {"[", "]"})
+
+    def is_equal(self) -> bool:
+        wanted = in_latex(self.reference.text)
+        answer = _CONSTANT.sub("+ C", in_latex(self.text)) if _CONSTANT.search(wanted) else in_latex(self.text)
+        return self.reference.equal is not None and self.reference.equal(answer, _CONSTANT.sub("+ C", wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaReference(Reference):
+    r"""A formula such as ``(x+1)^2``. Equal when written the same, or by ``equal``, which knows algebra."""
+
+    equal: Callable[[str, str], bool] | None = None
+    """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
+    rules: ClassVar[Rules[_Formula]] = (
+        Rule("unclear", "denies a formula, or has several", "x^2", "x^2 or x^3", _Formula.is_denied),
+        Rule("wrong", "is of another name", "y = x^2", "z = x^2", _Formula.names_another),
+        Rule("wrong", "has other ends", r"[0, \sqrt{2}]", r"(0, \sqrt{2}]", _Formula.has_other_ends),
+        Rule("right", "is the same formula", r"\frac{1}{2}x", r"$\dfrac12x$", _Formula.is_same),
+        Rule("right", "says that there is no value, too", r"\emptyset", "no solution", _Formula.is_same_outcome),
+        Rule("wrong", "has no formula", "x^2", "a square", _Formula.is_none),
+        Rule("unclear", f"is written otherwise; {NEEDS_MATH}", "x^2", "x*x*1", lambda it: it.reference.equal is None),
+        Rule("right", "is equal", "x^2", "x*x*1", _Formula.is_equal),
+        Rule("wrong", "is another formula", "x^2", "x*x*1", lambda _: True),
+    )
+
+    def _compare(self, stated: Stated) -> Compared:
+        answer = stated.text.strip(AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
+        answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
+        answer = _CONDITION.split(answer)[0].strip()
+        answer = answer if "=" in self.text else _last_side(answer)
+        answer = in_latex(re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
+        unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{[23]\})?$", answer)
+        answer = answer[: unit.start()] if unit and unit_of(unit[1]) and unit[1] not in self.text else answer
+        return verdict_by(self.rules, _Formula(self, answer, stated))
+
+
+def _last_side(equation: str) -> str:
+    """Return what an equation says that a name, or the same in other words, is equal to; all of it for another equation."""
+    sides = re.split(r"(?<![<>!])=(?!=)\s*", equation)
+    first, last = sides[0], sides[-1]
+    unknown, known = ({*re.findall(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", each)} for each in (first, last))
+    is_name = re.fullmatch(r"\W*[A-Za-z]\w*'?\s*(?:\^\{?-1\}?)?(?:\([a-z]\)\s*)?", first)
+    return last if len(sides) > 1 and (is_name or unknown <= known) else equation
+
+
+def in_latex(formula: str) -> str:
+    """Return a formula as LaTeX, also one in the notation of programs: ``sqrt(2)*x**2``."""
+    formula = _MATRIX.sub(_as_matrix, _RAISED.sub(_raised, formula).replace("**", "^"))
+    formula = formula if "\\" in formula else written(formula, "formulas")
+    return written(formula, "notations")
+
+
+def _as_matrix(rows: re.Match[str]) -> str:
+    """Return a matrix of programs in LaTeX: ``[[1, 2], [3, 4]]``, ``[1 2; 3 4]``."""
+    listed = re.findall(r"\[([^\[\]]*)\]", rows[0]) if rows[0][:2] == "[[" else rows[0].strip("[]").split(";")
+    entries = [[*filter(None, re.split(r",|\s+", row.strip()))] for row in listed]
+    return r"\begin{pmatrix}" + r" \\ ".join(" & ".join(map(str.strip, row)) for row in entries) + r"\end{pmatrix}"
+
+
+def _raised(raised: re.Match[str]) -> str:
+    return f"{'_' if raised[1] else '^'}{{{unicodedata.normalize('NFKC', raised[0]).translate(QUOTES)}}}"
+
+
+def _formula_in(stated: Stated) -> str:
+    """Return the formula of a text without a mark: between dollars or in bold, else the last between words of a line."""
+    for part in parts_of(stated):
+        written = _WRITTEN.findall(part)
+        if written:
+            return "".join(written[-1]).strip(AROUND_FORMULA)
+        between_words = [each for each in PROSE.split(part) if re.search(r"\d|\\[a-z]|[²³π√∞]", each)]
+        if between_words:
+            return str(between_words[-1]).strip(AROUND_FORMULA + "!")
+    return stated.text
+
+
+_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
+PROSE: Final = re.compile(
+    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)", re.IGNORECASE
+)
+_CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
+"""What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
+_CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
+"""That of an integral."""
+_MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]|\[[-\d./ ]+(?:;[-\d./ ]+)+\]")
+_RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
+AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
+
+
+def _formula(text: str) -> str:
+    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text.translate(QUOTES)))
+    text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^(\d?[+-]$|\w)", r"^{\1}", text))
+    text = re.sub(r"(?<=[A-Za-z])\s*(?:\\cdot|\\times|[·×*])\s*(?=[A-Za-z](?![A-Za-z]))", "", text)
+    return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
+
+
+_ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]])")
+_EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.|^-]+")
+_FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
+
+
+def is_formula(text: str, prompt: str = "") -> bool:
+    r"""Return whether a reference is a formula: LaTeX, or an expression of variables, operators and digits.
+
+    Beside a prompt in LaTeX a difference is one, too, and a product without a sign: ``p - q``, ``9x``.
+    """
+    bare = bare_reference(text).strip(" $.")
+    if re.search(r"\$.*\$|\\\(|\\[a-z]{3,}", prompt, re.DOTALL) and _EXPRESSION.fullmatch(bare):
+        return not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
+    return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
+        re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
+        or (
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=<>])\s*[\w(][\w\s()+*/=.-]*", bare)
+            and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
+        )
+    )

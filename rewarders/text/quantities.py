@@ -1,0 +1,324 @@
+"""Compare an output with a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar, Final
+
+from tfgrpo.rewarders.text.answers import Stated, last_question
+from tfgrpo.rewarders.text.base import Reference
+from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex
+from tfgrpo.rewarders.text.lexer import MAGNITUDES, TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
+from tfgrpo.rewarders.text.moments import dates, durations
+from tfgrpo.rewarders.text.numbers import (
+    MEANINGS,
+    answered_number,
+    format_value,
+    number_of,
+    numbers_agree,
+    only_number,
+    ordinal,
+    reference_number,
+)
+from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
+from tfgrpo.stores.errors import RewardError
+
+
+@dataclass(frozen=True)
+class _Numeric(ReadAnswer["NumberReference"]):
+    stated: Stated
+
+    @property
+    def wanted(self) -> Number:
+        return self.reference.number
+
+    @cached_property
+    def number(self) -> Number | None:
+        """The number that is stated, negative where something falls and the reference has a sign."""
+        number = number_of(self.stated, self.reference.decimal, last_question(self.reference.prompt))
+        return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
+
+    def _falls(self, number: Number) -> bool:
+        """Return whether something falls by a number, where the reference has a sign or the question is for a change."""
+        at, _, behind = self.text.partition(number.text)
+        close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
+        asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
+        in_books = re.search(r"\([$€£]?[\d.,]+ ?%?\)\W*$", self.text) and self.wanted.value < 0  # brackets for a minus
+        falls = in_books or _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else asked
+        return bool(falls and not re.search(r"\bto\W*$|(?:\bnot|n['’]t)\b[^,.;:]*$", at))
+
+    @property
+    def answered(self) -> str:
+        with suppress(RewardError):  # a date or a time has several numbers
+            return f"{shown(self.text)} (no number)" if self.number is None else shown_number(self.number)
+        return shown(self.text)
+
+    def agrees(self) -> bool:
+        return self.number is not None and self.equals(self.number)
+
+    def equals(self, number: Number) -> bool:
+        # 0.1 + 0.2 is 0.30000000000000004 where a program wrote it.
+        written = max((number.text, self.wanted.text), key=len)
+        noise = abs(self.wanted.value) / 10**14 if len(written) > _DIGITS_OF_FLOAT and "." in written else 0
+        return numbers_agree(number, self.wanted, self.reference.tolerance + noise)
+
+    def is_year_of_date(self) -> bool:
+        found = dates(plain(self.text)) if _YEAR.fullmatch(self.reference.text) else []
+        return len(found) == 1 and {each[0] for each in found[0]} == {self.wanted.value}
+
+    def is_sum_of_times(self) -> bool:
+        base, factor = TO_BASE.get(self.wanted.unit, ("", Fraction(1)))
+        spans = durations(plain(self.text)) if base == "second" and len(re.findall(r"\d+", self.text)) > 1 else []
+        return len(spans) == 1 and spans[0] == {(self.wanted.value * factor,)}
+
+    def is_related_to_year(self) -> bool:
+        at = len(self.text.casefold().partition(self.reference.text)[0])
+        return bool(_YEAR.fullmatch(self.reference.text) and RELATED.of(self.text.casefold(), at, at))
+
+    def has_magnitude_asked(self) -> bool:
+        asked = re.search(r"\b(?:in|how many) (thousand|million|billion|dozen)s?\b", self.reference.prompt, re.IGNORECASE)
+        if asked is None or self.wanted.scale > 1 or self.number is None or self.number.scale == 1:
+            return False
+        return self.equals(replace(self.number, value=self.number.value / MAGNITUDES[asked[1].lower()], scale=1))
+
+    def has_no_era(self) -> bool:
+        number = self.number
+        return number is not None and {number.unit, self.wanted.unit} == {"", "bc"} and number.value == self.wanted.value
+
+    def counts_otherwise(self) -> bool:
+        """Return whether one side has a unit, and the other counts things: ``5 %``, ``5 apples``."""
+        ours, theirs = (each and bool(each.unit or each.percent) for each in (self.number, self.wanted))
+        counted = _COUNTED.fullmatch(self.reference.text if ours else self.text)
+        return bool(ours is not theirs and counted and self.agrees())
+
+    def has_unit_not_asked(self) -> bool:
+        """Return whether the prompt asks how many of something else there are, or for another unit."""
+        number, prompt = self.number, self.reference.prompt.replace("percent", "%")
+        unit = number and ("%" if number.percent else re.split("[/23]", number.unit)[0])
+        if not unit or self.wanted.unit or self.wanted.percent or _DOLLARS.search(self.text):
+            return False
+        counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
+        asked = {unit_of(word) for words in counted for word in words} - {""}
+        named = {unit_of(word) or word for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt)}
+        known = {each for name in asked or named for each in MEANINGS.get(name, (name,))}
+        return bool(counted and known.isdisjoint(MEANINGS.get(unit, (unit,))) and self.agrees())
+
+    def is_other_version(self) -> bool:
+        asked, written = re.search(r"\bversion\b", self.reference.prompt), self.number and self.number.text
+        return bool(asked and written and re.fullmatch(r"\d+\.\d+", self.wanted.text) and written != self.wanted.text)
+
+    def is_bound_asked(self) -> bool:
+        asked = next((bound for extreme, bound in _BOUNDS if extreme.search(last_question(self.reference.prompt))), None)
+        without = asked.sub("", self.stated.whole) if asked is not None else ""
+        with suppress(RewardError):
+            number = answered_number(without, self.reference.decimal) if without not in ("", self.stated.whole) else None
+            return number is not None and self.equals(number)
+        return False
+
+    @cached_property
+    def formula(self) -> str:
+        """A formula that is left to be worked out, such as a factorial; empty for none."""
+        formula = self.stated.text.strip(AROUND_FORMULA + "$")
+        left = self.number is None and _WORKED.search(formula) and not _POWER.fullmatch(formula)
+        return formula if left and not PROSE.search(re.sub(r"\\[a-z]+", "", formula)) else ""
+
+    def has_formula_for_it(self) -> bool:
+        return (
+            self.formula != ""
+            and self.reference.equal is not None
+            and self.reference.equal(in_latex(self.formula), self.wanted.text)
+        )
+
+    def may_number(self) -> bool:
+        number = re.escape(self.number.text) if self.number is not None else "(?!)"
+        word = re.search(rf"{_NUMBERED}[\"']?:? (?:no\.? )?{number}(?!\w)", self.text, re.IGNORECASE)
+        failed = re.search(_FAILED, self.text if self.stated.is_marked else self.stated.whole, re.IGNORECASE)
+        place = word and word[1] and re.search(rf"{word[1]}|where|which", self.reference.prompt, re.IGNORECASE)
+        return bool((failed or (word and not place)) and self.agrees())
+
+    def is_of_another_variable(self) -> bool:
+        ours, theirs = (NAMED_VALUE.search(each) for each in (self.text, self.reference.text))
+        return bool(ours and theirs and ours.groups() != theirs.groups())
+
+    def is_in_another_unit(self) -> bool:
+        ours, remark = self.number, re.search(r"\(([^() ]+ ?[^() ]+)\)", self.text)
+        number = only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
+        return number is not None and "" != number.unit == self.wanted.unit and self.equals(number)
+
+    def may_be_compared(self) -> bool:
+        before, compares = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
+        return compares > 0 and any(self.equals(each.number) for each in NumberLine.of(before).tokens)
+
+    def is_share_of_another(self) -> bool:
+        of = {found[1] for each in (self.text, self.reference.text) if (found := _SHARE_OF.fullmatch(plain(each)))}
+        return len(of) > 1 and self.agrees()
+
+    def is_same_ordinal(self) -> bool:
+        ordinals = {ordinal(each) for each in ORDINAL.findall(_FROM_LAST.sub("", plain(self.text)))} - {None}
+        return ordinals == {ordinal(self.reference.text)} and not denies(self.text)
+
+    def is_ordinal_asked(self) -> bool:
+        asked = re.search(r"\b(?:place|position|rank|which)\b", last_question(self.reference.prompt), re.IGNORECASE)
+        said = _FROM_LAST.sub("", plain(self.text))
+        ordinals = {ordinal(each) for each in ORDINAL.findall(said)} - {None} if asked else set()
+        return ordinals == {self.wanted.value} and not re.search(r"\d", self.text) and not denies(self.text)
+
+    def is_hundredfold(self) -> bool:
+        number, asked = (
+            self.number,
+            re.search(r"\bhow many per ?cent\b|\bwhat percentage\b", self.reference.prompt, re.IGNORECASE),
+        )
+        percents = number is not None and number.percent and not self.wanted.percent and abs(self.wanted.value) > 1
+        return bool(asked and percents and number is not None and number.value == 100 * self.wanted.value)
+
+    def says_none(self) -> bool:
+        asked = self.wanted.value == 0 and re.search(r"\bhow many\b", self.reference.prompt, re.IGNORECASE)
+        return bool(asked and _NONE.match(plain(self.text)))
+
+    def is_in_base(self) -> bool:
+        return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
+
+    def is_same_text(self) -> bool:
+        return self.number is None and any(same_text(each, self.reference.text) for each in self.stated.candidates)
+
+    def is_exact_before_rounding(self) -> bool:
+        before, sign, _ = self.text.replace(r"\approx", "\u2248").rpartition("\u2248")
+        exact = answered_number(f"Answer: {before}", self.reference.decimal) if sign else None
+        return exact is not None and self.equals(exact)
+
+    def agrees_in_other_notation(self) -> bool:
+        decimal, other = self.reference.decimal, None
+        if re.search(r",|\d\.\d{3}(?!\d)", self.stated.whole) or (decimal == "," and "." in self.stated.whole):
+            with suppress(RewardError):  # in the other notation the answer may be several numbers
+                other = number_of(self.stated, "." if decimal == "," else ",")
+        differs = other is not None and (self.number is None or other.value != self.number.value)
+        return other is not None and differs and self.equals(other)
+
+    def agrees_with_other_notation(self) -> bool:
+        other = reference_number(self.reference.text, "," if self.reference.decimal == "." else ".")
+        number = self.number
+        return number is not None and other is not None and numbers_agree(number, other, self.reference.tolerance)
+
+    def has_points(self) -> bool:
+        share = _POINTS.fullmatch(self.number.text) if self.number is not None else None
+        scale = share and re.search(rf"\b(?:to|out of)[ ]{share[2]}\b|[0-9][-\u2013]{share[2]}\b", self.reference.prompt)
+        return bool(scale and share and int(share[1]) == self.wanted.value)
+
+    def may_be_points(self) -> bool:
+        share = _POINTS.fullmatch(self.number.text) if self.number is not None else None
+        return share is not None and int(share[1]) == self.wanted.value
+
+    def has_other_magnitude(self) -> bool:
+        pair = (self.number, self.wanted) if self.number is not None else ()
+        return any(one.scale > 1 and one.value / one.scale == other.value for one in pair for other in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberReference(Reference):
+    """A number, compared by value; two readings where another notation would make an answer the reference."""
+
+    number: Number
+    decimal: DecimalMark = "."
+    tolerance: Fraction = Fraction(0)
+    equal: Callable[[str, str], bool] | None = None
+    """As in ``FormulaReference``."""
+    rules: ClassVar[Rules[_Numeric]] = (
+        Rule("right", "is the number in the base asked for", "1010", "0b1010", _Numeric.is_in_base, "What is 10 in binary?"),
+        Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
+        Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
+        Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
+        Rule("right", "has the magnitude asked for", "5", "$5 million", _Numeric.has_magnitude_asked, "How much, in millions?"),
+        Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
+        Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
+        Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),
+        Rule("wrong", "is of another variable", "x = 5", "2x = 5", _Numeric.is_of_another_variable),
+        Rule("unclear", "has a unit not asked for", "5", "5 km", _Numeric.has_unit_not_asked, "How many meters is it?"),
+        Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
+        Rule("wrong", "is another version", "3.10", "3.1", _Numeric.is_other_version, "Which version has it?"),
+        Rule("right", "is the ordinal asked for", "3", "She was third.", _Numeric.is_ordinal_asked, "Which place was it?"),
+        Rule("wrong", "is a hundred times as much", "3", "300%", _Numeric.is_hundredfold, "By how many percent?"),
+        Rule("right", "says that there are none", "0", "None", _Numeric.says_none, "How many errors are there?"),
+        Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
+        Rule("right", "is the bound asked for", "4", "At least 4.", _Numeric.is_bound_asked, "What is the smallest number?"),
+        Rule("right", "is given in another unit, too", "68 °F", "20 °C (68 °F)", _Numeric.is_in_another_unit),
+        Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
+        Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
+        Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
+        Rule(
+            "unclear", f"is a formula; {NEEDS_MATH}", "120", r"\boxed{5!}", lambda it: it.formula and it.reference.equal is None
+        ),
+        Rule("right", "is a formula for it", "120", r"\boxed{5!}", _Numeric.has_formula_for_it),
+        Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
+        Rule("unclear", "has a mark with two readings", "3.14", "Answer: 3,14", _Numeric.agrees_in_other_notation),
+        Rule("unclear", "is the reference in another notation", "1.234", "1234", _Numeric.agrees_with_other_notation),
+        Rule("right", "has the points of the scale", "4", "4/5", _Numeric.has_points, "Rate it from 1 to 5."),
+        Rule("unclear", "may be points of a scale", "4", "4/5", _Numeric.may_be_points),
+        Rule("unclear", "may be of another magnitude", "5", "5 million", _Numeric.has_other_magnitude),
+        Rule("wrong", "is another number", "42", "43", lambda said: said.number is not None),
+        Rule("none", "is no number", "42", "Paris", lambda _: True),
+    )
+
+    @property
+    def shown(self) -> str:
+        """The number as written, and its value if that looks different."""
+        return shown_number(self.number)
+
+    def _compare(self, stated: Stated) -> Compared:
+        return verdict_by(self.rules, _Numeric(self, stated.text, stated))
+
+    def is_alone(self, _text: str, /) -> bool:
+        """Return True: a number next to others is none."""
+        return True
+
+
+_BOUNDS: Final = tuple(
+    (re.compile(rf"\b(?:{extreme})\b", re.IGNORECASE), re.compile(rf"\b(?:{bound}) (?=\d)", re.IGNORECASE))
+    for extreme, bound in (
+        (r"minim\w+|fewest|least|smallest|lowest|shortest", "at least|no (?:fewer|less) than"),
+        (r"maxim\w+|most|largest|greatest|highest|longest", "at most|up to|no more than"),
+    )
+)
+"""What a question asks for, and how an answer says it."""
+_WORKED: Final = re.compile(r"\d!|\^|\\(?:binom|sqrt|log|ln)|\d\s*\*\*")
+"""What a formula has that is left for the reader to work out; sums and products may be those of the question."""
+_POWER: Final = re.compile(r"[\d.]+(?:/[\d.]+)?\^[-+]?\d+")
+"""What is read as a number, unless it is too large or has no value."""
+_NONE: Final = re.compile(
+    r"(?:none|nothing|zero)$|(?:(?:there|it|they|we) (?:is|are|was|were|has|have|had) )?"
+    r"no \w+(?: (?:is|are|was|were|has|have) [a-z ]+)?$"
+)
+_PERCENT_ASKED: Final = re.compile(r"\bhow many per ?cent\b|\bwhat percentage\b", re.IGNORECASE)
+_YEAR: Final = re.compile(r"\s*\d{4}\s*")
+_COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
+_SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
+_FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b", re.IGNORECASE)
+"""What makes a number negative next to a reference with a sign, or close to it where a change is asked for."""
+_CLOSE: Final = 12
+_CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
+_ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
+_DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
+_NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
+_FAILED: Final = (
+    r"^traceback \(|^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed"
+    r"|: \W?error\b"
+)
+NAMED_VALUE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
+_COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
+_FROM_LAST: Final = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
+_DIGITS_OF_FLOAT: Final = 16
+_POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
+"""Points of a scale, or a fraction."""
+
+
+def shown_number(number: Number) -> str:
+    """Return a number as written, and its value if that looks different."""
+    value = format_value(number.value) + ("%" if number.percent else "")
+    return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:SHOWN]})"
