@@ -35,8 +35,7 @@ from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
-from tfgrpo.flows.console.observer import Observer, Observers
-from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.console.observer import Observer, Observers, Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, warn_run
 from tfgrpo.flows.orchestration.deployed import (
     Optional,
@@ -49,9 +48,9 @@ from tfgrpo.flows.orchestration.deployed import (
 )
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar
+from tfgrpo.flows.run.close import report_unbegun
 from tfgrpo.flows.run.execution import as_submitted, execute
 from tfgrpo.flows.run.loop.books import RunGroups
-from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError

@@ -15,7 +15,7 @@ from tfgrpo.stores.json_values import canonical_json, json_of, sha256_hex
 from tfgrpo.stores.runs import GATEWAY, UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.journaled import reply_of_json
+from tfgrpo.tasks.models.chat import reply_of_json
 from tfgrpo.tasks.shapes import Frame, frame_of_json, model_frame, tool_frame
 
 Calls: TypeAlias = Mapping[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]

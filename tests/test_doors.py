@@ -61,10 +61,10 @@ def test_no_module_is_loaded_under_two_names(at_home):
 def test_a_module_that_a_door_does_not_name_is_not_entered_from_outside():
     graph = grimp.build_graph("tfgrpo", cache_dir=None)
     assert list(forbidden(graph)) == []
-    graph.add_import(importer="tfgrpo.tasks.group", imported="tfgrpo.flows.run.close")
+    graph.add_import(importer="tfgrpo.tasks.group", imported="tfgrpo.flows.run.loop.batches")
     assert list(forbidden(graph)) == [
-        ("tfgrpo.tasks.group", "tfgrpo.flows.run.close", "tfgrpo.flows"),
-        ("tfgrpo.tasks.group", "tfgrpo.flows.run.close", "tfgrpo.flows.run"),
+        ("tfgrpo.tasks.group", "tfgrpo.flows.run.loop.batches", "tfgrpo.flows"),
+        ("tfgrpo.tasks.group", "tfgrpo.flows.run.loop.batches", "tfgrpo.flows.run.loop"),
     ]
 
 

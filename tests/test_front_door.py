@@ -17,7 +17,7 @@ import pytest
 
 import tfgrpo
 from tests.support.runs.running import SHORT, Server
-from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
+from tfgrpo.flows.api import RUN_KEYWORDS, SELECT_KEYWORDS
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError

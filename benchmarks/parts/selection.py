@@ -25,7 +25,7 @@ from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
-from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.chat import JournaledModel
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.selection.round import AnswerFormat, PowlFormat, SelectionSpec, TextFormat, select_best
 from tfgrpo.tasks.shapes import PackText

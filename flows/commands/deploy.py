@@ -1,12 +1,38 @@
-"""``tfgrpo deploy``: set a Prefect server up for nightly runs."""
+"""``tfgrpo deploy``: set a Prefect server up for nights: check what they need, make what is missing, read back what it has."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Final
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import httpx
+import yaml
+from prefect.automations import AutomationCore
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.settings import get_current_settings
+from prefect.workers.process import ProcessWorker
+from pydantic import ValidationError
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.orchestration import deploying
+from tfgrpo.flows.console.environment import API_URL
+from tfgrpo.flows.orchestration.deployed import asked_of, why_silent
+from tfgrpo.flows.orchestration.local_server import error_line, without_login
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError
 
 _TIMEOUT_S: Final = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
@@ -15,8 +41,235 @@ _TIMEOUT_S: Final = 60.0
 def deploy(console: Console, notify: str | None) -> None:
     """Set the server up, and print each finding as it is made."""
     findings = []
-    for finding in deploying.deploy(os.environ, _TIMEOUT_S, notify):
+    for finding in set_up(os.environ, _TIMEOUT_S, notify):
         findings.append({"check": finding.name, "found": finding.text})
         console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
     if console.as_json:
         console.result({"ok": True, "findings": findings})
+
+
+HOME: Final = "TFGRPO_HOME"
+_FILE: Final = "prefect.yaml"
+_NIGHT: Final = ":tfgrpo_learning"
+_SERVER: Final = "the API of a Prefect server that answers; `prefect server start` starts one at http://127.0.0.1:4200/api"
+_DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
+_DEPLOY_S: Final = 300.0
+
+
+class SetUpFinding(NamedTuple):
+    """One thing that was checked, and how it is."""
+
+    name: str
+    text: str
+
+
+def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[SetUpFinding]:
+    """Check server, checkout and pipelines, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
+
+    ``notify`` names the notification block of the automations that are applied, too.
+
+    Raises ``SettingsError`` before anything is made, and ``PrefectUnavailable`` for what the server or Prefect refuses.
+    """
+    url = get_current_settings().api.url
+    named = environment.get(HOME)
+    home = Path(named or Path.cwd()).resolve()
+    declared = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
+    ours, pool_names = {(each.name, each.entrypoint) for each in declared}, sorted({each.pool for each in declared})
+    if url is None:
+        raise SettingsError.one(API_URL, "nothing", _SERVER)
+    nights = [_night(each, environment, home) for each in declared]
+    yield SetUpFinding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
+    yield from (SetUpFinding("runs", night) for night in nights if night)
+    yield SetUpFinding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
+    why = why_silent(patience_s)
+    if why is not None and not isinstance(why, httpx.HTTPStatusError):  # a refused login shows in what is asked next
+        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({error_line(why)})")
+    yield SetUpFinding("server", "answers")
+    try:
+        with get_client(sync_client=True) as client:
+            block, automations = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
+            pools = [_pool(client, name) for name in pool_names]
+            yield from (SetUpFinding("work pool", text) for _, text in pools)
+            yield SetUpFinding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            before = {each.id: each for each in _deployed(client, ours)}
+            _apply({**environment, HOME: str(home)}, home)
+            for deployment in _deployed(client, ours):
+                kept = _keep_active(client, before.get(deployment.id), deployment)
+                yield SetUpFinding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+            deployed = _deployed(client, ours)
+            yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
+            if block is not None:
+                watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
+                applied = apply_automations(client, automations, block, watched)
+                yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
+            yield from (SetUpFinding("worker", _worker(client, pool)) for pool, _ in pools)
+    except (PrefectException, httpx.HTTPError) as error:
+        raise PrefectUnavailable(error_line(error)) from error
+
+
+class _Declared(NamedTuple):
+    name: str
+    entrypoint: str
+    pool: str
+    parameters: dict[str, Any]
+
+
+def _declared(home: Path, source: str) -> list[_Declared]:
+    try:
+        declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
+        return [
+            _Declared(each["name"], each["entrypoint"], each["work_pool"]["name"], dict(each.get("parameters") or {}))
+            for each in declared
+        ]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
+        accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
+        raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
+
+
+def _night(declared: _Declared, environment: Mapping[str, str], home: Path) -> str:
+    """Return what a learning deployment would run by its worker's settings; empty for another. Raise ``ConfigError``."""
+    if not declared.entrypoint.endswith(_NIGHT) or "{{" in repr(declared.parameters):  # which Prefect fills in
+        return ""
+    there = f"{_FILE}, deployment {declared.name}: "
+    try:
+        with contextlib.chdir(home):
+            settings = asked_of(RunRequest, declared.parameters).resolved(environment).settings
+    except ConfigError as error:
+        raise SettingsError([replace(each, source=f"{there}{each.source}") for each in error.problems]) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise SettingsError.one(f"{there}{name}", repr(first["input"]), first["msg"]) from None
+    model = "the SIMULATED model" if choose_models(settings).simulated else settings.model.of("actor").name
+    nothing = "" if settings.tfgrpo.enabled else "; it learns NOTHING, as tfgrpo.enabled is off"
+    return f"{declared.name}: task {settings.task_id}, {model}{nothing}"
+
+
+def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
+    try:
+        pool = client.read_work_pool(name)
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        asked = WorkPoolCreate(name=name, type=ProcessWorker.type, base_job_template=template)
+        return client.create_work_pool(asked), f"{name}, created"
+    return pool, f"{name}, of type {pool.type}{', PAUSED: no run starts' if pool.is_paused else ''}"
+
+
+def _apply(environment: Mapping[str, str], home: Path) -> None:
+    try:
+        done = subprocess.run(  # noqa: S603 - Prefect's own command, the public door to prefect.yaml
+            _DEPLOY, env=environment, cwd=home, capture_output=True, text=True, timeout=_DEPLOY_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PrefectUnavailable(f"`prefect deploy --all` took longer than {_DEPLOY_S:g} s") from error
+    if done.returncode != 0:
+        said = without_login(done.stdout + done.stderr).strip()
+        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+
+
+def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> list[DeploymentResponse]:
+    return [each for each in client.read_deployments() if (each.name, each.entrypoint) in ours]
+
+
+def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
+    """Keep what somebody paused or resumed in the server: deploying puts new schedules in the place of all."""
+    was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
+    said = ""
+    for each in now.schedules:
+        active = was.get(each.slug or rule_of(each.schedule), each.active)
+        if active != each.active:
+            client.update_deployment_schedule(now.id, each.id, active=active)
+            said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
+    return said
+
+
+def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:
+    flow = client.read_flow(deployment.flow_id).name
+    plans = [
+        f"{rule_of(each.schedule)}{'' if each.active and not deployment.paused else ' (PAUSED)'}"
+        for each in deployment.schedules
+    ]
+    return f"{flow}/{deployment.name}, {', '.join(plans) or 'on demand'}"
+
+
+def rule_of(schedule: SCHEDULE_TYPES) -> str:
+    """Return when a schedule fires, in a few words."""
+    if isinstance(schedule, IntervalSchedule):
+        return f"every {schedule.interval}"
+    if isinstance(schedule, CronSchedule):
+        return f"{schedule.cron} {schedule.timezone or 'UTC'}"
+    if isinstance(schedule, RRuleSchedule):
+        return f"{' '.join(schedule.rrule.split())} {schedule.timezone or 'UTC'}"
+    return str(schedule)
+
+
+def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:
+    online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
+    return f"{online} online" if online else f"none online; start one: prefect worker start --pool {pool.name}"
+
+
+_AUTOMATIONS: Final = Path("ops", "automations.yaml")
+ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
+NO_HEARTBEAT_S: Final = 180
+"""Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
+
+
+def notification_block(client: SyncPrefectClient, name: str) -> UUID:
+    """Return the id of the notification block ``NAME`` or ``TYPE/NAME``. Raise ``SettingsError`` that names those there are."""
+    known = {
+        f"{each.block_type.slug}/{each.name}": each.id
+        for each in client.read_block_documents(include_secrets=False)
+        if each.name and each.block_type and each.block_schema and "notify" in each.block_schema.capabilities
+    }
+    found = [block for full, block in known.items() if name in {full, full.partition("/")[2]}]
+    if len(found) != 1:
+        there = ", ".join(sorted(known)) or "there is none; `prefect block create slack-webhook` shows where to make one"
+        raise SettingsError.one("--notify", repr(name), f"a notification block of the server: {there}")
+    return found[0]
+
+
+def declared_automations(home: Path) -> list[dict[str, Any]]:
+    """Return the automations of a checkout. Raise ``SettingsError`` for a file that is none."""
+    try:
+        declared: list[dict[str, Any]] = yaml.safe_load((home / _AUTOMATIONS).read_text(encoding="utf-8"))
+        return [{name: each[name] for name in ("name", "trigger", "subject", "body")} for each in declared]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
+        given = f"{str(home / _AUTOMATIONS)!r} ({type(error).__name__})"
+        raise SettingsError.one("--notify", given, "the file of a checkout of tfgrpo") from error
+
+
+def apply_automations(
+    client: SyncPrefectClient, declared: Collection[dict[str, Any]], block: UUID, deployments: Collection[UUID]
+) -> Iterator[str]:
+    """Make or renew the automations for these deployments; yield each by its name. One that is paused stays so."""
+    for each in declared:
+        texts = {name: each[name] for name in ("subject", "body")}
+        action = {"type": "send-notification", "block_document_id": block, **texts}
+        made = {"name": each["name"], "description": "Made by `tfgrpo deploy --notify`.", "actions": [action]}
+        yield f"{each['name']}{_renewed(client, made, each['trigger'], deployments)}"
+
+
+def end_zombies(client: SyncPrefectClient, deployments: Collection[UUID]) -> str:
+    """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
+    event = {"type": "event", "posture": "Proactive", "for_each": ["prefect.resource.id"], "within": NO_HEARTBEAT_S}
+    # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
+    # a Retry that waits for its place after the last heartbeat is taken for dead.
+    trigger = event | {"after": ["prefect.flow-run.heartbeat"], "expect": ["prefect.flow-run.*"]}
+    message = f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost"
+    crash = {"type": "change-flow-run-state", "state": "CRASHED", "message": message}
+    made = {"name": ZOMBIES, "description": "Made by `tfgrpo deploy`.", "actions": [crash]}
+    paused = _renewed(client, made, trigger, deployments)
+    return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
+
+
+def _renewed(client: SyncPrefectClient, made: dict[str, Any], trigger: dict[str, Any], deployments: Collection[UUID]) -> str:
+    """Make or renew an automation, and return a mark for one that somebody has paused, which stays so."""
+    ids = [f"prefect.deployment.{each}" for each in deployments]
+    ours = {"prefect.resource.role": "deployment", "prefect.resource.id": ids}
+    automation = AutomationCore.model_validate({**made, "trigger": {**trigger, "match_related": ours}})
+    before = client.read_automations_by_name(automation.name)
+    for known in before:
+        client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))
+    if not before:
+        client.create_automation(automation)
+    return "" if all(known.enabled for known in before) else " (PAUSED)"

@@ -11,7 +11,7 @@ from typing import Any
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_prefect_home
 from tfgrpo.flows.console.figures import price_line
-from tfgrpo.flows.console.progress import held_out
+from tfgrpo.flows.console.observer import held_out
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.flows.run.prepare import prepare

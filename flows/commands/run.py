@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_prefect_home
-from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.console.observer import Progress, Screen
 from tfgrpo.flows.orchestration.local_server import start_prefect
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, resume_command
-from tfgrpo.flows.run.notify import report_unbegun
+from tfgrpo.flows.run.close import report_unbegun
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.stores.errors import TfgrpoError
 

@@ -122,7 +122,7 @@ def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) ->
     if pipeline is None and not any(each.graders.asks_model for each in config.datasets.values()):
         return _no_judges
 
-    from tfgrpo.flows.run.judging import plan_judges, served_judges  # noqa: PLC0415 - half a second, for judges alone
+    from tfgrpo.flows.run.trial import plan_judges, served_judges  # noqa: PLC0415 - half a second, for judges alone
 
     resolved = None if pipeline is None else resolve_settings(cli={}, env=env, pipeline_path=find_pipeline(pipeline))
     plan = plan_judges(config, resolved)

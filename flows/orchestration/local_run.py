@@ -20,8 +20,7 @@ from prefect.context import refresh_global_settings_context
 from prefect.settings import Settings, get_current_settings
 
 from tfgrpo.flows.console.environment import API_URL
-from tfgrpo.flows.console.observer import Observer, Observers
-from tfgrpo.flows.console.progress import Screen
+from tfgrpo.flows.console.observer import Observer, Observers, Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.deployed import is_refusal, why_silent

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from concurrent.futures import Future
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
 
     from tfgrpo.flows.orchestration.request import RunSummary
 
-
-_CHILD: Final = "tfgrpo.flows.orchestration.served"
 _HOST: Final = "127.0.0.1"
 _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
@@ -140,7 +142,7 @@ class LocalServer:
 def _command(descriptor: int) -> list[str]:
     # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
     found = str(Path(tfgrpo.__file__).parent.parent)
-    program = f"import sys; sys.path.append({found!r}); from {_CHILD} import serve_prefect; serve_prefect({descriptor})"
+    program = f"import sys; sys.path.append({found!r}); from {__name__} import serve_prefect; serve_prefect({descriptor})"
     return [sys.executable, "-P", "-c", program]
 
 
@@ -157,3 +159,26 @@ def error_line(error: BaseException) -> str:
 def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     return RewarderThreads(1).submit(copy_context().run, work)
+
+
+def serve_prefect(descriptor: int) -> None:
+    """Serve Prefect's application in the child process, for as long as the process of the run lives.
+
+    The socket to listen on is inherited, and so is a pipe on stdin that ends with the run's process, however that ends.
+    Returns at once where Prefect's settings name a server or allow no temporary one.
+    """
+    import uvicorn  # noqa: PLC0415 - the run's process needs no server
+    from prefect.settings import get_current_settings  # noqa: PLC0415 - most of a second, and not before Prefect's settings
+
+    if not wanted(get_current_settings()):
+        return
+    gc.set_threshold(20_000, 20, 100)  # a twentieth of the time of a first start went into looking for no garbage
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    config = uvicorn.Config("prefect.server.api.server:create_app", factory=True, lifespan="on", log_level="error")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
+
+
+def _end_with(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

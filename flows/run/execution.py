@@ -23,13 +23,11 @@ from typing import Final, TypeAlias, TypeVar
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
-from tfgrpo.flows.run.close import close_books, unclosed_books
+from tfgrpo.flows.run.close import close_books, list_unbegun, notify, report_unbegun, unclosed_books
 from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.index import close_killed, killed_nights
 from tfgrpo.flows.run.loop.books import RunGroups, Session
-from tfgrpo.flows.run.loop.learn import learn, measure
-from tfgrpo.flows.run.loop.measuring import measure_on_demand, open_sealed
-from tfgrpo.flows.run.notify import list_unbegun, notify, report_unbegun
+from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, prepare
 from tfgrpo.pipelines.plan.plan import Plan

@@ -115,11 +115,11 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
                 accepted = "at least one module:attr for the tools actor, or servers by actor.mcp"
                 raise SettingsError.one("actor.tools", "none", accepted)
             return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
-    from tfgrpo.tasks.actors import command, http, own  # noqa: PLC0415 - 30 ms, and few runs have such an agent
+    from tfgrpo.tasks.actors import command, own  # noqa: PLC0415 - 30 ms, and few runs have such an agent
 
     if settings.kind in ("command", "http"):
-        kind: type[command.CommandActor | http.HttpActor]
-        kind = command.CommandActor if settings.kind == "command" else http.HttpActor
+        kind: type[command.CommandActor | own.HttpActor]
+        kind = command.CommandActor if settings.kind == "command" else own.HttpActor
         if problems := list(kind.problems(settings, learns=learns)):
             raise SettingsError(problems)
         return kind(settings)

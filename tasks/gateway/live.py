@@ -31,7 +31,7 @@ from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.call import GatewayRefusal
+from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, keys_in
 from tfgrpo.tasks.gateway.dialects import (
     Dialect,
     EmbeddingsDialect,
@@ -41,14 +41,11 @@ from tfgrpo.tasks.gateway.dialects import (
     texts_of,
     texts_within,
 )
-from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
-from tfgrpo.tasks.gateway.relay import MAX_BODY, Upstream, keys_in
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
-from tfgrpo.tasks.gateway.session import AnswerKey, Caller
+from tfgrpo.tasks.gateway.session import Additions, AnswerKey, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
+from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient, count_call
 from tfgrpo.tasks.models.endpoint import Scrub
-from tfgrpo.tasks.models.journaled import count_call
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _SYSTEM: Final = ("system", "developer")

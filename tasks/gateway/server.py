@@ -19,12 +19,19 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
-from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, EmbeddingsDialect, MessagesDialect, ResponsesDialect
-from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
-from tfgrpo.tasks.gateway.relay import MAX_BODY, ClientGone, Upstream, keys_in, returned_headers, why_unreadable
-from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession
-from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.gateway.call import (
+    MAX_BODY,
+    Call,
+    ClientGone,
+    GatewayRefusal,
+    Upstream,
+    keys_in,
+    read_reply,
+    returned_headers,
+    why_unreadable,
+)
+from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, Document, EmbeddingsDialect, MessagesDialect, ResponsesDialect
+from tfgrpo.tasks.gateway.session import Caller, Outgoing, Recorded, RolloutSession, outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange

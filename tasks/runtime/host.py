@@ -29,9 +29,8 @@ from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.runs import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
-from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.chat import ChatClient, JournaledModel, RoleModels
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
-from tfgrpo.tasks.models.journaled import JournaledModel, RoleModels
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime

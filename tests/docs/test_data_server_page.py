@@ -12,7 +12,7 @@ from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.pipelines.server.app import ServerLimits
-from tfgrpo.tasks.gateway import outgoing, relay, server
+from tfgrpo.tasks.gateway import call, server, session
 
 TEXT = page("docs/data-server.md")
 DEFAULTS = COMMANDS["serve-data"].make_context("serve-data", ["mix.yaml"]).params
@@ -105,10 +105,10 @@ def test_the_paths_are_those_on_the_page():
 
 
 def test_limits_and_pauses_are_those_on_the_page():
-    assert f"silent for {relay.SILENCE_S:g} seconds" in GATEWAY
-    assert f"more than {relay.MAX_BODY >> 20} MB" in GATEWAY
+    assert f"silent for {call.SILENCE_S:g} seconds" in GATEWAY
+    assert f"more than {call.MAX_BODY >> 20} MB" in GATEWAY
     assert f"more than {server.MAX_REQUEST_MB} MB decoded" in GATEWAY
-    assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in GATEWAY
+    assert f"({session.IMAGE_TOKENS:,} for an image in it" in GATEWAY
 
 
 def test_the_statuses_of_our_own_are_those_on_the_page():

@@ -23,8 +23,7 @@ from tfgrpo.flows.cli import CHECKING, main
 from tfgrpo.flows.commands.run import run
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.observer import Observers
-from tfgrpo.flows.console.progress import Screen
+from tfgrpo.flows.console.observer import Observers, Screen
 from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import EXIT_CODES, RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute

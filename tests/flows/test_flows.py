@@ -9,7 +9,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.console.observer import Progress, Screen
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration.local_run import run_locally
 from tfgrpo.flows.orchestration.request import SelectRequest

@@ -24,7 +24,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.console.figures import decimal, spending
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
+from tfgrpo.flows.run.trial import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every

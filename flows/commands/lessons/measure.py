@@ -11,7 +11,7 @@ from threading import Event
 from tfgrpo.flows.commands.lessons.experiences import open_experiences
 from tfgrpo.flows.commands.options import TaskPlace, assigned
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.console.observer import Progress
 from tfgrpo.flows.orchestration.request import Control, Measuring, RunRequest
 from tfgrpo.flows.run.execution import execute as execute_run
 from tfgrpo.flows.run.execution import groups_in_process

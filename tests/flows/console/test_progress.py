@@ -7,8 +7,17 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, EpochSums, Losses, Observers
-from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress, groups_of, time_left
+from tfgrpo.flows.console.observer import (
+    SIMULATED_BANNER,
+    EpochEnd,
+    EpochStart,
+    EpochSums,
+    Losses,
+    Observers,
+    Progress,
+    groups_of,
+    time_left,
+)
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import Failed, Scored

@@ -18,12 +18,12 @@ from prefect.utilities.callables import parameter_schema
 
 from tests.support.runs.pages import ROOT
 from tfgrpo.flows import learning_flow
+from tfgrpo.flows.commands.deploy import NO_HEARTBEAT_S
 from tfgrpo.flows.console.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.learning_flow import tfgrpo_learning
 from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
-from tfgrpo.flows.orchestration.deploying import NO_HEARTBEAT_S
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.flows.run.prepare import prepare

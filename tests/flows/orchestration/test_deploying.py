@@ -12,7 +12,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRu
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.running import PATIENCE_S, ROOT
-from tfgrpo.flows.orchestration.deploying import deploy, rule_of
+from tfgrpo.flows.commands.deploy import rule_of, set_up
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 
@@ -41,7 +41,7 @@ def refusal_of(url: str, refusal: type[Exception], patience_s: float = 20.0) -> 
     """All that deploying to this address shows, its refusal included."""
     shown: list[str] = []
     with temporary_settings({PREFECT_API_URL: url}), pytest.raises(refusal) as refused:
-        shown.extend(finding.text for finding in deploy({"TFGRPO_HOME": str(ROOT)}, patience_s))
+        shown.extend(finding.text for finding in set_up({"TFGRPO_HOME": str(ROOT)}, patience_s))
     return "\n".join([*shown, str(refused.value)])
 
 
@@ -63,7 +63,7 @@ def test_an_address_that_is_none_is_refused_at_once_with_the_reason():
 def test_a_folder_without_deployments_is_refused_by_what_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=r"the current directory, as TFGRPO_HOME is not set: got .*a checkout"):
-        next(deploy({}, 1.0))
+        next(set_up({}, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_pipeline_with_which_no_night_could_begin_is_refused_before_anything_i
     if written is not None:
         (tmp_path / "my.yaml").write_text(f"task_id: mine\ntfgrpo:\n  {written}\n")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}), pytest.raises(SettingsError) as refused:
-        next(deploy({"TFGRPO_HOME": str(tmp_path)}, 1.0))
+        next(set_up({"TFGRPO_HOME": str(tmp_path)}, 1.0))
     assert "prefect.yaml, deployment nightly: " in str(refused.value)
     assert said in str(refused.value)
 
@@ -90,7 +90,7 @@ def test_what_the_deployments_would_run_is_said_first(tmp_path):
     (tmp_path / "prefect.yaml").write_text(text)
     (tmp_path / "my.yaml").write_text("task_id: mine\nmodel: {name: m, base_url: http://127.0.0.1:9/v1}\n")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
-        findings = deploy({"TFGRPO_HOME": str(tmp_path)}, 1.0)
+        findings = set_up({"TFGRPO_HOME": str(tmp_path)}, 1.0)
         _, *runs = [next(findings).text for _ in range(3)]
     assert runs == [
         "nightly: task mine, m; it learns NOTHING, as tfgrpo.enabled is off",

@@ -22,7 +22,6 @@ from tests.support.runs.pages import ROOT, blocks, commands
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import deploy
-from tfgrpo.flows.orchestration import deploying as orchestration_deploying
 from tfgrpo.flows.orchestration.request import RunRequest
 
 pytestmark = pytest.mark.xdist_group("deployments")
@@ -366,7 +365,7 @@ def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine, d
         code, _, said = deploying("--notify", "nobody")
         assert code == 2
         assert "--notify: got 'nobody'; accepted: a notification block of the server: custom-webhook/nights" in said
-        monkeypatch.setattr(orchestration_deploying, "_apply", lambda *_: None)  # what is deployed stays as it is
+        monkeypatch.setattr(deploy, "_apply", lambda *_: None)  # what is deployed stays as it is
         for name in ("nights", "custom-webhook/nights"):  # the second time nothing is made twice
             assert deploying("--notify", name)[2].count(f": notifies {name}") == 3
         with get_client(sync_client=True) as client:

@@ -17,7 +17,7 @@ from prefect.states import Failed
 from tests.support.runs.running import PATIENCE_S, start
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.console.observer import Progress, Screen
 from tfgrpo.flows.orchestration import deployed, local_run
 from tfgrpo.flows.orchestration.local_run import run_locally
 from tfgrpo.flows.orchestration.request import RunRequest

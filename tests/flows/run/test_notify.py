@@ -10,8 +10,8 @@ from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunSummary
-from tfgrpo.flows.run import notify as notifying
-from tfgrpo.flows.run.notify import events_of
+from tfgrpo.flows.run import close as notifying
+from tfgrpo.flows.run.close import events_of
 from tfgrpo.stores.errors import RunAborted, StoreError
 from tfgrpo.stores.runs import ManifestFile
 

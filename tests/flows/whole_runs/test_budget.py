@@ -13,7 +13,7 @@ from tests.support.runs import running as kit
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import LEARNING, RUN, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.console.figures import money, plus_unknown, spending
-from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.console.observer import Progress
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.ledger import Totals
 

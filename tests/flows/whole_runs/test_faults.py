@@ -16,7 +16,7 @@ from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.running import LEARNING, RUN, SIZE, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.console.observer import Progress
 from tfgrpo.stores.files.layout import TaskPaths
 
 QUICK = {"model__timeout_s": 0.4, "model__max_retries": 1, "tfgrpo__max_lost_share": 1.0}

@@ -27,7 +27,7 @@ from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
-from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.chat import JournaledModel
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Actor, RunContext, Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupResult, GroupSpec, PackText, Proposal, RolloutRecord

@@ -35,10 +35,8 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import share_of_range
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
-from tfgrpo.tasks.gateway.dialects import ChatDialect
-from tfgrpo.tasks.gateway.outgoing import outgoing
-from tfgrpo.tasks.gateway.session import RolloutSession
-from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.gateway.dialects import ChatDialect, Document
+from tfgrpo.tasks.gateway.session import RolloutSession, outgoing
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.selection.history import Observation
 from tfgrpo.tasks.tools.schema import run_tool

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import Endpoint
 from tfgrpo.pipelines.settings.tree import ActorSettings, GatewaySettings
-from tfgrpo.tasks.actors import http
+from tfgrpo.tasks.actors import own
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.rollout import run_rollout
@@ -166,7 +166,7 @@ async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_a
     actor = build_actor(ActorSettings(kind="http", url=f"http://127.0.0.1:{port}/attempt", gateway=OFF))
     # As if all retries were used up: what is left is the patience of model.wait_s.
     used_up = RetryPolicy(max_retries=0, base_s=0.01)
-    monkeypatch.setattr(http, "RetryPolicy", lambda unavailable_s, **_: replace(used_up, unavailable_s=unavailable_s))
+    monkeypatch.setattr(own, "RetryPolicy", lambda unavailable_s, **_: replace(used_up, unavailable_s=unavailable_s))
     runtime = kit.runtime(lambda *_: "7", tmp_path / "b", actor=actor)
     rollout = await run_rollout(kit.spec(), 0, runtime)
     await runtime.resources.aclose()

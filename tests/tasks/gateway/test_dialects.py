@@ -15,11 +15,9 @@ from tests.support.agents.endpoint import (
     response_body,
     response_events,
 )
-from tfgrpo.tasks.gateway.call import read_reply
-from tfgrpo.tasks.gateway.dialects import ChatDialect, MessagesDialect, ResponsesDialect, tool_names
-from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
-from tfgrpo.tasks.gateway.relay import data_of, events_in
-from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.gateway.call import data_of, events_in, read_reply
+from tfgrpo.tasks.gateway.dialects import ChatDialect, Document, MessagesDialect, ResponsesDialect, tool_names
+from tfgrpo.tasks.gateway.session import Additions, outgoing
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 
 CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()

@@ -10,7 +10,7 @@ from tests.support.agents.endpoint import chat_body
 from tfgrpo.flows.report.page import read_costs
 from tfgrpo.stores.errors import ReplayMiss, StoreError
 from tfgrpo.tasks.gateway import call
-from tfgrpo.tasks.gateway.relay import ClientGone
+from tfgrpo.tasks.gateway.call import ClientGone
 
 
 def ask(text):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.gateway.relay import EventReader, data_of, events_in
-from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.gateway.call import EventReader, data_of, events_in
+from tfgrpo.tasks.gateway.dialects import Document
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)

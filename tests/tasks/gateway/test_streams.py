@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.support.agents.endpoint import KEY, chat_events, message_events, response_events, stream
 from tests.support.waiting import eventually
 from tfgrpo.stores.ledger import Usage
-from tfgrpo.tasks.gateway import relay
+from tfgrpo.tasks.gateway import call
 
 CALLS = [("call_1", "add", '{"left": 1}')]
 Events = Callable[[dict[str, Any]], list[bytes]]
@@ -84,7 +84,7 @@ async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint, 
 
 
 async def test_a_silent_endpoint_is_bridged_by_comments(endpoint, opened, session, agent, monkeypatch):
-    monkeypatch.setattr(relay, "SILENCE_S", 0.02)
+    monkeypatch.setattr(call, "SILENCE_S", 0.02)
     streams(endpoint, DIALECTS["/chat/completions"], pause_s=0.05)
     reply = await agent.post("/chat/completions", json=ASK)
     blocks = reply.content.split(b"\n\n")
@@ -206,7 +206,7 @@ async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_g
 async def test_a_stream_without_end_is_broken_off_at_the_largest_size(
     endpoint, runtime, session, agent, monkeypatch, event_end
 ):
-    monkeypatch.setattr(relay, "MAX_BODY", 1 << 18)
+    monkeypatch.setattr(call, "MAX_BODY", 1 << 18)
 
     async def endless(request, raw):
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

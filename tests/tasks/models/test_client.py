@@ -27,8 +27,8 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.ledger import Budget, Price
 from tfgrpo.stores.runs import Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
+from tfgrpo.tasks.models.chat import JournaledModel
 from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import client_over, open_transport

@@ -12,7 +12,7 @@ from tfgrpo.stores.errors import ActorError, CorruptFile, ModelCallError, ModelT
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
-from tfgrpo.tasks.models.journaled import JournaledModel, reply_of_json, reply_to_json
+from tfgrpo.tasks.models.chat import JournaledModel, reply_of_json, reply_to_json
 from tfgrpo.tasks.models.wire import request_digest
 
 KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")

@@ -15,7 +15,7 @@ from tfgrpo.pipelines.settings.tree import SelectionSettings
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelRateLimited, ModelServerFault, ModelTimeout, SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.chat import JournaledModel
 from tfgrpo.tasks.selection.round import CandidateOutcome, PowlFormat, Selection, SelectionChoice, SelectionSpec, select_best
 from tfgrpo.tasks.shapes import PackText
 
