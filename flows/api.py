@@ -474,18 +474,14 @@ def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: th
         if prepared.plan.chosen_rewards and not progress:  # what nobody asked for is said
             console.print(f"tfgrpo: rewards: {prepared.plan.chosen_rewards}", markup=False, soft_wrap=True)
         if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
-            return _result(_run_on_prefect(prepared, view, stop))
+            # On the Prefect server that the environment names, else on a temporary one.
+            quiet_prefect(os.environ)  # before Prefect is imported, which reads its settings once
+            check_prefect_home(os.environ, make=True)
+            run_locally, server = start_prefect(os.environ)
+            screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
+            return _result(run_locally(prepared, screen, server, stop=stop))
         runner = partial(groups_in_process, stop=stop)
         return _result(execute(prepared, os.environ, view, runner, clock=utc_now))
-
-
-def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) -> RunSummary:
-    """Run on the Prefect server that the environment names, else on a temporary one. Raises ``SettingsError``."""
-    quiet_prefect(os.environ)  # before Prefect is imported, which reads its settings once
-    check_prefect_home(os.environ, make=True)
-    screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
-    run_locally, server = start_prefect(os.environ)
-    return run_locally(prepared, screen, server, stop=stop)
 
 
 def _result(summary: RunSummary) -> Result:

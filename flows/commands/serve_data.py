@@ -43,10 +43,6 @@ class _Listening(NamedTuple):
     limits: ServerLimits
     grader_timeout: float
 
-    @property
-    def is_open(self) -> bool:
-        return self.token is None and not is_loopback(self.host)
-
 
 def serve_data(  # noqa: PLR0913 - its options
     *,
@@ -77,33 +73,28 @@ def serve_data(  # noqa: PLR0913 - its options
 
 
 async def _serve(listening: _Listening, config: MixConfig, judges: _Judges, console: Console) -> None:
-    async with judges(console.say) as judge_of:
-        await _serve_mix(listening, config, judge_of, console)
-
-
-async def _serve_mix(listening: _Listening, config: MixConfig, judge_of: JudgeOf, console: Console) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = ScoreRunner(timeout_s=listening.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())
-    service = DataService(config, runner, judge_of)
     say = partial(console.say, wrap=False)
     for warning in telemetry.warnings:
         say(f"warning: {warning}")
-    app = data_app(
-        service,
-        limits=listening.limits,
-        telemetry=telemetry,
-        say=say,
-        version=installed_version(),
-        token=listening.token,
-        local_only=listening.token is None and is_loopback(listening.host),
-        verbose=listening.verbose,
-    )
     try:
-        ready = partial(_welcome, listening=listening, config=config, console=console)
-        # Without the handler what graders print in their last seconds raises.
-        await serve(app, listening.host, listening.port, ready, leave_lost_terminal)
-        say("[dataserver] stopped")
+        async with judges(console.say) as judge_of:
+            app = data_app(
+                DataService(config, runner, judge_of),
+                limits=listening.limits,
+                telemetry=telemetry,
+                say=say,
+                version=installed_version(),
+                token=listening.token,
+                local_only=listening.token is None and is_loopback(listening.host),
+                verbose=listening.verbose,
+            )
+            ready = partial(_welcome, listening=listening, config=config, console=console)
+            # Without the handler what graders print in their last seconds raises.
+            await serve(app, listening.host, listening.port, ready, leave_lost_terminal)
+            say("[dataserver] stopped")
     finally:
         runner.close()
         lost = telemetry.shutdown()
@@ -132,7 +123,7 @@ def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) ->
 def _welcome(url: str, listening: _Listening, config: MixConfig, console: Console) -> None:
     for warning in config.warnings:
         console.say(f"warning: {warning}")
-    if listening.is_open:
+    if listening.token is None and not is_loopback(listening.host):
         console.say(
             f"warning: {listening.host} can be reached from other machines, and no token is asked for; see --token-env",
             style="bold yellow",

@@ -18,7 +18,7 @@ from tfgrpo.stores.json_values import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs import ManifestFile, attempt_name, expected_shape
 from tfgrpo.stores.text import pluralize, shorten_middle
-from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, recorded_steps
+from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, attempt_of_key, recorded_steps
 from tfgrpo.tasks.rollout import frame_label
 from tfgrpo.tasks.shapes import Frame
 
@@ -238,9 +238,12 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Vi
 
     def finished(each: _Recorded) -> AttemptView:
         view = replace(each.view, lessons=lessons.get(each.prompt))
-        return (
-            view if journal is None else _with_steps(view, recorded_steps(journal.lines(each.name), each.name, tools), limits)
-        )
+        if journal is None:
+            return view
+        made, most = recorded_steps(journal.lines(each.name), each.name, tools).frames, limits.steps
+        frames = made if most is None or len(made) <= most else (*made[: most // 2], *made[len(made) - most + most // 2 :])
+        steps = tuple(replace(frame, text=limits.cut(frame.text)) for frame in frames)
+        return replace(view, steps=steps, steps_left_out=len(made) - len(steps))
 
     views = []
     for item_id in wanted:
@@ -287,14 +290,6 @@ def _journal(task: TaskPaths, run: RunPaths, names: Collection[str]) -> LineInde
 
     with expected_shape(path):
         return LineIndex(path, key_of) if path.is_file() else None
-
-
-def _with_steps(view: AttemptView, did: Steps, limits: ViewLimits) -> AttemptView:
-    frames, most = did.frames, limits.steps
-    if most is not None and len(frames) > most:
-        frames = (*frames[: most // 2], *frames[len(frames) - most + most // 2 :])
-    steps = tuple(replace(frame, text=limits.cut(frame.text)) for frame in frames)
-    return replace(view, steps=steps, steps_left_out=len(did.frames) - len(steps))
 
 
 def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[CarriedLesson, ...]]:

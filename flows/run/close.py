@@ -151,13 +151,9 @@ def _is_news(session: Session, status: Status) -> bool:
 
 def _report_end(session: Session, status: Status, wall_s: float) -> str | None:
     """Send the last metrics, with the end in them. Return what was not delivered."""
-    if _is_news(session, status) and session.telemetry.active:
-        _record_end(session, status, wall_s)
-    return session.telemetry.shutdown()
-
-
-def _record_end(session: Session, status: Status, wall_s: float) -> None:
     books, settings, telemetry = session.books, session.settings, session.telemetry
+    if not _is_news(session, status) or not telemetry.active:
+        return telemetry.shutdown()
     decision, totals, simulated = books.decision, session.runtime.ledger.totals(), session.plan.simulated
     ended: Facts = {"simulated": simulated, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
     ended["lost_share"] = books.attempts.lost / books.attempts.asked if books.attempts.asked else None
@@ -171,6 +167,7 @@ def _record_end(session: Session, status: Status, wall_s: float) -> None:
     telemetry.record("ended", **ended)
     for cap, share in used_shares(totals, settings.budget.model_dump(), **_of_task(session)).items():
         telemetry.record("budget", simulated=simulated, cap=cap, used=share)
+    return telemetry.shutdown()
 
 
 def _of_task(session: Session) -> dict[str, float]:
@@ -245,10 +242,10 @@ def _stages(session: Session) -> list[dict[str, Any]]:
         except (StoreError, OSError) as error:
             stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
             continue
-        stages.append({"name": stage.name, **found.as_json()})
-        for check in found.checks:
-            if not check.ok:
-                session.books.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
+        failed = [check for check in found if not check.ok]
+        stages.append({"name": stage.name, "ok": not failed, "checks": [dataclasses.asdict(check) for check in found]})
+        for check in failed:
+            session.books.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
     return stages
 
 
@@ -447,7 +444,7 @@ def report_unbegun(
     if listed_at is not None:
         list_unbegun(request, env, summary, listed_at)
     try:
-        asked = request.resolved(env) if request.earlier is None else earlier_run(request, env).resolved
+        asked = request.resolved(env) if request.earlier is None else earlier_run(request, env)[2]
     except (TfgrpoError, OSError):
         return summary
     settings, warnings = asked.settings, list[str | None]()

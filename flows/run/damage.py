@@ -11,7 +11,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -320,23 +320,7 @@ class SpecCheck:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpecReport:
-    """Results of all checks of one run."""
-
-    checks: tuple[SpecCheck, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all checks passed."""
-        return all(check.ok for check in self.checks)
-
-    def as_json(self) -> dict[str, object]:
-        """Return the evidence for the manifest."""
-        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
-
-
-def check_spec(run_dir: Path) -> SpecReport:
+def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
     """Check a run after its epochs, when its manifest has all results."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
     manifest: _Json = {}
@@ -355,7 +339,7 @@ def check_spec(run_dir: Path) -> SpecReport:
         ("calls journalled", _journal_faults(run), "an entry for every call of every scored rollout"),
         ("budget respected", _budget_faults(manifest), "calls, tokens and money within their caps"),
     )
-    return SpecReport(tuple(_check(name, faults, passed) for name, faults, passed in checks))
+    return tuple(_check(name, faults, passed) for name, faults, passed in checks)
 
 
 def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
@@ -48,15 +48,6 @@ _F = TypeVar("_F")
 _AHEAD: Final = 2
 """Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
 _POLL_S: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    status: Status
-    message: str
-    error: str | None = None
-    """Class of the error that ended the run."""
-    signal: BaseException | None = None
 
 
 def execute(
@@ -217,7 +208,7 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _traced(session: Session) -> _End:
+def _traced(session: Session) -> RunSummary:
     settings = session.settings
     with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
         end = _ended(session)
@@ -235,24 +226,28 @@ def _traced(session: Session) -> _End:
         return end
 
 
-def _ended(session: Session) -> _End:
+def _ended(session: Session) -> RunSummary:
+    """Return how a run ended, before its books are closed."""
+
+    def end(status: Status, message: str, by: BaseException, signal: BaseException | None = None) -> RunSummary:
+        return RunSummary(status, session.run_id, message, {}, type(by).__name__, signal)
+
     try:
-        return _End("finished", _whole_run(session))
+        return RunSummary("finished", session.run_id, _whole_run(session), {})
     except (BudgetRefused, NothingRight) as error:
-        cap = "the budget is spent: " if isinstance(error, BudgetRefused) else ""
-        return _End("stopped", f"{cap}{error}", type(error).__name__)
+        return end("stopped", f"{'the budget is spent: ' if isinstance(error, BudgetRefused) else ''}{error}", error)
     except KeyboardInterrupt as error:
         halt_runtime(session.context)
-        return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
+        return end("stopped", "interrupted; every answered call is in the journal", error)
     except TfgrpoError as error:
-        return _End("failed", _described(error), type(error).__name__)
+        return end("failed", _described(error), error)
     except Exception as error:  # noqa: BLE001 - also for unexpected errors the books are closed
         session.books.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
-        return _End("failed", _described(error), type(error).__name__)
+        return end("failed", _described(error), error)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
         why = "worker lost" if worker_lost.is_set() else "cancelled"
-        return _End("stopped", f"{why}; every answered call is in the journal", type(signal).__name__, signal)
+        return end("stopped", f"{why}; every answered call is in the journal", signal, signal)
 
 
 def _whole_run(session: Session) -> str:

@@ -15,7 +15,7 @@ from tfgrpo.prompt_packs import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import approved_stamps, lessons_block, load_prompt_pack, merge_each
-from tfgrpo.rewarders.statistics.credit import RULES, Effect
+from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, StoreError, TfgrpoError
@@ -191,16 +191,10 @@ def short_enough(lessons: Sequence[ExperienceRecord], pack: LoadedPack) -> list[
     return [entry for entry in lessons if count_words(entry.summary32) <= pack.max_words]
 
 
-class RenderedPrompt(NamedTuple):
-    """A pack's text with lessons."""
-
-    text: PackText
-    skipped: Sequence[tuple[str, str]]
-
-
-def rendered(pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[RenderedPrompt]:
-    """Return a prompt for each choice of lessons. The pack is verified once for all."""
-    prompts = []
+def rendered(
+    pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]
+) -> Iterator[tuple[PackText, Sequence[tuple[str, str]]]]:
+    """Yield a prompt for each choice of lessons, and those it has no place for, with the reason. Verify the pack once."""
     for lessons, merged in zip(chosen, merge_each(pack, chosen), strict=True):
         entries = {entry.experience_id: entry for entry in lessons}
         text = PackText(
@@ -211,8 +205,7 @@ def rendered(pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]) -> 
             experience_ids=merged.experience_ids,
             experiences=tuple(entries[name] for name in merged.experience_ids),
         )
-        prompts.append(RenderedPrompt(text, merged.skipped))
-    return prompts
+        yield text, merged.skipped
 
 
 def pack_of_lessons(task: TaskPaths | None, *, simulated: bool) -> str | None:
@@ -230,10 +223,10 @@ def lessons_of(task: TaskPaths | None, pack: LoadedPack, *, simulated: bool) -> 
     Lessons learned on the SIMULATED model are for that model only, and those of real models for these.
     """
     if task is None:
-        return rendered(pack, [()])[0].text, ()
+        return next(rendered(pack, [()]))[0], ()
     store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
     library, warnings = sound_library(store, task, simulated=simulated)
-    return rendered(pack, [short_enough(library.entries, pack)])[0].text, tuple(warnings)
+    return next(rendered(pack, [short_enough(library.entries, pack)]))[0], tuple(warnings)
 
 
 class ServedLessons:
@@ -385,14 +378,8 @@ def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) ->
     return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=room))
 
 
-def effect_json(effect: Effect, attempts: int) -> dict[str, Any]:
-    """Return an effect in points, with its interval of 95 % and the attempts behind it."""
-    interval = effect.interval(attempts, CONFIDENCE)
-    return {"mean": effect.mean, "low": interval.low, "high": interval.high, "likely": effect.likely, "attempts": attempts}
-
-
 def effect_text(effect: Mapping[str, Any] | None) -> str:
-    """Return an effect of ``effect_json`` in words; a dash for none."""
+    """Return an effect of ``lesson_json`` in words; a dash for none."""
     if effect is None:
         return "–"
     mean, low, high = (signed(effect[name]) for name in ("mean", "low", "high"))
@@ -400,10 +387,15 @@ def effect_text(effect: Mapping[str, Any] | None) -> str:
 
 
 def lesson_json(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]) -> dict[str, Any]:
-    """Return what is known of a lesson besides its record: its state, effect, words for and against, and tokens."""
+    """Return what is known of a lesson besides its record: its state, words for and against, tokens, and effect.
+
+    That is in points, with its interval of 95 % and the attempts behind it.
+    """
+    effect, interval = lesson.effect, lesson.effect.interval(lesson.attempts, CONFIDENCE)
+    likely = {"likely": effect.likely, "attempts": lesson.attempts}
     return {
         "state": lesson_state(lesson, credit, in_force_ids),
-        "effect": effect_json(lesson.effect, lesson.attempts),
+        "effect": {"mean": effect.mean, "low": interval.low, "high": interval.high, **likely},
         "support": lesson.net,
         "groups_for": lesson.groups_for,
         "groups_against": lesson.groups_against,

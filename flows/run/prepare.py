@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 from pydantic import ValidationError
@@ -99,10 +99,9 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     if request.earlier is not None:
         request, earlier, resolved = earlier_run(request, env)
     elif request.measures is not None:
-        found = earlier_run(request.model_copy(update={"resume": LATEST}), env)
-        settings = found.resolved.settings
-        learning = settings.tfgrpo.model_copy(update={"night": None})
-        resolved = _with_night(Resolved(settings.model_copy(update={"tfgrpo": learning}), found.resolved.sources))
+        _, _, newest = earlier_run(request.model_copy(update={"resume": LATEST}), env)
+        learning = newest.settings.tfgrpo.model_copy(update={"night": None})
+        resolved = _with_night(replace(newest, settings=newest.settings.model_copy(update={"tfgrpo": learning})))
     else:
         resolved = _with_night(request.resolved(env))
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
@@ -363,20 +362,12 @@ _ASKED = ("command line", "environment")
 _MISSING = object()
 
 
-class Earlier(NamedTuple):
-    """A run to resume or replay."""
-
-    request: RunRequest
-    """With the id of the run in place of ``latest``."""
-    manifest: dict[str, Any]
-    resolved: Resolved
-    """The settings of the manifest, updated by the permitted options."""
-
-
-def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
+def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest, dict[str, Any], Resolved]:
     """Find the run to resume or replay, of the named task, else of any.
 
-    Raises ``SettingsError`` that names the existing runs, or every option that a run cannot take on.
+    Return the request with the id of the run in place of ``latest``, the run's manifest, and the settings of the manifest,
+    updated by the permitted options. Raises ``SettingsError`` that names the existing runs, or every option that a run
+    cannot take on.
     """
     asked = request.resolved(env)
     run, manifest = _find(request, asked)
@@ -411,7 +402,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     named: dict[str, Any] = {"replay" if request.resume is None else "resume": run.root.name}
     if manifest.get("measures") is not None and request.measures is None:
         named["measures"] = Measuring.model_validate_json(json.dumps(manifest["measures"]))
-    return Earlier(request.model_copy(update=named), manifest, resolved)
+    return request.model_copy(update=named), manifest, resolved
 
 
 def lasting_settings(settings: Settings) -> dict[str, Any]:

@@ -206,7 +206,11 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
     with session.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
     if new or not records:  # a resumed run has reported stored records before
-        _record_operations(session, epoch, records, curation.rejected)
+        record = partial(session.telemetry.record, "experience", epoch=epoch, domain=session.domain)
+        for each in records:
+            record(op=_OPERATIONS[each.operation])
+        for _, reason in curation.rejected:
+            record(op="rejected", reason="_".join(re.findall(r"[a-z]+", reason.lower())[:4]))  # without figures and names
     learning = session.learning
     learning.stored += len(records)
     learning.remembered = curation.memory
@@ -218,16 +222,6 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
     learning.add(records, words)
     session.observer.lessons_stored(records, screened + len(curation.rejected))
     session.telemetry.record("library", domain=session.domain, active=len(learning.credit.known))
-
-
-def _record_operations(
-    session: Session, epoch: int, records: Sequence[ExperienceRecord], rejected: Sequence[tuple[str, str]]
-) -> None:
-    for record in records:
-        session.telemetry.record("experience", epoch=epoch, domain=session.domain, op=_OPERATIONS[record.operation])
-    for _, reason in rejected:
-        label = "_".join(re.findall(r"[a-z]+", reason.lower())[:4])  # without figures and names
-        session.telemetry.record("experience", epoch=epoch, domain=session.domain, op="rejected", reason=label)
 
 
 def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> CurationResult:

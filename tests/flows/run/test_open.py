@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.run import close as closing
-from tfgrpo.flows.run.damage import SpecCheck, SpecReport
+from tfgrpo.flows.run.damage import SpecCheck
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -277,7 +277,7 @@ def test_the_last_stage_is_the_guard_with_its_evidence(small_run):
 
 
 def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):
-    report = SpecReport((SpecCheck("outcomes legal", False, "r1 ended as 'odd'"), SpecCheck("budget", True, "")))
+    report = (SpecCheck("outcomes legal", False, "r1 ended as 'odd'"), SpecCheck("budget", True, ""))
     monkeypatch.setattr(closing, "check_spec", lambda _root: report)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert manifest(tmp_path)["stages"][1]["ok"] is False

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def resumed(run, env=None, **asked):
-    return earlier_run(RunRequest(out=str(run.out), resume="small", **asked), env or {}).resolved
+    return earlier_run(RunRequest(out=str(run.out), resume="small", **asked), env or {})[2]
 
 
 def test_settings_and_their_sources_are_those_of_the_start(small_run):
@@ -58,8 +58,8 @@ def test_a_run_is_found_under_another_task_and_resumes_there(own_run):
 
 def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
     assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
-    found = earlier_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)})
-    assert found.resolved.settings.out == str(own_run.out)
+    _, _, resolved = earlier_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)})
+    assert resolved.settings.out == str(own_run.out)
 
 
 @pytest.mark.parametrize("name", ["nobody", "../small", "sm*"])
