@@ -1,8 +1,10 @@
-"""The Prefect flow ``tfgrpo-learning``, its mapped group task and the runner of such tasks.
+"""The Prefect flow ``tfgrpo-learning``, its mapped group task, the runner of such tasks, and a run of the flow in this process.
 
-The run itself is ``flows.run.execution``. Prefect's thread runner starts an event loop and an API client for every
-asynchronous task; each client reads the whole CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API.
-Here one loop, in a separate thread, and one API client serve every task of a flow run, which costs about 4 ms a task.
+The run itself is ``flows.run.execution``. Of a run in this process it happens in the caller's thread and Prefect's flow run
+in another, so that no end of a run waits for a reply of Prefect's: summary and exit code come from the run, and Prefect is
+informed afterwards, within a limit. Prefect's thread runner starts an event loop and an API client for every asynchronous
+task; each client reads the whole CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API. Here one loop, in a
+separate thread, and one API client serve every task of a flow run, which costs about 4 ms a task.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from uuid import uuid4
 
+import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, RunInput, State
-from prefect.context import AsyncClientContext, FlowRunContext
+from prefect.context import AsyncClientContext, FlowRunContext, refresh_global_settings_context
 from prefect.futures import PrefectConcurrentFuture, PrefectFuture, PrefectWrappedFuture
 from prefect.logging import get_run_logger
+from prefect.settings import Settings, get_current_settings
 from prefect.task_engine import run_task_async
 from prefect.task_runners import TaskRunner
 from pydantic import ValidationError
@@ -35,7 +40,8 @@ from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
-from tfgrpo.flows.console.observer import Observer, Observers, Progress
+from tfgrpo.flows.console.environment import API_URL
+from tfgrpo.flows.console.observer import Observer, Observers, Progress, Screen
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, warn_run
 from tfgrpo.flows.orchestration.deployed import (
     Optional,
@@ -43,14 +49,19 @@ from tfgrpo.flows.orchestration.deployed import (
     asked_of,
     deployed_run,
     in_parameters,
+    is_refusal,
     prefect_state,
+    why_silent,
     with_parameters,
 )
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
-from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar
+from tfgrpo.flows.orchestration.local_server import LocalServer, error_line, in_background, wanted, without_login
+from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar, Status
 from tfgrpo.flows.run.close import report_unbegun
 from tfgrpo.flows.run.execution import as_submitted, execute
+from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.loop.books import RunGroups
+from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError
@@ -61,7 +72,6 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 if TYPE_CHECKING:
     from prefect.tasks import Task
-
 
 _TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
 _BEGUN: contextvars.ContextVar[ExitStack | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
@@ -460,3 +470,117 @@ def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None)
     if run is not None:
         request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
     return report_unbegun(request, error, os.environ, listed_at=utc_now)
+
+
+_ANSWER_S: Final = 20.0
+"""Seconds that a named server gets to answer at all."""
+_BEGIN_S: Final = 60.0
+"""Seconds to register the flow run; a server on a busy machine with SQLite needs many."""
+_END_S: Final = 15.0
+"""Seconds to take the end of the run and what is left of its artifacts."""
+_UNSEEN_S: Final = 3.0
+"""Longest wait without a line on the screen."""
+_REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
+"""Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
+
+
+def run_locally(
+    prepared: Prepared, screen: Screen, server: LocalServer | None = None, *, stop: Event | None = None
+) -> RunSummary:
+    """Run here until ``stop``, on the server that Prefect's settings name, or else on the one that is starting.
+
+    Raises ``SettingsError`` when the server that is named refuses, or none may be started, and ``PrefectUnavailable`` when
+    one does not answer, start or register the run.
+    """
+    for name in _REPETITIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        _find_server(get_current_settings(), server, screen.say)
+        flow_run = _FlowRun(prepared.request)
+        context, artifacts = flow_run.begin()
+    except PrefectUnavailable as error:
+        if prepared.request.earlier is None:
+            run = prepared.plan.paths.run(prepared.request.run_id or new_run_id(utc_now))
+            about = {"pipeline": prepared.plan.settings.pipeline, "simulated": prepared.plan.simulated}
+            record_unbegun(run, "failed", str(error), clock=utc_now, **about)
+        raise
+    observers = Observers(screen.progress, artifacts)
+    runner = partial(mapped_groups, stop=stop)
+    summary = flow_run.summary_of(partial(context.run, execute, prepared, os.environ, observers, runner, clock=utc_now))
+    try:
+        screen.ended(summary)
+    finally:
+        why = flow_run.end(screen.say)
+        if why is not None:
+            warning = f"Prefect was not informed of the end of the run: {why}"
+            screen.say(f"warning: {warning}; the record of the run is complete")
+            warn_run(summary, warning)
+    return summary
+
+
+class _FlowRun:
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._begun: Future[tuple[Context, Observer]] = Future()
+        self._summary: Future[RunSummary] = Future()
+        self._ended = in_background(self._serve)
+
+    def begin(self) -> tuple[Context, Observer]:
+        """Wait until Prefect has registered the flow run. Raise ``PrefectUnavailable`` if it does not."""
+        either: tuple[Future[Any], Future[Any]] = (self._begun, self._ended)
+        wait(either, _BEGIN_S, return_when=FIRST_COMPLETED)
+        if self._begun.done():
+            return self._begun.result()
+        if not self._ended.done():
+            raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s")
+        error = self._ended.exception()
+        why = f"it ended in state {self._ended.result()!r}" if error is None else error_line(error)
+        raise PrefectUnavailable(f"Prefect did not register the run: {why}")
+
+    def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
+        try:
+            summary = run()
+        except BaseException as error:  # also an interrupt: Prefect's thread waits for a summary
+            status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self._summary.set_result(RunSummary(status, None, f"ended by {type(error).__name__}", {}))
+            raise
+        self._summary.set_result(summary)
+        return summary
+
+    def end(self, say: Callable[[str], object]) -> str | None:
+        """Wait, within a limit, until Prefect has taken the end of the run; otherwise say why it has not."""
+        try:
+            if not wait((self._ended,), _UNSEEN_S).done:
+                say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
+                wait((self._ended,), _END_S)
+        except KeyboardInterrupt:
+            return "interrupted"
+        if not self._ended.done():
+            return f"no reply within {_END_S:g} s"
+        error = self._ended.exception()
+        return None if error is None else error_line(error)
+
+    def _serve(self) -> object:
+        RUN_BODY.set(self._body)
+        return tfgrpo_learning(request=self._request, return_state=True)
+
+    def _body(self, _request: RunRequest, artifacts: Observer) -> RunSummary:
+        if not self._begun.done():  # Prefect may call the flow again
+            self._begun.set_result((copy_context(), artifacts))
+        return self._summary.result()
+
+
+def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
+    if settings.api.url is not None:
+        address = without_login(settings.api.url)
+        say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
+        why = why_silent(_ANSWER_S)
+        if why is not None and is_refusal(why):
+            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({error_line(why)})")
+        if why is not None:
+            raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {error_line(why)}")
+    elif not wanted(settings):
+        raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
+    elif server is not None:
+        server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
+        refresh_global_settings_context()

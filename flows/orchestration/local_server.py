@@ -75,7 +75,7 @@ def start_prefect(environment: Mapping[str, str]) -> tuple[Callable[..., RunSumm
     """
     server = start_server(environment)
     with prefect_settings():
-        from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415 - most of a second; see above
+        from tfgrpo.flows.learning_flow import run_locally  # noqa: PLC0415 - most of a second; see above
 
     return run_locally, server
 

@@ -58,8 +58,7 @@ from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
-from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import await_endpoint, check_endpoint
+from tfgrpo.tasks.models.endpoint import await_endpoint, check_endpoint, endpoint_of
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.tools.schema import ListedTool
 

@@ -46,8 +46,7 @@ from tfgrpo.tasks.actors.own import BYPASSED, REMEDY, CallableActor, OwnAgent
 from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialects import tool_names
 from tfgrpo.tasks.group import GroupJudge
-from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import PingFinding, ping
+from tfgrpo.tasks.models.endpoint import PingFinding, endpoint_of, ping
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.host import open_clients, open_runtime

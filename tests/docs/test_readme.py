@@ -19,12 +19,12 @@ from docs import house
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
 from tests.support.runs.running import LEARNING, Server, in_process
+from tfgrpo.flows import learning_flow
 from tfgrpo.flows.cli import CHECKING, main
 from tfgrpo.flows.commands.run import run
 from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.observer import Observers, Screen
-from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import EXIT_CODES, RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.lessons import effect_text
@@ -60,7 +60,7 @@ def at_desk(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (place / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "examples" / "errands.jsonl", place / "items.jsonl")
     monkeypatch.chdir(place)
-    monkeypatch.setattr(local_run, "run_locally", as_command)
+    monkeypatch.setattr(learning_flow, "run_locally", as_command)
     monkeypatch.setattr("tfgrpo.flows.orchestration.local_server.start_server", lambda _environment: None)
     return place
 

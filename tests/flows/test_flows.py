@@ -10,8 +10,7 @@ from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Progress, Screen
-from tfgrpo.flows.learning_flow import tfgrpo_learning
-from tfgrpo.flows.orchestration.local_run import run_locally
+from tfgrpo.flows.learning_flow import run_locally, tfgrpo_learning
 from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution

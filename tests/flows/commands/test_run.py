@@ -13,10 +13,9 @@ import httpx
 import pytest
 from rich.console import Console as RichConsole
 
-from tfgrpo.flows import cli
+from tfgrpo.flows import cli, learning_flow
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import RunSummary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,7 +63,7 @@ def test_a_stopped_run_prints_the_command_that_resumes_it():
 @pytest.mark.parametrize("status", ["finished", "stopped", "failed", "refused"])
 def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypatch, status):
     summary = RunSummary(status, "night", "so it ended", {"spent": "$0.0000"})
-    monkeypatch.setattr(local_run, "run_locally", lambda prepared, screen, server: screen.ended(summary) or summary)
+    monkeypatch.setattr(learning_flow, "run_locally", lambda prepared, screen, server: screen.ended(summary) or summary)
     monkeypatch.setattr("tfgrpo.flows.orchestration.local_server.start_server", lambda environment: None)
     assert cli.main(["run", "--dry-run", "--json"]) == summary.exit_code
     assert json.loads(capsys.readouterr().out) == summary.as_json()

@@ -15,11 +15,11 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Failed
 
 from tests.support.runs.running import PATIENCE_S, start
-from tfgrpo.flows import cli
+from tfgrpo.flows import cli, learning_flow
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Progress, Screen
-from tfgrpo.flows.orchestration import deployed, local_run
-from tfgrpo.flows.orchestration.local_run import run_locally
+from tfgrpo.flows.learning_flow import run_locally
+from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
@@ -33,7 +33,7 @@ def flow(monkeypatch):
     calls = []
 
     def run(does):
-        monkeypatch.setattr(local_run, "tfgrpo_learning", lambda request, return_state: calls.append(1) or does())
+        monkeypatch.setattr(learning_flow, "tfgrpo_learning", lambda request, return_state: calls.append(1) or does())
         return calls
 
     return run
@@ -53,7 +53,7 @@ def unnamed():
 
 def test_a_server_that_is_starting_is_waited_for_where_none_is_named(flow, unnamed, monkeypatch):
     waited = []
-    monkeypatch.setattr(local_run, "refresh_global_settings_context", lambda: waited.append("Prefect told"))
+    monkeypatch.setattr(learning_flow, "refresh_global_settings_context", lambda: waited.append("Prefect told"))
     flow(lambda: Failed(message=f"after {waited}"))
     server = SimpleNamespace(serve=lambda environment, limit: waited.append((environment is os.environ, limit > 0)))
     with pytest.raises(PrefectUnavailable, match=re.escape("after [(True, True), 'Prefect told']")):
@@ -62,7 +62,7 @@ def test_a_server_that_is_starting_is_waited_for_where_none_is_named(flow, unnam
 
 @pytest.mark.parametrize("login", ["", "me:secret@"])
 def test_a_server_that_is_named_and_does_not_answer_is_asked_until_the_limit_before_the_flow(flow, monkeypatch, login):
-    monkeypatch.setattr(local_run, "_ANSWER_S", 2.0)
+    monkeypatch.setattr(learning_flow, "_ANSWER_S", 2.0)
     calls = flow(lambda: None)
     named = NOBODY.replace("//", f"//{login}")
     began = time.monotonic()
@@ -78,7 +78,7 @@ def test_a_server_that_refuses_is_a_wrong_setting_at_once(flow, monkeypatch, sta
     reply = httpx.Response(status, request=httpx.Request("GET", NOBODY))
     error = httpx.HTTPStatusError("no", request=reply.request, response=reply)
     asked = []
-    monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(learning_flow, "_ANSWER_S", 1.0)
     monkeypatch.setattr(deployed, "_healthcheck", lambda: asked.append(status) or error)
     flow(lambda: None)
     with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(code):
@@ -100,7 +100,7 @@ def test_a_server_that_fails_the_run_is_told_in_one_line(flow, unnamed):
 def test_ctrl_c_while_prefect_takes_the_end_of_a_run_leaves_that_end_as_it_is(flow):
     hangs = threading.Event()
     flow(hangs.wait)
-    flow_run = local_run._FlowRun(RunRequest())
+    flow_run = learning_flow._FlowRun(RunRequest())
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     assert flow_run.end(lambda line: None) == "interrupted"
     hangs.set()
@@ -124,7 +124,7 @@ def test_a_setting_that_prefect_refuses_is_one_clear_message(tmp_path):
 
 
 def test_a_run_that_finds_no_server_is_listed(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(learning_flow, "_ANSWER_S", 1.0)
     monkeypatch.chdir(tmp_path)
     with temporary_settings({PREFECT_API_URL: NOBODY}):
         monkeypatch.setenv("PREFECT_API_URL", NOBODY)

@@ -28,8 +28,7 @@ from tfgrpo.stores.ledger import Budget, Price
 from tfgrpo.stores.runs import Journal
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.chat import JournaledModel
-from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.endpoint import Endpoint, check_endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import client_over, open_transport
 

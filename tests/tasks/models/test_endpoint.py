@@ -19,8 +19,7 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.json_values import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, scrubbed, scrubber
-from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, check_endpoint, scrubbed, scrubber
 from tfgrpo.tasks.models.transport import never_sent, open_transport, refuse_socks
 from tfgrpo.tasks.shapes import Frame, Trajectory
 

@@ -4,8 +4,7 @@ import pytest
 
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.pipelines.settings.tree import ModelSettings
-from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import ping
+from tfgrpo.tasks.models.endpoint import endpoint_of, ping
 from tfgrpo.tasks.models.transport import open_transport
 
 KEY = "sk-ping-0123456789"
