@@ -317,7 +317,10 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     lines, problems = [], CappedProblems()
     for number, item in enumerate(rows):
         try:
-            lines.append(_json_line(item))
+            if not isinstance(item, Mapping):
+                raise TypeError(f"a value of type {type(item).__name__}")
+            line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
+            lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
         except (TypeError, ValueError, RecursionError) as error:
             problems.add(Problem(f"items[{number}]", str(error), _ITEM))
     problems.raise_problems(DatasetError, "items")
@@ -327,13 +330,6 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
 def _called(value: Any, *names: str) -> Any:
     methods = (getattr(value, name, None) for name in names)
     return next((method() for method in methods if callable(method)), value)
-
-
-def _json_line(item: object) -> str:
-    if not isinstance(item, Mapping):
-        raise TypeError(f"a value of type {type(item).__name__}")
-    line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
-    return line.encode().decode()  # refuses half a surrogate pair, as a ValueError
 
 
 def _unboxed(value: Any) -> Any:

@@ -74,6 +74,7 @@ from tfgrpo.tasks.selection.round import (
     SelectionSpec,
     TextFormat,
     hint_of,
+    lost_and_flawed,
     select_best,
 )
 
@@ -414,7 +415,7 @@ class Selected:
     @property
     def message(self) -> str:
         """One sentence: the choice with its reason and the losses, or why there is none."""
-        why, losses = self.selection.choice.why, self.selection.losses
+        why, losses = self.selection.choice.why, lost_and_flawed(self.selection.candidates)
         if self.chosen is None:
             return why
         said = f"candidate {self.chosen}: {why}"

@@ -146,13 +146,6 @@ class _Member(NamedTuple):
     failures: Mapping[str, str]
 
 
-class _Graded(NamedTuple):
-    members: Sequence[_Member]
-    comparison: GroupComparison
-    halves: Sequence[GroupComparison]
-    judging: Spend
-
-
 async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
     """Run, score and compare the attempts, and reflect if the group is informative. Raises only cancellation.
 
@@ -170,12 +163,12 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
-    members, comparison, halves, judging = graded = await _graded(spec, runtime)
+    members, comparison, halves, judging = await _graded(spec, runtime)
     losses = [each.rollout.loss for each in members]
     refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
     fatal = next((each.rollout.fatal for each in members if each.rollout.fatal), None) or judging.fatal
     # A reflection would be wasted when the run ends with this group.
-    reflection = Reflection() if refused or fatal else await _reflection(spec, graded, runtime)
+    reflection = Reflection() if refused or fatal else await _reflection(spec, members, comparison, runtime)
     learning = reflection.spend
     fatal = fatal or learning.fatal or await runtime.sync()
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
@@ -215,8 +208,13 @@ def _span_attributes(spec: GroupSpec) -> Attributes:
     }
 
 
-async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
-    """Leave spans open until the attempts are scored, or this is cancelled."""
+async def _graded(
+    spec: GroupSpec, runtime: Runtime
+) -> tuple[Sequence[_Member], GroupComparison, Sequence[GroupComparison], Spend]:
+    """Run and score the attempts; return them, their comparison as a whole and by half, and what judging took.
+
+    Spans stay open until the attempts are scored, or this is cancelled.
+    """
     judge = GroupJudge(spec, runtime)
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(
@@ -245,7 +243,7 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
             if rollout.span is not None:
                 rollout.span.set(outcome=outcome.name, reward=reward, relative_rank=own.ranks.get(name))
                 observe_scores(rollout.span, said, runtime.rewarders)
-    return _Graded(members, comparison, halves, judge.spend)
+    return members, comparison, halves, judge.spend
 
 
 def _compared(
@@ -285,8 +283,7 @@ def _outcome(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted], reward:
     return Ungraded(REWARDER_LATE if late else REWARDER_BROKE if broke else "rewarder", reason)
 
 
-async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
-    comparison = graded.comparison
+async def _reflection(spec: GroupSpec, members: Sequence[_Member], comparison: GroupComparison, runtime: Runtime) -> Reflection:
     # Different rewards teach, and failures whose right answer can be shown.
     failures = spec.failures_teach and bool(spec.item.answer)
     if not spec.reflect or comparison.signal not in ({"mixed", "all_fail"} if failures else {"mixed"}):
@@ -294,7 +291,7 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
     rewards, ranks = comparison.rewards, comparison.ranks
     ranked = [
         RankedAttempt(each.rollout, rewards[name], ranks[name], each.scores, each.half)
-        for each in graded.members
+        for each in members
         if (name := each.rollout.rollout_id) in rewards
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from tfgrpo.flows.commands.options import TaskPlace
@@ -19,6 +18,7 @@ from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.json_values import EMPTY
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, ExportTarget
 from tfgrpo.tasks.exports.exporting import export_groups, report_path
@@ -40,7 +40,7 @@ class _Source(NamedTuple):
     export_path: Callable[[str], Path]
     """Default path of an export by its file name."""
     notes: tuple[str, ...] = ()
-    limits: Mapping[str, Any] = MappingProxyType({})
+    limits: Mapping[str, Any] = EMPTY
     """Limits that the run sets."""
 
 

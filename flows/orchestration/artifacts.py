@@ -28,12 +28,12 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
-from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import decimal
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
+from tfgrpo.flows.orchestration.deployed import current_run
 from tfgrpo.flows.orchestration.local_server import error_line
 from tfgrpo.flows.orchestration.request import RunSummary, resume_command
 from tfgrpo.flows.run.lessons import effect_text
@@ -213,10 +213,9 @@ class PrefectArtifacts(Observer):
 def update_flow_run(tags: Sequence[str], name: str | None) -> None:
     """Name the current flow run in place of Prefect's random name, and add tags to those that it began with."""
     # Not by ``flow_run_name``, for which Prefect knows the parameters alone: task and night follow from file and store.
-    context = FlowRunContext.get()
-    if context is not None and context.flow_run is not None:
+    if (run := current_run()) is not None:
         with get_client(sync_client=True) as client:
-            client.update_flow_run(context.flow_run.id, name=name, tags=[*{*context.flow_run.tags, *tags}])
+            client.update_flow_run(run.id, name=name, tags=[*{*run.tags, *tags}])
 
 
 def warn_run(summary: RunSummary, warning: str) -> None:
@@ -234,8 +233,7 @@ def update_artifact(artifact: UUID, content: object) -> None:
 
 def _of_earlier_try(key: str) -> UUID | None:
     """The artifact that an earlier try of this flow run wrote; a retry updates it."""
-    context = FlowRunContext.get()
-    run = context.flow_run if context is not None else None
+    run = current_run()
     return None if run is None or run.run_count < 2 else _artifact_of(run.id, key)
 
 

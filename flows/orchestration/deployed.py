@@ -105,10 +105,15 @@ for _name in ("prefect.flow_runs", "prefect.engine"):
     logging.getLogger(_name).addFilter(_NoTraceback())
 
 
+def current_run() -> FlowRun | None:
+    """The flow run that is under way."""
+    context = FlowRunContext.get()
+    return None if context is None else context.flow_run
+
+
 def deployed_run() -> FlowRun | None:
     """The flow run that is under way, if a deployment made it."""
-    context = FlowRunContext.get()
-    run = context.flow_run if context is not None else None
+    run = current_run()
     return run if run is not None and run.deployment_id is not None else None
 
 

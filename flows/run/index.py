@@ -26,6 +26,7 @@ from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged,
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import open_regular
+from tfgrpo.stores.json_values import mapping_of
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.runs import ManifestFile, RunStatus
 from tfgrpo.stores.text import IDENTIFIER_RULE
@@ -246,8 +247,8 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         manifest = ManifestFile(run.manifest).read()
     except (CorruptFile, OSError) as error:
         manifest = {"status": "unreadable", "message": str(error)}
-    pack = _block(manifest, "pack")
-    epochs, running = _block(manifest, "tfgrpo").get("epochs"), manifest.get("status") == "running"
+    pack = mapping_of(manifest.get("pack"))
+    epochs, running = mapping_of(manifest.get("tfgrpo")).get("epochs"), manifest.get("status") == "running"
     return RunEntry(
         task_id=task_id,
         run_id=run.root.name,
@@ -255,9 +256,9 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         status=str(manifest.get("status")),
         state="unfinished" if running and not _is_open(run) else str(manifest.get("status")),
         night=manifest.get("night"),
-        decision=_block(manifest, "decision").get("decision"),
+        decision=mapping_of(manifest.get("decision")).get("decision"),
         message=manifest.get("message"),
-        ledger=_spent(run, {} if running else _block(manifest, "ledger")),
+        ledger=_spent(run, {} if running else mapping_of(manifest.get("ledger"))),
         lessons=epochs[-1].get("lessons") if epochs and manifest.get("night") else None,
         simulated=manifest.get("simulated"),
         model=manifest.get("model"),
@@ -289,11 +290,6 @@ def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:
         return totals_in(run.ledger) if run.ledger.is_file() else None
     except (StoreError, TypeError, KeyError, ValueError):
         return None
-
-
-def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    block = manifest.get(name)
-    return block if isinstance(block, dict) else {}
 
 
 def _moment(content: Mapping[str, Any], path: Path, *names: str) -> datetime:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import hypot
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.run.index import nights_begun, runs_of
@@ -37,13 +36,12 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.json_values import canonical_json, sha256_hex
+from tfgrpo.stores.json_values import EMPTY, canonical_json, sha256_hex
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, signed
 from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
 from tfgrpo.tasks.shapes import PackText, estimated_tokens
 
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _ID_DIGITS: Final = 16
 
 
@@ -67,7 +65,7 @@ def decided_library(store: ExperienceStore, decision: Decision | None) -> Librar
     return Library(()) if decision is None else library_of(store, decision.experience_ids, decision.signatures)
 
 
-def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = _NONE) -> Library:
+def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = EMPTY) -> Library:
     """Return the library of these experiences, in their order, without those that the task's store lacks.
 
     Of several records with one id, the one with the given signature counts; without a given one, the first whose stamp

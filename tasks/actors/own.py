@@ -53,7 +53,7 @@ from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubbed, 
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES
-from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext, Runtime
+from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
 
 if TYPE_CHECKING:
@@ -428,15 +428,11 @@ class HttpActor(OwnAgent):
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
 
-    def _connected(self, runtime: Runtime) -> httpx.AsyncClient:
-        if self._client is None:
-            concurrency = runtime.context.settings.tfgrpo.concurrency
-            self._client = open_transport(concurrency=concurrency, trust_env=not is_loopback(self._url.host))
-            runtime.resources.push_async_callback(self._client.aclose)
-        return self._client
-
     async def _posted(self, attempt: AttemptContext, content: bytes, key: str, retry: RetryPolicy) -> Received:
-        client = self._connected(attempt.runtime)
+        if (client := self._client) is None:
+            concurrency = attempt.runtime.context.settings.tfgrpo.concurrency
+            client = self._client = open_transport(concurrency=concurrency, trust_env=not is_loopback(self._url.host))
+            attempt.runtime.resources.push_async_callback(client.aclose)
         kinds = {"accept": "application/json, text/plain", "content-type": "application/json"}
         headers = {**kinds, **self._headers, IDEMPOTENCY_KEY: key}
         number, waited = 1, 0.0

@@ -285,11 +285,6 @@ class Selection:
         """Number of candidates by outcome."""
         return Counter(candidate.outcome.name for candidate in self.candidates)
 
-    @property
-    def losses(self) -> str:
-        """The unusable candidates in one clause; empty without any."""
-        return lost_and_flawed(self.candidates)
-
 
 async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals | None = None) -> Selection:
     """Run one selection with the runtime's actor, rewarders and slots.

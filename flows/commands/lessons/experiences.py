@@ -78,7 +78,8 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     experiences = open_experiences(place, packs_root, console)
     record = experiences.find(name)
     ancestry = list(experiences.ancestry(record))
-    rollouts = experiences.rollouts(record.evidence)
+    paths = sorted(experiences.paths.root.glob("runs/*/rollouts.jsonl"))
+    rollouts = [row for path in paths for row in read_objects(path) if row.get("rollout_id") in record.evidence]
     rows = _rows_of(experiences, {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity})
     lines = []
     for depth, entry in ancestry:
@@ -209,12 +210,6 @@ class TaskExperiences:
                 if name in parents and name not in seen:
                     seen.add(name)
                     waiting.append((depth + 1, parents[name]))
-
-    def rollouts(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the rollouts of these ids, as their runs recorded them. Raise ``CorruptFile``."""
-        wanted = set(names)
-        paths = sorted(self.paths.root.glob("runs/*/rollouts.jsonl"))
-        return [row for path in paths for row in read_objects(path) if row.get("rollout_id") in wanted]
 
     def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
         """Return the records with these ids, by id; of several with one id the first counts."""
