@@ -42,15 +42,16 @@ from rich.console import Console as RichConsole
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.environment import API_URL
 from tfgrpo.flows.console.observer import Observer, Observers, Progress, Screen
-from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, warn_run
 from tfgrpo.flows.orchestration.deployed import (
     Optional,
+    PrefectArtifacts,
     Unknown,
     asked_of,
     deployed_run,
     in_parameters,
     is_refusal,
     prefect_state,
+    warn_run,
     why_silent,
     with_parameters,
 )

@@ -27,9 +27,8 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from tfgrpo.flows.orchestration.request import EXIT_CODES, SelectRequest, Status
 from tfgrpo.flows.run.damage import refuse_lost
-from tfgrpo.flows.run.index import task_named
+from tfgrpo.flows.run.index import lock_run, task_named
 from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
-from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.run.prepare import check_endpoint_of, lasting_settings, run_context
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, RecordCounts, item_texts

@@ -12,8 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfgrpo.flows.api import Selected, alearn, learn, plan, prompt, select
-    from tfgrpo.flows.result import Lesson, Result, Usage, load_run
+    from tfgrpo.flows.api import Lesson, Result, Selected, Usage, alearn, learn, load_run, plan, prompt, select
     from tfgrpo.pipelines.plan.plan import Plan
     from tfgrpo.stores.errors import ConfigError
     from tfgrpo.tasks.models.base import Chat
@@ -24,8 +23,7 @@ __all__ = [
 ]  # fmt: skip
 _MODULES = {
     "stores.errors": ("ConfigError",), "tasks.models.base": ("Chat",), "pipelines.plan.plan": ("Plan",),
-    "flows.api": ("Selected", "alearn", "learn", "plan", "prompt", "select"),
-    "flows.result": ("Lesson", "Result", "Usage", "load_run"),
+    "flows.api": ("Lesson", "Result", "Selected", "Usage", "alearn", "learn", "load_run", "plan", "prompt", "select"),
 }  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers would take any name for an attribute

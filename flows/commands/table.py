@@ -46,53 +46,51 @@ def _port(default: int) -> Option:
     return option("--port", type=_WHOLE(least=0, most=65_535), default=default, help="port, 0 for any free one")
 
 
-def _of_lessons(where: str, help: str, *params: Parameter) -> Command:  # noqa: A002 - as of a command
-    return Command(f"lessons.{where}", help, *params, *_own_packs)
+def _of_lessons(function: str, help: str, *params: Parameter, module: str = "experiences") -> Command:  # noqa: A002 - as of a command
+    return Command(f"lessons.{module}:{function}", help, *params, *_own_packs)
 
 
 _LESSONS: Final[Mapping[str, Command]] = {
     "list": _of_lessons(
-        "experiences:list_lessons",
+        "list_lessons",
         "list the lessons in force, or every record: state, effect, evidence",
         flag("--all", name="every", help="every record, not only the lessons in force"),
     ),
     "show": _of_lessons(
-        "experiences:show",
+        "show",
         "print whole records",
         argument("names", nargs=-1, required=True, metavar="ID...", help="experience ids, or their beginnings"),
     ),
-    "blame": _of_lessons(
-        "experiences:blame", "trace a lesson back to the rollouts that showed it and the rows that measured it", _id
-    ),
-    "review": _of_lessons("review:review", "show the lessons in force, on trial and known: effect, support, opposites, origin"),
+    "blame": _of_lessons("blame", "trace a lesson back to the rollouts that showed it and the rows that measured it", _id),
+    "review": _of_lessons("review", "show the lessons in force, on trial and known: effect, support, opposites, origin"),
     "retire": _of_lessons(
-        "review:retire",
+        "retire",
         "keep a lesson out, until a rollback to a library with it",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,
     ),
     "approve": _of_lessons(
-        "review:approve",
+        "approve",
         "let a lesson in that was held for review, retired or kept out by the sweep",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,
     ),
     "rollback": _of_lessons(
-        "review:rollback",
+        "rollback",
         "put an earlier library into force",
         argument("name", metavar="TO", help="a run id, the number of a change in `tfgrpo history`, or none"),
         option("--why", metavar="TEXT", help="the reason"),
         _by,
     ),
     "export": _of_lessons(
-        "experiences:export",
+        "export",
         "print the lessons in force in a form that other agents read",
         option("--to", type=Words("tasks.exports.lessons:LESSON_FORMS"), help="form of the export [text]"),
     ),
     "import": _of_lessons(
-        "review:import_lessons",
+        "import_lessons",
         "show the lessons that another task exported, and store them after review",
         argument("file", help="a file of `tfgrpo experiences export --to json`"),
         option("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own, else the file's]"),
@@ -100,7 +98,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
         flag("--in-force", name="now", help="also put them into force at once, until the evidence speaks against them"),
     ),
     "measure": _of_lessons(
-        "measure:measure",
+        "measure",
         "measure the effects of lessons with the settings of the task's newest run",
         argument(
             "names",
@@ -115,6 +113,7 @@ _LESSONS: Final[Mapping[str, Command]] = {
             help="compare the lessons in force with a control (`same`: themselves), in place of measuring lessons",
         ),
         _set(help="a setting that a resumed run may change, such as budget.max_usd"),
+        module="measure",
     ),
 }
 _PACKS: Final[Mapping[str, Command]] = {

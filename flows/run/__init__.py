@@ -1,3 +1,3 @@
 """A learning run, step by step: prepare, open, learn, close; resume and replay."""
 
-__all__ = ["close", "damage", "execution", "index", "lessons", "loop", "open", "prepare", "trial"]
+__all__ = ["close", "damage", "execution", "index", "lessons", "loop", "prepare", "trial"]

@@ -1,5 +1,9 @@
 """Execute a run: open the session, learn, and close the books, however the run ends. The caller says where groups run.
 
+Opening: names, directories, the library that the run starts from and the manifest, in that order. A replay reads from the
+task of its run and writes to its own. What must be unchanged in a resumed or replayed run (pack, items) is compared with its
+manifest before any writing.
+
 Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap, a first batch in which
 nothing is right, or an interrupt is ``stopped`` and can be resumed; any other early end is ``failed``. Prefect's own
 signals are part of the summary, for the flow to raise again.
@@ -8,39 +12,323 @@ signals are part of the summary, for the flow to raise again.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, chdir, closing, contextmanager, suppress
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
+
+from filelock import FileLock
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.close import close_books, list_unbegun, notify, report_unbegun, unclosed_books
-from tfgrpo.flows.run.damage import record_files
-from tfgrpo.flows.run.index import close_killed, killed_nights
-from tfgrpo.flows.run.loop.books import RunGroups, Session
+from tfgrpo.flows.run.damage import record_files, refuse_damage
+from tfgrpo.flows.run.index import close_killed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of
+from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
+from tfgrpo.flows.run.loop.books import Books, LearningState, RunGroups, Session, recorded_failures, stopwatch
 from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
-from tfgrpo.flows.run.open import open_session
-from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, prepare
-from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, counted_again, prepare, refuse_taken, run_context
+from tfgrpo.pipelines.datasets.items import Item, item_texts
+from tfgrpo.pipelines.plan.plan import Plan, spent_by_runs
+from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
-from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.errors import BudgetRefused, ConfigError, CorruptFile, NothingRight, SettingsError, TfgrpoError
+from tfgrpo.stores.experiences.credit import count_credit, read_credit
+from tfgrpo.stores.experiences.decisions import Library, kept_out, read_decisions
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import Budget, Ledger
+from tfgrpo.stores.runs import Journal, ManifestFile
+from tfgrpo.stores.telemetry.setup import configure
+from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
+from tfgrpo.tasks.actors.registry import tools_of
 from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for
-from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.learning.ask import shared_labels
+from tfgrpo.tasks.learning.credit import MEMORY_NIGHTS
+from tfgrpo.tasks.models.wire import encode_tool
+from tfgrpo.tasks.runtime.host import call_blocking, close_runtime, halt_runtime, runtime_for
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
+
+_NAMED: Final = 512
+"""Items of which the manifest has the digest of each, 5 kB."""
+_DIGITS: Final = 10
+_BEGINS_S: Final = 600.0
+"""Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would stop all nights after it."""
+_NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
+
+
+def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
+    """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
+    request, plan = prepared.request, prepared.plan
+    run_id = request.earlier or request.run_id or new_run_id(clock)
+    if prepared.earlier is not None:
+        _refuse_other_world(prepared.earlier, _identity(plan))
+    labels = shared_labels(answer for item in plan.learn_items for answer in item.accepted)
+    context = replace(run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id), labels=labels)
+    telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
+    known = refuse_damage(context, prepared)
+    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
+    in_force, outdated = starting_library(plan, ids)
+    task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
+    context = _context(context, prepared, task.run(run_id), clock)
+    with ExitStack() as undo:
+        lock = lock_run(context.paths)
+        undo.callback(lock.release)
+        refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
+        refuse_pruned(context.paths, "--resume")
+        # Two nights that begin at once would have one number, and one seed.
+        with FileLock(task.root / ".lock", timeout=_BEGINS_S, mode=0o600):
+            prepared = counted_again(prepared) if prepared.earlier is None else prepared
+            plan, context = prepared.plan, replace(context, settings=prepared.plan.settings)
+            _begin_task_ledger(context, task, simulated=plan.simulated)
+            undo.callback(close_runtime, context)
+            runtime = call_blocking(context, _itself)
+            if request.resume is not None:
+                runtime.ledger.start_at_least(known.spent)
+            books = Books(context.paths, run_id, task.credit, plan.rewarders)
+            fields = _opening_fields(prepared, context, in_force, clock)
+            books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
+        began: dict[str, Any] = fields["began_with"]
+        happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
+        warnings = (*prepared.warnings, *happened, *telemetry.warnings)
+        for warning in warnings:
+            books.manifest.warn(warning, lasting=warning in happened)
+        session = Session(
+            plan=plan,
+            run_id=run_id,
+            task=task,
+            runtime=runtime,
+            store=store_of(plan, task, clock=clock),
+            books=books,
+            observer=observer,
+            learning=_learning(plan, in_force, began),
+            in_force=in_force,
+            conditions=conditions_of(plan),
+            measures=prepared.request.measures,
+            fan_out=fan_out,
+            clock=clock,
+            lock=lock,
+            timing=stopwatch(runtime.ledger),
+            waits=prepared.waits,
+            finished_before=(prepared.earlier or {}).get("status") == "finished",
+            replay_of=None if request.replay is None else plan.paths,
+            failures=recorded_failures(plan.paths.run(run_id)),
+        )
+        undo.pop_all()
+    observer.run_started(plan, run_id, warnings)
+    return session
+
+
+def _began_with(prepared: Prepared) -> dict[str, Any]:
+    """Return what a resumed or replayed run needs of earlier nights to start as it did; it reads no later lines."""
+    if prepared.earlier is not None:
+        earlier: dict[str, Any] = prepared.earlier["began_with"]
+        return earlier
+    paths = prepared.plan.paths
+    # An entry without a number of lessons is a damaged manifest, or that of a run that ended no epoch.
+    runs = [run for run in runs_of(paths) if run.begun]
+    ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.lessons is not None)
+    last = next(ended, None)
+    block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
+    return {
+        "credit_lines": count_credit(paths.credit),
+        "kept_out": kept_out(read_decisions(paths.promotions), simulated=prepared.plan.simulated),
+        "remembered": block.get("remembered", {}),
+        "unfinished": [run.run_id for run in runs if run.state == "unfinished"],
+    }
+
+
+def _items_of(plan: Plan) -> dict[str, Any]:
+    """Return what distinguishes datasets: the number of items, a digest of all, and of few items the digest of each."""
+    items = chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed)
+    digests = sorted(sha256_hex(canonical_json(item_texts(item)))[:_DIGITS] for item in items)
+    few = digests if len(digests) <= _NAMED else []
+    return {"count": len(digests), "digest": sha256_hex("".join(digests)), "few": few}
+
+
+def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return how many items are new and gone, of many how many there are; None for the same ones."""
+    if before.get("digest") == now["digest"]:
+        return None
+    if not before.get("few") or not now["few"]:
+        known = f"{before['count']:,}" if "count" in before else "an unknown number"
+        return f"{now['count']:,} items, {known} before, not the same ones"
+    old, new = {*before["few"]}, {*now["few"]}
+    return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
+
+
+def _night_fields(prepared: Prepared) -> dict[str, Any]:
+    request, plan, earlier = prepared.request, prepared.plan, prepared.earlier
+    if earlier is not None:
+        return {name: earlier[name] for name in _NIGHT_FIELDS if name in earlier}
+    if request.measures is not None or plan.opens_sealed or not plan.learns:
+        return {}
+    fields: dict[str, Any] = dict.fromkeys(_NIGHT_FIELDS)
+    fields |= {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": _items_of(plan)}
+    nights = (run for run in runs_of(plan.paths) if run.night is not None and run.simulated == plan.simulated)
+    if (last := next(nights, None)) is not None:
+        before = ManifestFile(plan.paths.run(last.run_id).manifest).read().get("items")
+        changed = before and _items_changed(before, fields["items"])
+        fields |= {"night_before": last.run_id, "items_changed": changed}
+    return fields
+
+
+def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> LearningState:
+    night = plan.settings.tfgrpo.night or 0
+    memory = memory_of(
+        store_of(plan),
+        read_credit(plan.paths.credit, began["credit_lines"], nights=(MEMORY_NIGHTS + 1, plan.simulated)),
+        (),
+        simulated=plan.simulated,
+        night=night,
+        slots=plan.pack.manifest.experience_slots,
+        conditions=conditions_of(plan),
+        in_force_ids=[entry.experience_id for entry in in_force.entries],
+    )
+    return LearningState.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
+
+
+def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator[str]:
+    if journal is not None and journal.warning is not None:
+        yield journal.warning
+    for killed in fields["began_with"].get("unfinished", ()):
+        command = f"`tfgrpo run --resume {killed}`"
+        yield f"run {killed} was killed before its end: {command} goes on with it, and asks no answered call again"
+    if changed := fields.get("items_changed"):
+        yield f"the dataset is not that of {fields['night_before']}, the night before: {changed}"
+
+
+async def _itself(runtime: Runtime) -> Runtime:
+    return runtime
+
+
+def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
+    number = 0
+    while True:
+        number += 1
+        ending = f"-{number}"
+        task = source.replay(run_id[: LONGEST_IDENTIFIER - len(ending)] + ending)
+        with suppress(FileExistsError):
+            task.root.mkdir(parents=True, mode=0o700)  # atomic, so that two replays never share one
+            return task
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    pack, mix = plan.pack.manifest, plan.data.mix
+    stamp = {"stamp": pack.stamp, "stamped_at": str(pack.stamped_at)}
+    return {
+        "pack": {"id": pack.id, "domain": pack.domain, **stamp, "slots": pack.experience_slots},
+        "dataset": {
+            "learn": len(plan.learn_items),
+            "held_out": len(plan.eval_items),
+            "held_out_of": len(plan.data.split.held_out),
+            **({"sealed": len(plan.data.sealed)} if plan.data.sealed else {}),
+            "learn_digest": _digest_of(plan.learn_items),
+            "held_out_digest": _digest_of(plan.eval_items),
+            **({"mix_sha256": mix.config.digest} if mix is not None else {}),
+        },
+        "judges": [
+            {"model": plan.models.judge(load.options.model), "instructions": sha256_hex(load.instructions)}
+            for weighted in plan.rewarders
+            for load in judge_loads(weighted.scorer, plan.group_size)
+        ],
+    }
+
+
+def _digest_of(items: Iterable[Item]) -> str:
+    """Return the SHA-256 of a JSON list of the items, item by item: there may be more than fit into memory."""
+    digest = hashlib.sha256(b"[")
+    for number, item in enumerate(items):
+        line = canonical_json(item_texts(item))
+        digest.update(f"{',' if number else ''}{line}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for part, now in identity.items():
+        if (before := earlier.get(part)) != now:
+            accepted = f"unchanged since the run began: {canonical_json(before)}"
+            raise SettingsError.one(f"the run's {part}", canonical_json(now), accepted)
+
+
+def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool) -> None:
+    """Start the task's ledger with the spending of its earlier runs, unless there is one."""
+    if context.task_ledger_path is None:
+        return
+    try:
+        with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
+            ledger.start_from(lambda: spent_by_runs(task, simulated=simulated))
+    except CorruptFile as error:
+        raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
+
+
+def _context(context: RunContext, prepared: Prepared, run: RunPaths, clock: Clock) -> RunContext:
+    """Return the context of the run in its directory, with its ledgers, or with the journal that it replays."""
+    plan = prepared.plan
+    began = clock().isoformat() if prepared.earlier is None else prepared.earlier["started_at"]
+    context = replace(context, mcp_tools=prepared.mcp_tools, began=began)
+    if prepared.request.replay is not None:
+        return replace(context, run_dir=run.root, replay=True, replay_from=context.paths.journal)
+    shared = None if plan.settings.budget.task_max_usd is None else plan.paths.ledger(simulated=plan.simulated)
+    return replace(context, ledger_path=run.ledger, task_ledger_path=shared)
+
+
+def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, clock: Clock) -> dict[str, Any]:
+    request, plan, earlier = prepared.request, prepared.plan, prepared.earlier or {}
+    resumed = {} if context.replay else earlier
+    lasting = resumed.get("lasting_warnings", [])
+    resolved = prepared.resolved
+    if request.flow_run_id is not None:  # a deployment has no command line
+        asked = {key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")}
+        resolved = replace(resolved, sources={**resolved.sources, **asked})
+    return {
+        **({} if resumed else {"message": None}),
+        **_night_fields(prepared),
+        "warnings": lasting,
+        "lasting_warnings": lasting,
+        "schema_version": 1,
+        **({"opens_sealed": True} if plan.opens_sealed else {}),
+        "run_id": context.run_id,
+        "task_id": plan.settings.task_id,
+        "pipeline": plan.settings.pipeline,
+        "flow_run_id": earlier.get("flow_run_id") if earlier else request.flow_run_id,
+        "status": "running",
+        "simulated": plan.simulated,
+        "model": plan.models.name,
+        "started_at": context.began,
+        "resumed_at": clock().isoformat() if resumed else None,
+        "traceback": None,
+        "settings": plan.settings.model_dump(mode="json"),
+        "sources": dict(resolved.sources),
+        "settings_table": [{"key": key, "value": value, "source": source} for key, value, source in describe(resolved)],
+        "seeds": {"run": plan.settings.tfgrpo.seed, "simulated": plan.settings.simulated.seed if plan.simulated else None},
+        "prices": plan.models.price_rows,
+        # Of before the first call: by now the plan would forecast a run by its own results.
+        "forecast": earlier.get("forecast") or asdict(plan.forecast),
+        "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor, prepared.mcp_tools)],
+        **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
+        "cohorts": resumed.get("cohorts", {}),
+        "control": None,
+        "measures": None if request.measures is None else request.measures.model_dump(),
+        "began_with": _began_with(prepared),
+        "in_force": {"library_id": in_force.library_id, "experience_ids": [entry.experience_id for entry in in_force.entries]},
+    }
+
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 """Provides the function that runs the groups of a batch, for the duration of a run."""

@@ -242,6 +242,17 @@ def close_killed(run: RunPaths, message: str) -> None:
             manifest.update(status="failed", message=message)
 
 
+def lock_run(run: RunPaths) -> FileLock:
+    """Make the directory of a run, and keep other processes out of it. Raises ``SettingsError`` if one is in it."""
+    run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(run.root / ".lock", mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise SettingsError.one("the run", run.root.name, "a run that no other process has open") from error
+    return lock
+
+
 def _entry(run: RunPaths, task_id: str) -> RunEntry:
     try:
         manifest = ManifestFile(run.manifest).read()

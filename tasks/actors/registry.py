@@ -144,7 +144,7 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
     for reference in settings.tools:
         try:
             if reference == PYTHON:
-                from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - five modules, and few runs have it
+                from tfgrpo.tasks.processes.process import python_tool  # noqa: PLC0415 - five modules, and few runs have it
 
                 tools.append(python_tool(settings.python_container))
             else:

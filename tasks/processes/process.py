@@ -2,6 +2,10 @@
 
 Cancelling the run of a program ends its session: SIGTERM, then SIGKILL. A guard process does the same when this process is
 killed. What starts another session (``setsid``) leaves it, and only its limits still hold; on macOS, another group as well.
+
+The tool ``python`` of the ``tools`` actor runs the model's code so: a call gets an empty folder, limits, and an environment
+without secrets. It reaches the network and what its user may read; ``actor.python_container`` puts walls around it, and
+without one every plan warns.
 """
 
 from __future__ import annotations
@@ -10,13 +14,15 @@ import asyncio
 import json
 import os
 import secrets
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -24,6 +30,7 @@ from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.processes import guard as guard_script
 from tfgrpo.tasks.processes import launcher
 from tfgrpo.tasks.processes.guard import GRACE_S, signal_group
+from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _PYTHON: Final = (sys.executable, "-I", "-S")
 _DRAIN_S: Final = 1.0
@@ -237,3 +244,68 @@ async def _end(group: int, child: _Child) -> None:
             await asyncio.wait([child.ended], timeout=GRACE_S)
     finally:
         signal_group(group, signal.SIGKILL)
+
+
+_MOST_BYTES: Final = 1 << 20
+"""Most bytes of what it prints; the model reads head and tail of it."""
+_TIMEOUT_S: Final = 30
+"""Seconds of one call: what takes longer is no step of an attempt."""
+_HELD: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
+"""Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel
+would count all of the user's."""
+_OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_bytes=_MOST_BYTES)
+"""Limits of the client of a container; what runs inside has the limits of the command."""
+_COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
+_CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
+
+
+class PythonProcesses:
+    """The processes of the tool: one per call, and one that ends them if this process is killed."""
+
+    def __init__(self, container: str | None) -> None:
+        self._container = container
+        self._guard: Guard | None = None
+
+    @priced(0.0)
+    async def python(self, code: str) -> str:
+        """Run a Python program and return what it prints. Nothing is kept from one call to the next.
+
+        Raise ``ActorError``, with what it printed, for any other end than exit code 0.
+        """
+        if self._guard is None:
+            self._guard = Guard()
+        async with self._guard.folder() as folder:
+            if self._container is None:
+                command = _COMMAND
+                env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+                held = _HELD
+            else:  # the client of a container needs more
+                command = tuple(shlex.split(self._container))
+                env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
+                held = _OF_A_CONTAINER
+            ended = await self._guard.run(
+                command, stdin=code.encode("utf-8", "surrogatepass"), folder=folder, env=env, limits=held, wall_s=_TIMEOUT_S
+            )
+        printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
+        if ended.code == 0 and ended.limit is None:
+            return printed
+        why = {
+            "time": f"ended after {_TIMEOUT_S} s",
+            "output": f"ended, because it printed more than {_MOST_BYTES >> 20} MB",
+            None: f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}",
+        }
+        raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))
+
+    async def close(self) -> None:
+        """End what is left."""
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
+
+
+def python_tool(container: str | None) -> Tool:
+    """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
+    program = None if container is None else shlex.split(container)[0]
+    if program is not None and shutil.which(program) is None:
+        raise ValueError(f"actor.python_container: the program {program!r} is not found")
+    processes = PythonProcesses(container)
+    return replace(tool_from_function(processes.python), close=processes.close)

@@ -1,3 +1,3 @@
 """Tools of an actor: typed Python functions with a schema from their signature."""
 
-__all__ = ["mcp_servers", "python", "schema"]
+__all__ = ["mcp_servers", "schema"]

@@ -15,7 +15,7 @@ from tests.support.runs.running import ROOT
 from tests.support.runs.selections import GOOD, ITEMS, ask, plan
 from tfgrpo.flows import selection as selecting
 from tfgrpo.flows.orchestration.request import SelectRequest
-from tfgrpo.flows.run.open import lock_run
+from tfgrpo.flows.run.index import lock_run
 from tfgrpo.flows.selection import select
 from tfgrpo.stores.errors import ConfigError, StoreError
 from tfgrpo.stores.files.layout import RunPaths

@@ -341,7 +341,7 @@ RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[Gro
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Session:
-    """One open run, made by ``tfgrpo.flows.run.open``."""
+    """One open run, made by ``tfgrpo.flows.run.execution``."""
 
     plan: Plan
     run_id: str

@@ -10,7 +10,7 @@ from tests.support.records.line_files import sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands import runs as command
-from tfgrpo.flows.run import open as opening
+from tfgrpo.flows.run import execution
 from tfgrpo.flows.run.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -137,11 +137,11 @@ def test_a_run_that_is_pruned_while_it_is_asked_to_go_on_is_refused_before_anyth
     asked = kit.request(task.out, resume="small")
     prepared = prepare(asked, {})
 
-    def late(run, lock=opening.lock_run):
+    def late(run, lock=execution.lock_run):
         pruned(ask)
         return lock(run)
 
-    monkeypatch.setattr(opening, "lock_run", late)
+    monkeypatch.setattr(execution, "lock_run", late)
     refused = kit.execute(prepared, {}, kit.Observers(), kit.in_process, clock=kit.utc_now)
     assert refused.status == "refused"
     assert "pruned on 20" in refused.message

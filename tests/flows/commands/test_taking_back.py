@@ -135,7 +135,7 @@ def test_a_lesson_on_trial_is_retired_without_a_change_of_the_library(task):
 
 def test_a_rollback_that_was_cut_off_between_its_two_files_is_completed_by_the_same_command(task, monkeypatch):
     with monkeypatch.context() as killed:
-        killed.setattr("tfgrpo.flows.commands.lessons.review.bring_in", Mock(side_effect=KeyboardInterrupt))
+        killed.setattr("tfgrpo.flows.commands.lessons.experiences.bring_in", Mock(side_effect=KeyboardInterrupt))
         task.tell("experiences", "rollback", "1", code=3)
     assert task.decisions == ["import", "import"]
     task.tell("experiences", "rollback", "1")

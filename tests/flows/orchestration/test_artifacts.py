@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
-from tfgrpo.flows.orchestration import artifacts
-from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, night_page
+from tfgrpo.flows.orchestration import deployed
+from tfgrpo.flows.orchestration.deployed import PrefectArtifacts, night_page
 from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.stores.ledger import Totals
 
@@ -25,7 +25,7 @@ class Calls:
         self.made = []
         self.error = error
         for name in ("create_markdown_artifact", "create_progress_artifact", "update_artifact"):
-            monkeypatch.setattr(artifacts, name, self._stand_in(name, answer))
+            monkeypatch.setattr(deployed, name, self._stand_in(name, answer))
 
     def _stand_in(self, name, answer):
         def call(*arguments, **options):
@@ -58,7 +58,7 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
 
 def test_the_page_of_a_flow_run_that_died_shows_how_its_run_ended(monkeypatch, small_run):
     calls, dead = Calls(monkeypatch), uuid4()
-    monkeypatch.setattr(artifacts, "_artifact_of", lambda run, key: f"{key} of {run}")
+    monkeypatch.setattr(deployed, "_artifact_of", lambda run, key: f"{key} of {run}")
     observer = PrefectArtifacts()
     observer.resumed(replace(small_run.summary, run_id=str(dead)))
     observer.resumed(small_run.summary)  # begun by a command
@@ -160,7 +160,7 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flo
 
 def test_what_a_server_that_comes_back_missed_is_written_at_the_end_and_only_the_last(monkeypatch, small_run):
     calls = Calls(monkeypatch, error=httpx.ConnectError("no server"))
-    monkeypatch.setattr(artifacts, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(deployed, "_PAUSE_S", 0.01)
     observer = PrefectArtifacts(patience_s=20.0)
     small_run.told.play_to(observer)
     observer.finish(small_run.summary)

@@ -18,7 +18,6 @@ from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution
-from tfgrpo.flows.run import open as opening
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
@@ -33,7 +32,7 @@ def broken(*_args, **_kwargs):
 
 
 def test_a_run_that_cannot_be_opened_fails_in_one_sentence_and_leaves_no_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening.ManifestFile, "update", broken)
+    monkeypatch.setattr(execution.ManifestFile, "update", broken)
     summary = run(tmp_path, run_id=RUN, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert summary.message == ("the run could not be opened: StoreError: experiences.jsonl: no space left on device")
@@ -322,7 +321,7 @@ def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_p
 
 
 def test_a_night_does_not_wait_for_ever_for_another_one_that_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "_BEGINS_S", 0.2)
+    monkeypatch.setattr(execution, "_BEGINS_S", 0.2)
     task = TaskPaths.of(tmp_path, TASK)
     task.root.mkdir()
     with FileLock(task.root / ".lock"):

@@ -8,7 +8,7 @@ import pytest
 from tests.support.records.promotions import decision, record_decision
 from tests.support.runs import running as kit
 from tests.support.runs.running import TASK, lines, manifest, paths, run
-from tfgrpo.flows.orchestration.artifacts import night_page
+from tfgrpo.flows.orchestration.deployed import night_page
 from tfgrpo.flows.run.close import saturation
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.decisions import sealed_tests

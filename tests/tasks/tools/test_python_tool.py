@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, tools_of
-from tfgrpo.tasks.tools import python
+from tfgrpo.tasks.processes import process
 from tfgrpo.tasks.tools.schema import run_tool
 
 KEY = "a-secret-of-the-parent"
@@ -51,7 +51,7 @@ async def test_an_exit_code_is_an_error_with_what_was_printed():
 
 
 async def test_an_endless_loop_ends_in_time_and_what_it_printed_is_kept(monkeypatch):
-    monkeypatch.setattr(python, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(process, "_TIMEOUT_S", 1)
     start = time.monotonic()
     result = await run("print('begun', flush=True)\nwhile True: pass")
     assert time.monotonic() - start < 10
