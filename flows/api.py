@@ -69,6 +69,12 @@ from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.text import did_you_mean, pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 
+__all__ = [
+    "Lesson", "Result", "Selected", "Usage",
+    "alearn", "learn", "load_run", "plan", "prompt", "select",
+]  # fmt: skip
+logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
+_POLL_S: Final = 0.2
 _F = TypeVar("_F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
 _ELSEWHERE: Final = {
@@ -172,191 +178,6 @@ def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[_F], _F]:
         return function
 
     return named
-
-
-def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameOf, *, starts: bool) -> Prepared:
-    """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
-
-    ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
-    """
-    if items is None or isinstance(items, str | os.PathLike):
-        return _checked(_run_request(items, options, name_of), preflight=starts)
-    checks = ProblemCollector()
-    lines = checks.run(_json_lines, items)
-    digest = sha256_hex("".join(lines))
-    requests = checks.run(_run_request, None, options, name_of, task=f"items-{digest[:8]}")
-    if requests and not lines:
-        checks.run(_checked, requests[0], preflight=False)
-    checks.raise_problems()
-    request, name = requests[0], f"{digest[:16]}.jsonl"
-    if starts:
-        asked = request.resolved(os.environ).settings
-        path = task_named(asked.task_id, asked.out).dataset(name)
-    else:
-        path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
-    with _stored(path, lines[0]):
-        return _checked(request.laid_over(RunRequest(settings={"dataset.path": str(path)})), preflight=starts)
-
-
-def _run_request(
-    dataset: str | os.PathLike[str] | None, options: Mapping[str, Any], name_of: NameOf, *, task: str = ""
-) -> RunRequest:
-    """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
-    fields, problems = _well_formed(RUN_KEYWORDS, options)
-    data, given = task or dataset or fields.get("data_config"), {name for name in fields if fields[name] is not None}
-    if isinstance(data, str | os.PathLike) and not given & {"pipeline", "resume", "replay"}:
-        fields = {**without_pipeline(os.fspath(data), {**(fields.get("settings") or {}), **fields}), **fields}
-    agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
-    settings = dict(fields.get("settings") or {})
-    if agent is not None or tools:
-        fields["actor"] = "tools" if agent is None else _name(agent, name_of)
-    if tools:
-        settings["actor.tools"] = [_name(tool, name_of) for tool in tools]
-    if rewarders is not None:
-        entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
-        settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
-    return _request_of(RunRequest, {**fields, "settings": settings, "dataset": dataset}, problems)
-
-
-def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_of: NameOf) -> SelectRequest:
-    """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
-    fields, problems = _well_formed(SELECT_KEYWORDS, options)
-    agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
-    if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
-        problems.append(Problem("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'"))
-        rewarders = ()
-    fields["actor"] = None if agent is None else _name(agent, name_of)
-    fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
-    return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)
-
-
-def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Return with the problems. One name or function in place of a list is one: the letters of ``"gt"`` are no rewarders."""
-    elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
-    unknown = {
-        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)") for name in {*options} - {*known}
-    }
-    problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
-    for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
-        given = options.get(name)
-        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, kind)):
-            accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
-            problems.append(Problem(name, f"a value of type {type(given).__name__}", accepted))
-    wrong = {each.source for each in problems}
-    return {name: value for name, value in options.items() if name not in wrong}, problems
-
-
-def _name(value: object, name_of: NameOf) -> str:
-    return value if isinstance(value, str) else name_of(value)
-
-
-RequestT = TypeVar("RequestT", bound=FlowRequest)
-
-
-def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
-    """Return the request. Raise ``ConfigError`` with these problems, its own, and those of the settings that can be read."""
-    settings = {key: _unboxed(value) for key, value in (given.get("settings") or {}).items()}
-    fields = {name: _unboxed(value) for name, value in {**given, "settings": settings}.items() if value is not None}
-    try:
-        request = kind(**fields)
-    except ValidationError as error:
-        found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
-        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in found.items())]
-        request = kind(**{name: value for name, value in fields.items() if name not in found})
-    if problems:
-        checks = ProblemCollector()
-        checks.refuse(problems)
-        checks.run(request.resolved, os.environ)
-        checks.raise_problems()
-    return request
-
-
-def _checked(request: RunRequest, *, preflight: bool) -> Prepared:
-    prepared = prepare(request, os.environ, preflight=preflight, starts=preflight)
-    settings = prepared.plan.settings
-    names = (settings.actor.kind, *settings.actor.tools, *(each.name for each in settings.rewarders))
-    local = [name for name in names if is_handed_over(name)]
-    if local and settings.task_runner != "threads":
-        accepted = f"'threads', or functions of a module that workers can import in place of {', '.join(local)}"
-        raise SettingsError.one("task_runner", repr(settings.task_runner), accepted)
-    return prepared
-
-
-@contextmanager
-def _stored(path: Path, text: str) -> Iterator[None]:
-    """Write items for the block; when that raises ``ConfigError``, leave nothing behind and name the items, not the file."""
-    made = [each for each in (path, *path.parents) if not each.exists()]
-    replace_text(path, text)
-    try:
-        yield
-    except ConfigError as error:
-        for each in made:
-            with suppress(OSError):  # another run has put files there
-                each.unlink() if each == path else each.rmdir()
-        raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
-
-
-def _of_items(problem: Problem, name: str) -> Problem:
-    """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
-    _, found, line = problem.source.partition(name)
-    if not found:
-        return problem
-    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
-    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
-    if listed is None:
-        return replace(problem, source=f"items{line}", given=given)
-    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
-    return replace(problem, source=f"{names}{listed[2]}", given=given)
-
-
-def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
-    """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
-    items = _called(items, "compute", "collect")  # a frame of Dask, a lazy one of polars
-    if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
-        kept = {"date_format": "iso", "force_ascii": False, "double_precision": 15}  # by default 1e-11 becomes 0.0
-        try:
-            return items.to_json(orient="records", lines=True, **kept) or ""
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise DatasetError.one("items", f"a frame that is no JSON: {error}", "columns of texts and numbers") from error
-    rows: object = _called(items, "to_dicts", "to_pylist")  # polars, Arrow
-    if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
-        given = f"a value of type {type(items).__name__}"
-        raise DatasetError.one("items", given, "a path, a list of dicts, or a DataFrame")
-    lines, problems = [], CappedProblems()
-    for number, item in enumerate(rows):
-        try:
-            if not isinstance(item, Mapping):
-                raise TypeError(f"a value of type {type(item).__name__}")
-            line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
-            lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
-        except (TypeError, ValueError, RecursionError) as error:
-            problems.add(Problem(f"items[{number}]", str(error), _ITEM))
-    problems.raise_problems(DatasetError, "items")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _called(value: Any, *names: str) -> Any:
-    methods = (getattr(value, name, None) for name in names)
-    return next((method() for method in methods if callable(method)), value)
-
-
-def _unboxed(value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"a value of type {type(value).__name__}")
-
-
-__all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
-_POLL_S: Final = 0.2
-
-logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
 @lists_keywords(RUN_KEYWORDS)
@@ -679,3 +500,182 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
         accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
         raise SettingsError.one("run", repr(os.fspath(run)), accepted)
     return Result.of_run(refuse_pruned(found))
+
+
+def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameOf, *, starts: bool) -> Prepared:
+    """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
+
+    ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
+    """
+    if items is None or isinstance(items, str | os.PathLike):
+        return _checked(_run_request(items, options, name_of), preflight=starts)
+    checks = ProblemCollector()
+    lines = checks.run(_json_lines, items)
+    digest = sha256_hex("".join(lines))
+    requests = checks.run(_run_request, None, options, name_of, task=f"items-{digest[:8]}")
+    if requests and not lines:
+        checks.run(_checked, requests[0], preflight=False)
+    checks.raise_problems()
+    request, name = requests[0], f"{digest[:16]}.jsonl"
+    if starts:
+        asked = request.resolved(os.environ).settings
+        path = task_named(asked.task_id, asked.out).dataset(name)
+    else:
+        path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
+        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
+    with _stored(path, lines[0]):
+        return _checked(request.laid_over(RunRequest(settings={"dataset.path": str(path)})), preflight=starts)
+
+
+def _run_request(
+    dataset: str | os.PathLike[str] | None, options: Mapping[str, Any], name_of: NameOf, *, task: str = ""
+) -> RunRequest:
+    """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
+    fields, problems = _well_formed(RUN_KEYWORDS, options)
+    data, given = task or dataset or fields.get("data_config"), {name for name in fields if fields[name] is not None}
+    if isinstance(data, str | os.PathLike) and not given & {"pipeline", "resume", "replay"}:
+        fields = {**without_pipeline(os.fspath(data), {**(fields.get("settings") or {}), **fields}), **fields}
+    agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
+    settings = dict(fields.get("settings") or {})
+    if agent is not None or tools:
+        fields["actor"] = "tools" if agent is None else _name(agent, name_of)
+    if tools:
+        settings["actor.tools"] = [_name(tool, name_of) for tool in tools]
+    if rewarders is not None:
+        entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
+        settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
+    return _request_of(RunRequest, {**fields, "settings": settings, "dataset": dataset}, problems)
+
+
+def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_of: NameOf) -> SelectRequest:
+    """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
+    fields, problems = _well_formed(SELECT_KEYWORDS, options)
+    agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
+    if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
+        problems.append(Problem("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'"))
+        rewarders = ()
+    fields["actor"] = None if agent is None else _name(agent, name_of)
+    fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
+    return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)
+
+
+def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Return with the problems. One name or function in place of a list is one: the letters of ``"gt"`` are no rewarders."""
+    elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
+    unknown = {
+        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)") for name in {*options} - {*known}
+    }
+    problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
+    for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
+        given = options.get(name)
+        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, kind)):
+            accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
+            problems.append(Problem(name, f"a value of type {type(given).__name__}", accepted))
+    wrong = {each.source for each in problems}
+    return {name: value for name, value in options.items() if name not in wrong}, problems
+
+
+def _name(value: object, name_of: NameOf) -> str:
+    return value if isinstance(value, str) else name_of(value)
+
+
+RequestT = TypeVar("RequestT", bound=FlowRequest)
+
+
+def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
+    """Return the request. Raise ``ConfigError`` with these problems, its own, and those of the settings that can be read."""
+    settings = {key: _unboxed(value) for key, value in (given.get("settings") or {}).items()}
+    fields = {name: _unboxed(value) for name, value in {**given, "settings": settings}.items() if value is not None}
+    try:
+        request = kind(**fields)
+    except ValidationError as error:
+        found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
+        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in found.items())]
+        request = kind(**{name: value for name, value in fields.items() if name not in found})
+    if problems:
+        checks = ProblemCollector()
+        checks.refuse(problems)
+        checks.run(request.resolved, os.environ)
+        checks.raise_problems()
+    return request
+
+
+def _checked(request: RunRequest, *, preflight: bool) -> Prepared:
+    prepared = prepare(request, os.environ, preflight=preflight, starts=preflight)
+    settings = prepared.plan.settings
+    names = (settings.actor.kind, *settings.actor.tools, *(each.name for each in settings.rewarders))
+    local = [name for name in names if is_handed_over(name)]
+    if local and settings.task_runner != "threads":
+        accepted = f"'threads', or functions of a module that workers can import in place of {', '.join(local)}"
+        raise SettingsError.one("task_runner", repr(settings.task_runner), accepted)
+    return prepared
+
+
+@contextmanager
+def _stored(path: Path, text: str) -> Iterator[None]:
+    """Write items for the block; when that raises ``ConfigError``, leave nothing behind and name the items, not the file."""
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    replace_text(path, text)
+    try:
+        yield
+    except ConfigError as error:
+        for each in made:
+            with suppress(OSError):  # another run has put files there
+                each.unlink() if each == path else each.rmdir()
+        raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
+
+
+def _of_items(problem: Problem, name: str) -> Problem:
+    """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
+    _, found, line = problem.source.partition(name)
+    if not found:
+        return problem
+    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
+    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
+    if listed is None:
+        return replace(problem, source=f"items{line}", given=given)
+    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
+    return replace(problem, source=f"{names}{listed[2]}", given=given)
+
+
+def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
+    """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
+    items = _called(items, "compute", "collect")  # a frame of Dask, a lazy one of polars
+    if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
+        kept = {"date_format": "iso", "force_ascii": False, "double_precision": 15}  # by default 1e-11 becomes 0.0
+        try:
+            return items.to_json(orient="records", lines=True, **kept) or ""
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise DatasetError.one("items", f"a frame that is no JSON: {error}", "columns of texts and numbers") from error
+    rows: object = _called(items, "to_dicts", "to_pylist")  # polars, Arrow
+    if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
+        given = f"a value of type {type(items).__name__}"
+        raise DatasetError.one("items", given, "a path, a list of dicts, or a DataFrame")
+    lines, problems = [], CappedProblems()
+    for number, item in enumerate(rows):
+        try:
+            if not isinstance(item, Mapping):
+                raise TypeError(f"a value of type {type(item).__name__}")
+            line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
+            lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
+        except (TypeError, ValueError, RecursionError) as error:
+            problems.add(Problem(f"items[{number}]", str(error), _ITEM))
+    problems.raise_problems(DatasetError, "items")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _called(value: Any, *names: str) -> Any:
+    methods = (getattr(value, name, None) for name in names)
+    return next((method() for method in methods if callable(method)), value)
+
+
+def _unboxed(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a value of type {type(value).__name__}")

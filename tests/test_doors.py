@@ -72,7 +72,7 @@ def test_the_installed_package_says_that_it_is_typed():
     assert (Path(str(tfgrpo.__file__)).parent / "py.typed").is_file()
 
 
-SPOKEN = ("flows/api.py", "flows/result.py", "flows/commands/")
+SPOKEN = ("flows/api.py", "flows/commands/")
 """The doors of Python and of the shell, whose names are what a person types."""
 CONVENTIONS = {"PUZZLE", "main"}
 """Names by which a module is entered, whichever it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,6 +21,12 @@ NOTHING: Final = "–"
 def shown_arm(arm: str) -> str:
     """Return the arm as people see it: both sides of a group are its arm, for each has a random half of the lessons."""
     return "group" if arm in {"one", "other"} else arm
+
+
+def labelled(names: Collection[str], labels: Mapping[str, str] = ARMS) -> list[tuple[str, str]]:
+    """Return names with their labels, in the order of these; what has none comes last, under its name."""
+    order = (*labels, *sorted(set(names) - labels.keys()))
+    return [(name, labels.get(name, name)) for name in order if name in names]
 
 
 def usd(nano_usd: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias, get_args
 
-from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
+from tfgrpo.flows.console.figures import ARMS, decimal, labelled, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
@@ -146,7 +146,7 @@ class ItemTally:
     def rewards(self) -> dict[str, float]:
         """Mean reward by arm, without the arms that have none."""
         means = {arm: total / count for arm, (count, total) in self.sums.items()}
-        return {arm: means[arm] for arm in (*ARMS, *sorted(means.keys() - ARMS.keys())) if arm in means}
+        return {arm: means[arm] for arm, _ in labelled(means)}
 
     @property
     def mean(self) -> float | None:
@@ -334,4 +334,4 @@ def outcomes(tally: ItemTally) -> str:
 
 def rewards(tally: ItemTally) -> str:
     """Return the mean reward of each arm."""
-    return ", ".join(f"{ARMS.get(arm, arm)} {decimal(mean)}" for arm, mean in tally.rewards.items())
+    return ", ".join(f"{label} {decimal(tally.rewards[arm])}" for arm, label in labelled(tally.rewards))

@@ -22,11 +22,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 
 from tfgrpo.flows.console import figures
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import ARMS, shown_arm
+from tfgrpo.flows.console.figures import labelled, shown_arm
 from tfgrpo.flows.report import attempts
 from tfgrpo.flows.report.attempts import PHASES, AttemptView, ItemTally, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.night import COLUMNS, Night, picture, place_options
+from tfgrpo.flows.run.lessons import STATES
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.atomic import replace_text
@@ -44,8 +45,6 @@ _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
 _EVIDENCE: Final = ViewLimits(chars=2_000)
-STATES: Final = ("in force", "on trial", "known", "kept out")
-"""States of a lesson, in the order in which the page shows them."""
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
@@ -315,16 +314,11 @@ def _page(night: Night) -> dict[str, Any]:
     }
 
 
-def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[str, str]]:
-    order = [*labels, *sorted(set(names) - set(labels))]
-    return [(name, labels.get(name, name)) for name in order if name in names]
-
-
 def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObject, Summary]]:
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
-        for name, label in _labelled(ARMS, block["arms"]):
+        for name, label in labelled(block["arms"]):
             phase = PHASES.get(block["phase"], "")
             tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
             yield epoch, phase if name == "group" else f"{phase}, {label}", block["arms"][name], tokens
@@ -334,4 +328,4 @@ def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
     roles = read_costs(run)
     known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
     total = sum(known.values())
-    return [(label, roles[role], known[role] / total if total else None) for role, label in _labelled(_ROLES, roles)]
+    return [(label, roles[role], known[role] / total if total else None) for role, label in labelled(roles, _ROLES)]

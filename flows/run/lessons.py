@@ -43,6 +43,8 @@ from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
 from tfgrpo.tasks.shapes import PackText, estimated_tokens
 
 _ID_DIGITS: Final = 16
+STATES: Final = ("in force", "on trial", "known", "kept out")
+"""States of a lesson, in the order in which people see them."""
 
 
 def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:

@@ -332,7 +332,7 @@ def arguments_text(value: object) -> str:
 
 
 _NO_CHOICES = re.compile(rb'"choices"(?:\s|data:)*:(?:\s|data:)*\[(?:\s|data:)*\]')
-_SYSTEM = ("system", "developer")
+SYSTEM_ROLES = ("system", "developer")
 
 
 class ChatDialect(Dialect):
@@ -350,7 +350,7 @@ class ChatDialect(Dialect):
             return None
         system: Value | None = None
         for message in request.elements(messages):
-            if mapping_of(message.value).get("role") in _SYSTEM:
+            if mapping_of(message.value).get("role") in SYSTEM_ROLES:
                 system = message
             elif system is not None:
                 break
@@ -560,7 +560,7 @@ def _opening(request: Document) -> Value | None:
         return None
     last = None
     for item in request.elements(items):
-        if mapping_of(item.value).get("role") not in {"system", "developer"}:
+        if mapping_of(item.value).get("role") not in SYSTEM_ROLES:
             break
         last = item if "content" in item.value else last  # tools are offered in such an item, too
     return None if last is None else request.member_of(last, "content")

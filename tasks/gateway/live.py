@@ -33,6 +33,7 @@ from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, keys_in
 from tfgrpo.tasks.gateway.dialects import (
+    SYSTEM_ROLES,
     Dialect,
     EmbeddingsDialect,
     ResponsesDialect,
@@ -48,7 +49,6 @@ from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient, count_call
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
-_SYSTEM: Final = ("system", "developer")
 _REMEMBERED: Final = 100_000
 """Names of conversations and answers whose beginning is remembered, and ids of requests."""
 _CHARACTERS: Final = 256 << 20
@@ -90,7 +90,7 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
     given = body.get("messages", body.get("input"))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
     turns = [{"role": "user", "content": given}] if isinstance(given, str) else list(rows(given))
-    system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
+    system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in SYSTEM_ROLES]
     said = [turn.get("content") for turn in turns if turn.get("role") == "user"]
     digest, begun = hashlib.sha256(), list[str]()
     for content in said:

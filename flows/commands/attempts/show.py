@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import ARMS, decimal
+from tfgrpo.flows.console.figures import decimal, labelled
 from tfgrpo.flows.report.attempts import (
     AttemptView,
     ItemTally,
@@ -82,16 +82,15 @@ def _show_items(
     if not ids:
         console.say(f"no attempt of run {run.root.name} was recorded yet")
         return
-    known = {arm for tally in tallies.values() for arm in tally.sums}
-    arms = [arm for arm in (*ARMS, *sorted(known - ARMS.keys())) if arm in known]
+    arms = labelled({arm for tally in tallies.values() for arm in tally.sums})
     shown = ids if every else ids[:_ROWS]
     console.table(
-        ("item", "attempts", *(ARMS.get(arm, arm) for arm in arms), "ended"),
+        ("item", "attempts", *(label for _, label in arms), "ended"),
         (
             [
                 each,
                 str(tallies[each].outcomes.total()),
-                *(decimal(tallies[each].rewards.get(arm)) for arm in arms),
+                *(decimal(tallies[each].rewards.get(arm)) for arm, _ in arms),
                 outcomes(tallies[each]).partition(": ")[2],
             ]
             for each in shown

@@ -26,6 +26,7 @@ from tfgrpo.flows.report.night import changes_of
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import known_tasks, nights_begun
 from tfgrpo.flows.run.lessons import (
+    STATES,
     credit_lines,
     decided_library,
     decision_in_force,
@@ -290,7 +291,6 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     return sound
 
 
-_STATES: Final = ("in force", "on trial", "known", "kept out")
 _NONE: Final = "none"
 _SHOWN: Final = 10
 
@@ -307,7 +307,7 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         origin = {"cause": each.record.cause, "group_id": each.record.group_id, "first_run": first.run_id}
         named = {"experience_id": each.record.experience_id, "polarity": each.record.polarity}
         lessons.append({**named, "text": each.record.summary32, **lesson_json(each, credit, in_force_ids), **origin})
-    lessons.sort(key=lambda each: _STATES.index(each["state"]))
+    lessons.sort(key=lambda each: STATES.index(each["state"]))
     if console.as_json:
         console.result({"simulated": experiences.simulated, "lessons": lessons})
         return

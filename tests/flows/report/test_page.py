@@ -17,7 +17,8 @@ from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, checked_page, edit, edit_rows, page_of
 from tfgrpo.flows.report.attempts import overview, worst_items
 from tfgrpo.flows.report.night import Night
-from tfgrpo.flows.report.page import STATES, write_report
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.flows.run.lessons import STATES
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
 from tfgrpo.stores.files.lines import read_objects
