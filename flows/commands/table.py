@@ -39,6 +39,7 @@ _run_id = option("--run-id", metavar="NAME", help="name of the run; made from th
 _host = option("--host", default="127.0.0.1", metavar="TEXT", help="address to bind")
 _with_settings = partial(Command, settings="flows.orchestration.request:RunRequest")
 _by = option("--by", metavar="NAME", help="who decides [the login name]")
+_why = option("--why", metavar="TEXT", help="the reason, required")
 _id = argument("name", metavar="ID", help="an experience id or its beginning")
 
 
@@ -63,19 +64,9 @@ _LESSONS: Final[Mapping[str, Command]] = {
     ),
     "blame": _of_lessons("blame", "trace a lesson back to the rollouts that showed it and the rows that measured it", _id),
     "review": _of_lessons("review", "show the lessons in force, on trial and known: effect, support, opposites, origin"),
-    "retire": _of_lessons(
-        "retire",
-        "keep a lesson out, until a rollback to a library with it",
-        _id,
-        option("--why", metavar="TEXT", help="the reason, required"),
-        _by,
-    ),
+    "retire": _of_lessons("retire", "keep a lesson out, until a rollback to a library with it", _id, _why, _by),
     "approve": _of_lessons(
-        "approve",
-        "let a lesson in that was held for review, retired or kept out by the sweep",
-        _id,
-        option("--why", metavar="TEXT", help="the reason, required"),
-        _by,
+        "approve", "let a lesson in that was held for review, retired or kept out by the sweep", _id, _why, _by
     ),
     "rollback": _of_lessons(
         "rollback",
