@@ -16,7 +16,15 @@ from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelRateLimited, ModelServerFault, ModelTimeout, SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.models.chat import JournaledModel
-from tfgrpo.tasks.selection.round import CandidateOutcome, PowlFormat, Selection, SelectionChoice, SelectionSpec, select_best
+from tfgrpo.tasks.selection.round import (
+    CandidateOutcome,
+    PowlFormat,
+    Selection,
+    SelectionChoice,
+    SelectionSpec,
+    lost_and_flawed,
+    select_best,
+)
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
@@ -66,7 +74,7 @@ def test_the_highest_reward_is_chosen_with_the_reason(tmp_path):
     assert selection.candidates[1].advantage == pytest.approx(1.7320508, rel=1e-6)
     assert (selection.mean_reward, selection.spread) == (0.25, pytest.approx(0.4330127))
     assert selection.outcomes == {"ok": 4}
-    assert selection.losses == ""
+    assert lost_and_flawed(selection.candidates) == ""
 
 
 def test_ties_go_to_the_first(tmp_path):
@@ -181,7 +189,7 @@ def test_a_lost_candidate_costs_no_other(tmp_path, raised, name):
     selection = run(tmp_path, by_index(raised, "Answer: 8", "Answer: 7", raised))
     assert selection.choice.index == 2
     assert selection.outcomes == {name: 2, "ok": 2}
-    assert selection.losses.startswith(f"2 {name} (")
+    assert lost_and_flawed(selection.candidates).startswith(f"2 {name} (")
     assert [each.reward for each in selection.candidates] == [None, 0.0, 1.0, None]
 
 
