@@ -182,11 +182,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Let the first worker import all modules before the others do: it compiles them, and shows ours to the tracer.
 
     The tracer does not see pytest rewrite all assertions, which would take six seconds more.
     """
+    if _hands_out(session.config):
+        return (yield)
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     imported = Path(tempfile.gettempdir(), f"tfgrpo-imported-{os.environ.get('PYTEST_XDIST_TESTRUNUID')}")
     if worker == "gw0":
@@ -209,9 +211,13 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True, trylast=True)  # within that of pytest-cov, which saves what was seen
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Do not trace the process that hands out the tests: it runs none of our code."""
-    hands_out = session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput")
-    with untraced() if hands_out else nullcontext():
+    with untraced() if _hands_out(session.config) else nullcontext():
         return (yield)
+
+
+def _hands_out(config: pytest.Config) -> bool:
+    """Whether this process gives the tests to workers and runs none itself."""
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 @pytest.hookimpl(wrapper=True)

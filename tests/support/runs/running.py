@@ -9,15 +9,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -34,6 +31,7 @@ from tests.support.models.faults import faulty_app
 from tests.support.models.serving import running_server
 from tests.support.tracing import untraced
 from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.local_server import LocalServer
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop.books import RunGroups
@@ -306,41 +304,11 @@ def migrated_home(home: Path) -> Path:
 @cache
 def prefect_server() -> str:
     """Return the address of a Prefect server shared by all tests of this process; it ends with the process."""
-    home = str(_prefect_home())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    app = ["--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
-    environment = {**os.environ, "PREFECT_HOME": home, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
-    server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", *app, "--log-level", "critical"],
-        env={
-            **environment,
-            "PREFECT__SERVER_FINAL": "1",
-            "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
-            "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",  # as in the server that a run starts
-        },
-        cwd=home,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def end() -> None:
-        server.kill()
-        server.wait()
-        shutil.rmtree(home, ignore_errors=True)
-
-    atexit.register(end)
-    url = f"http://127.0.0.1:{port}/api"
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/health", timeout=5).close()
-        except (urllib.error.URLError, OSError):
-            assert time.monotonic() < deadline
-            assert server.poll() is None
-            time.sleep(0.1)
-        else:
-            return url
+    server = LocalServer({**os.environ, "PREFECT_HOME": str(_prefect_home())})
+    atexit.register(shutil.rmtree, _prefect_home(), ignore_errors=True)
+    atexit.register(server.stop)
+    server.serve({}, PATIENCE_S)
+    return server.api_url
 
 
 def start(
