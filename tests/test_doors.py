@@ -4,8 +4,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -46,16 +44,6 @@ def test_the_floors_are_folders_of_the_repository_under_one_name():
         assert str(link.readlink()) == f"../{floor}"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["tfgrpo*"]
-
-
-@pytest.mark.untraced
-def test_no_module_is_loaded_under_two_names(at_home):
-    program = (
-        "import sys, tfgrpo; tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2); import tfgrpo.flows.learning_flow\n"
-        f"print(sorted(name for name in sys.modules if name.partition('.')[0] in {FLOORS}))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=at_home, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_module_that_a_door_does_not_name_is_not_entered_from_outside():

@@ -1,16 +1,16 @@
 """``import tfgrpo`` in programs of its users: scripts, a running loop, an interrupt."""
 
-import json
-import os
 import re
 import subprocess
 import sys
 import textwrap
-import urllib.request
 from pathlib import Path
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+import tfgrpo
 from tests.support.runs.running import SIZE, prefect_server
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,22 +66,15 @@ def test_an_interrupt_stops_a_run_in_the_program_of_a_user(tmp_path, program):
 
 
 @pytest.mark.xdist_group("prefect")
-def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
-    once = f"print(tfgrpo.learn(dry_run=True, **{SIZE}).status)"
-    script = f"import tfgrpo; [{once} for _ in range(2)]"
-    url = prefect_server()
-    env = {**os.environ, "PREFECT_API_URL": url}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=tmp_path)
-    assert (done.stdout.split(), done.stderr) == (["finished", "finished"], "")
-    flows = json.loads(_post(f"{url}/flow_runs/filter"))
-    assert len([each for each in flows if each["state_type"] == "COMPLETED"]) >= 2
-
-
-def _post(url):
-    request = urllib.request.Request(url, data=b"{}", headers={"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as reply:
-        return reply.read()
+def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server())
+    with temporary_settings({PREFECT_API_URL: prefect_server()}), get_client(sync_client=True) as client:
+        before = len(client.read_flow_runs())
+        assert [tfgrpo.learn(dry_run=True, progress=False, **SIZE).status for _ in range(2)] == ["finished"] * 2
+        registered = client.read_flow_runs()
+    assert len(registered) == before + 2
+    assert capfd.readouterr() == ("", "")
 
 
 def snippet() -> str:

@@ -156,6 +156,7 @@ def test_an_install_runs_the_main_job_beside_modules_that_are_called_like_ours(f
     assert (users_folder / answer["report"]).is_file()
 
 
+@pytest.mark.slow
 def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
     program = (
         "import tfgrpo, tasks, rewarders\n"

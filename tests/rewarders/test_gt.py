@@ -35,8 +35,8 @@ def test_a_runaway_output_is_read_from_its_end():
 @pytest.mark.parametrize("answer", ["Paris is nice", "2 h 5 min", "a, b and c", "x^2"])
 def test_a_long_run_of_one_thing_is_read_in_time(run, answer):
     began = time.process_time()
-    judge("a" + run * (45_000 // len(run)) + "b", answer)
-    assert time.process_time() - began < 5.0
+    judge("a" + run * (20_000 // len(run)) + "b", answer)
+    assert time.process_time() - began < 1.0
 
 
 def test_long_runs_in_a_field_and_before_a_question_are_read_in_time():

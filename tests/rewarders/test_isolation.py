@@ -86,9 +86,7 @@ async def test_what_a_scorer_does_to_its_process_costs_its_own_attempt_and_no_ot
     ("form", "act", "expected"),
     [
         ("Batch", "exit", [ACTS["exit"]] * 3),
-        ("group", "exit", [ACTS["exit"]] * 3),
         ("Each", "exit", [0.0, ACTS["exit"], 0.5]),
-        ("later", "exit", [0.0, ACTS["exit"], 0.5]),
         ("later", "ignore_clock", [0.0, ACTS["regex"], 0.5]),
         ("later", "never", [0.0, ACTS["regex"], 0.5]),
     ],

@@ -98,6 +98,7 @@ def test_what_the_deployments_would_run_is_said_first(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]

@@ -96,6 +96,7 @@ def test_a_stop_ends_like_any_other_when_the_server_is_gone(tmp_path, proxy, mod
     assert paths(tmp_path).root.joinpath("report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_fails_the_run_within_a_limit_that_the_screen_names_and_it_is_listed(
     tmp_path, proxy, model
 ):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import socket
 import threading
 import time
@@ -129,19 +128,6 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
         summary = run(tmp_path, rewarders=json.dumps([{"name": "remote", "options": options}]), **SMALL)
     assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 8)
     assert "rewarder_broke: remote: " in summary.message
-
-
-@pytest.mark.parametrize("learning", ["on"])
-def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_path, learning):
-    rewarders = json.dumps([{"name": f"{EXAMPLES}:too_slow", "timeout_s": 0.02}])
-    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL, env={"FEATURE_TFGRPO_GROUP": learning})
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert re.match(r"RunAborted: (\d+) of \1 rollouts of a batch failed", summary.message)
-    assert f"{EXAMPLES}:too_slow: " in summary.message
-    assert "no score within 0.02 s" in summary.message
-    assert summary.details["decision"] is None
-    assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
-    assert run(tmp_path, resume=RUN).message == summary.message
 
 
 def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_path):

@@ -84,7 +84,7 @@ def test_a_replay_judges_offline_and_produces_the_same_store(judged):
     assert timeless(out / TASK / "replays" / f"{RUN}-1" / "experiences.jsonl") == store(out)
 
 
-@pytest.mark.untraced
+@pytest.mark.slow
 def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judged):
     reference, _, asked = judged
     script = (

@@ -26,13 +26,13 @@ def nights(out: Path, world: str, seed: int, *names: str) -> list[dict[str, Any]
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_lessons_that_lift_held_out_reward_are_in_force_after_one_night_for_each_seed(tmp_path, seeds):
     decided = [nights(tmp_path / str(seed), "arithmetic", seed, RUN)[0] for seed in range(seeds)]
     assert {each["decision"] for each in decided} == {"in force"}, [each["sentence"] for each in decided]
     assert all(each["rewards"]["library"]["mean"] > each["rewards"]["none"]["mean"] for each in decided)
     clear = [each for each in decided if each["rewards"]["library"]["low"] > each["rewards"]["none"]["high"]]
-    assert len(clear) >= seeds - 1, "the sweep alone shows most of them"
+    assert len(clear) >= max(1, seeds - 1), "the sweep alone shows most of them"
 
 
 @pytest.mark.untraced

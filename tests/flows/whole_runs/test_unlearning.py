@@ -81,9 +81,9 @@ def test_harmful_lessons_that_a_person_puts_into_force_leave_within_some_nights_
 
 
 @pytest.mark.parametrize(
-    ("brought", "dials"),
-    [pytest.param(said(WRONG), {}, id="harmful"), pytest.param(IDLE, {"attention": 0.05}, id="costly", marks=pytest.mark.slow)],
+    ("brought", "dials"), [pytest.param(said(WRONG), {}, id="harmful"), pytest.param(IDLE, {"attention": 0.05}, id="costly")]
 )
+@pytest.mark.slow
 def test_a_library_that_only_harms_or_costs_is_taken_back_although_a_person_put_it_into_force(tmp_path, capsys, brought, dials):
     Task(tmp_path, TASK, capsys).learn(*brought)
     decided = []

@@ -10,8 +10,10 @@ from tfgrpo.pipelines.server.app import ServerLimits
 from tfgrpo.pipelines.server.listening import running
 
 
-@pytest.mark.parametrize(("name", "word"), [("Raising", "boom"), ("NotANumber", "nan"), ("Junk", "junk"), ("naps", "hang")])
-@pytest.mark.parametrize("multiplicative", [False, True])
+@pytest.mark.parametrize(
+    ("name", "word", "multiplicative"),
+    [("Raising", "boom", False), ("NotANumber", "nan", True), ("Junk", "junk", False), ("naps", "hang", True)],
+)
 async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, word, multiplicative):
     path = rogue(tmp_path, name, multiplicative=multiplicative)
     items = [
@@ -47,7 +49,7 @@ async def test_a_wrong_number_of_results_never_becomes_anothers_reward(tmp_path,
     assert results[3]["reward"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["Hanging", "Dozing"])
+@pytest.mark.parametrize("name", ["Hanging", pytest.param("Dozing", marks=pytest.mark.slow)])
 async def test_a_hanging_batch_times_out_and_delays_neither_samples_nor_other_graders(tmp_path, name):
     """Which of its items it hangs on, nobody can tell: all items of that call are its own."""
     stuck, fine = item(f"{RIGHT} hang"), item(RIGHT, "plain:0")
@@ -74,7 +76,7 @@ async def test_a_grader_that_never_returns_is_not_asked_for_a_while(tmp_path):
     assert good["reward"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["Hanging", "Dozing"])
+@pytest.mark.parametrize("name", ["Hanging", pytest.param("Dozing", marks=pytest.mark.slow)])
 async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_traceback(tmp_path, name, caplog):
     served = Served(rogue(tmp_path, name), timeout_s=20.0)
     body = {"iteration": 0, "items": [item(f"{RIGHT} hang")]}

@@ -86,8 +86,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("ending", ["sys.stderr.write(str(telemetry.shutdown()))", "pass"])
-@pytest.mark.parametrize("fault", ["dead", "hang"])
+@pytest.mark.parametrize(("fault", "ending"), [("dead", "sys.stderr.write(str(telemetry.shutdown()))"), ("hang", "pass")])
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.untraced
 def test_a_process_ends_within_four_seconds_of_its_work(otlp_receiver, fault, ending, protocol):

@@ -2,8 +2,9 @@
 
 import json
 import math
-import multiprocessing
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ from tfgrpo.tasks.selection.history import (
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
 SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
+ROOT = Path(__file__).parents[3]
 CASES = [json.loads(line) for line in (VECTORS / "pattern_memory.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -155,19 +157,23 @@ def test_an_over_long_structure_is_not_remembered(tmp_path):
     assert list(by_structure(memory(tmp_path).read())) == ["b"]
 
 
-def _write(path, name):
+WRITES = """if True:
+    import sys
+    from pathlib import Path
+    from tfgrpo.stores.experiences.store import PackStamp
+    from tfgrpo.tasks.selection.history import MemoryScope, Observation, PatternMemory
+    pack = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
+    scope = MemoryScope("claims", "powl_footprint", simulated=False, pack=pack)
     for number in range(20):
-        PatternMemory(Path(path), SCOPE).observe([seen("a", 0.5), seen(name, 0.5)], f"{name}{number}")
+        found = [Observation(name, name.upper(), f"SEQUENCE({name})", 0.5) for name in ("a", sys.argv[2])]
+        PatternMemory(Path(sys.argv[1]), scope).observe(found, f"{sys.argv[2]}{number}")
+"""
 
 
 def test_processes_lose_no_observations_of_each_other(tmp_path):
-    start = multiprocessing.get_context("spawn")
-    writers = [start.Process(target=_write, args=(str(tmp_path / "patterns.jsonl"), name)) for name in "xy"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "patterns.jsonl")]
+    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in "xy"]
+    assert [writer.wait() for writer in writers] == [0, 0]
     read = memory(tmp_path).read()
     assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (40, {"a": 40, "x": 20, "y": 20})
 

@@ -80,6 +80,7 @@ async def test_the_environment_holds_no_key(monkeypatch):
     assert KEY not in result.text
 
 
+@pytest.mark.slow
 async def test_a_killed_run_leaves_nothing(tmp_path):
     program = """
 import asyncio

@@ -151,7 +151,7 @@ def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monke
     assert order[0] == order[1]
 
 
-@pytest.mark.parametrize(("at", "written"), [(1, True), (4, False), (9, True)])
+@pytest.mark.parametrize(("at", "written"), [(4, False), (9, True)])
 def test_a_run_that_breaks_between_its_lines_of_credit_has_each_once_when_it_is_resumed(
     tmp_path, monkeypatch, whole, at, written
 ):
