@@ -67,12 +67,12 @@ def fresh(built, tmp_path_factory):
     shutil.rmtree(home)
 
 
-def installed(home: Path, *what: str | Path) -> Path:
+def installed(home: Path, *what: str | Path, **env: str) -> Path:
     """Install it into a new environment and return the folder of its programs."""
     venv.create(home)
     programs = home / ("Scripts" if os.name == "nt" else "bin")
     of_that = ("-m", "pip", "--python", programs / "python", *PIP[2:])
-    done = run([sys.executable, *of_that, *what], home, 500)
+    done = run([sys.executable, *of_that, *what], home, 500, **env)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Location")]
         pytest.fail("pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
@@ -199,9 +199,10 @@ async def agent(chat: tfgrpo.Chat) -> str: return await chat(7, [])
 
 
 @pytest.fixture(scope="module")
-def editable(source, tmp_path_factory):
-    """The interpreter of an environment with this checkout alone, as README installs it."""
-    programs = installed(tmp_path_factory.mktemp("editable") / "venv", "--no-deps", "--editable", source)
+def editable(source, built, tmp_path_factory):
+    """The interpreter of an environment with this checkout alone, as README installs it, by the tools that are here already."""
+    what = ("--no-deps", "--no-build-isolation", "--editable", source)
+    programs = installed(tmp_path_factory.mktemp("editable") / "venv", *what, PYTHONPATH=str(built / "tools"))
     return programs / "python"
 
 

@@ -85,7 +85,7 @@ def test_folding_shows_what_a_reader_sees():
 
 
 @given(st.text(max_size=400), st.integers(1, 64), st.lists(st.text(max_size=12), max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_screened_lesson_is_visible_one_line_within_limits_and_stable(text, max_words, answers):
     verdict = screen_lesson(text, answers=answers, max_words=max_words)
     if isinstance(verdict, Rejection):

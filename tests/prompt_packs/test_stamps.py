@@ -37,7 +37,7 @@ BODIES = {"system.md": "Work.", **{name: f"Text of {name}" for name in TEMPLATES
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=20), max_size=6)
 MIXED = st.lists(st.sampled_from(["\n", "\r\n"]), min_size=8, max_size=8)
 ENDS = MIXED | st.just(["\r"] * 8)  # CR beside LF would read as one line end
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 
 
 @given(lines=LINES, ends=ENDS, bom=st.booleans())

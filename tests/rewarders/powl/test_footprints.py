@@ -48,7 +48,7 @@ def relations(found):
     return found.direct_succession, found.concurrency, found.exclusive
 
 
-@settings(max_examples=250)
+@settings(max_examples=125)
 @given(small_models)
 @example(parse_text("LOOP(XOR(a, SILENT()), XOR(b, SILENT()))"))
 @example(parse_text("LOOP(SILENT(), SEQUENCE(a, b))"))
