@@ -228,13 +228,3 @@ def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_els
     task.tell("experiences", "retire", first.considered[0], "--why", "after all not")
     alarmed(quotes.format(9))
     assert not any(note.startswith(OVERRULED) for note in night("n4").notes)
-
-
-def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        Canaries, "alarms", lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",)
-    )
-    run(tmp_path, run_id="n1", **LEARNING)
-    (only,) = decisions(tmp_path)
-    assert (only.decision, only.experience_ids) == ("not yet", ())
-    assert only.considered
