@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
@@ -85,7 +84,8 @@ UNTRACED_PATHS = (
     "tests/flows/run/loop/test_curation.py",
     "tests/flows/run/loop/test_deciding.py",
     "tests/flows/run/loop/test_learn.py",
-    "tests/flows/run/loop/test_measuring.py",
+    "tests/flows/run/loop/test_measuring.py::test_a_named",
+    "tests/flows/run/loop/test_measuring.py::test_what_is_in_force",
     "tests/flows/run/test_open.py",
     "tests/flows/run/test_execution.py",
     "tests/flows/run/test_index.py",
@@ -124,7 +124,6 @@ UNTRACED_PATHS = (
     "tests/rewarders/test_runner.py::test_a_score_that_comes_after",
     "tests/rewarders/test_scorer_contract.py",
     "tests/rewarders/test_vectors.py::test_every_known_score",
-    "tests/rewarders/test_vectors.py::test_what_people_write",
     "tests/rewarders/text/test_fences.py",
     "tests/stores/batch/test_files.py::test_every_field",
     "tests/stores/files/test_lines.py",
@@ -159,10 +158,6 @@ UNTRACED_PATHS = (
 that were added by measuring show it hardly a branch that no other test does, and each took a third of a second or more."""
 
 
-TRACED_CASES = 4
-"""Of the cases of one test the tracer sees the first: the others show it hardly a branch."""
-
-
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` and pytest-xdist look at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run without the coverage tracer; the longest groups come first, then whole runs.
@@ -170,17 +165,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Each file without a group is one, so that the fixtures of a module are made once, and not by each worker. With thousands
     of groups pytest-xdist itself would take half a minute: it counts through all of them after every test.
     """
-    cases = Counter[str]()
     for item in items:
-        cases[item.nodeid.partition("[")[0]] += 1
         groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
         many_examples = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if (
-            many_examples
-            or cases[item.nodeid.partition("[")[0]] > TRACED_CASES
-            or item.nodeid.startswith(UNTRACED_PATHS)
-            or groups & UNTRACED_GROUPS
-        ):
+        if many_examples or item.nodeid.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
             item.add_marker("untraced")
         if not groups:
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT).as_posix()))

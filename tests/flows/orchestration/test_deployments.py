@@ -19,6 +19,7 @@ from prefect.states import Failed
 
 from tests.support.runs.machine import ENDS, KEPT, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
+from tests.support.runs.running import PATIENCE_S
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import deploy
@@ -393,6 +394,9 @@ COMMANDS = """if True:
 def test_the_page_takes_everything_down_that_deploy_made(machine):  # the last of this file
     lines = [line.removeprefix("$ ") for line in blocks("docs/deploy.md", "console")[-1].text.splitlines()]
     assert len(lines) == 5
+    worker = machine.running.pop()
+    os.killpg(worker.pid, signal.SIGINT)  # first, as the page says: it makes its pool again
+    worker.wait(PATIENCE_S)
     done = machine.call("python", "-c", COMMANDS, *lines)
     assert done.returncode == 0, done.stderr
     with temporary_settings({PREFECT_API_URL: machine.url("")}), get_client(sync_client=True) as client:

@@ -76,11 +76,9 @@ def test_a_resumed_run_warns_of_decisions_that_end_in_an_incomplete_line(earlier
     assert "promotions.jsonl: the last line is incomplete and does not count" in run(out, resume=RUN).details["warnings"]
 
 
-@pytest.mark.parametrize(
-    ("how", "name"), [("resume", "nowhere"), ("replay", "nowhere"), ("resume", f"../{RUN}"), ("replay", "*")]
-)
-def test_a_run_that_does_not_exist_is_refused_with_those_that_do(earlier, how, name):
-    refused(run(earlier, **{how: name}), f"--{how}", name, RUN)
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_a_run_that_does_not_exist_is_refused_with_those_that_do(earlier, how):
+    refused(run(earlier, **{how: "nowhere"}), f"--{how}", "nowhere", RUN)
 
 
 def test_a_pack_edited_since_the_run_began_is_refused(earlier, tmp_path, monkeypatch):

@@ -62,6 +62,15 @@ def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
     assert resolved.settings.out == str(own_run.out)
 
 
+@pytest.mark.parametrize("name", ["nobody", "../small", "sm*"])
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_an_unknown_run_is_refused_with_the_names_of_the_existing_ones(small_run, how, name):
+    request = RunRequest.model_validate({"out": str(small_run.out), how: name})
+    with pytest.raises(SettingsError, match="small") as caught:
+        earlier_run(request, {})
+    assert caught.value.problems[0].source == f"--{how}"
+
+
 @pytest.mark.parametrize(
     "text", ["{torn", "[]", '{"schema_version": 1}', '{"schema_version": 1, "settings": {}, "sources": {}}']
 )
