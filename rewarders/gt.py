@@ -22,13 +22,14 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
-from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, stated_answer
+from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, is_order_free, stated_answer
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import (
     JOINED_LETTERS,
     LETTERS,
     SEVERAL_LETTERS,
     TRUTH,
+    TRUTH_ABROAD,
     ChoiceReference,
     ChoicesReference,
     LabelReference,
@@ -40,7 +41,7 @@ from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.quantities import NumberReference
-from tfgrpo.rewarders.text.references import ExactReference, JsonReference, read_reference
+from tfgrpo.rewarders.text.references import INTEGER_ASKED, ExactReference, JsonReference, read_reference
 from tfgrpo.rewarders.text.rules import Compared, shown
 from tfgrpo.rewarders.text.spelling import INVISIBLE, plain, same_text
 from tfgrpo.rewarders.text.words import TextReference
@@ -82,6 +83,8 @@ class Comparing(ItemScorer):
         for text in self.accepted(item):
             try:
                 found.append(replace(self.reference(text, options, prompt), prompt=prompt))
+                if "1" in options and isinstance(found[-1], NumberReference):  # or the text of a numbered option
+                    found.append(replace(_numbered(text.strip(), options), prompt=prompt))
             except RewardError as error:
                 reasons.append(str(error))
         if not found:
@@ -198,6 +201,9 @@ class GroundTruth(Options, Comparing):
             raise RewardError(NO_REFERENCE)
         # By way of the text, which makes the tolerance 0.1 one tenth exactly.
         tolerance = Fraction(str(self.tolerance))
+        listed = self.decimal == "," and is_order_free(prompt) and re.fullmatch(r"-?\d+(?:,-?\d+)+", text)
+        if listed:
+            return read_reference(text, ".", tolerance, {}, self.equal)
         if self.match == "auto":
             lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything
             return read_reference(text, self.decimal, tolerance, lettered, self.equal, self.dates, prompt=prompt)
@@ -206,13 +212,14 @@ class GroundTruth(Options, Comparing):
             if number is None:
                 raise RewardError(f"the reference {shown(text)} is no single number")
             return NumberReference(text, number, self.decimal, tolerance, self.equal)
-        return self._textual(bare_reference(text), options)
+        return self._textual(bare_reference(text), options, prompt)
 
-    def _textual(self, bare: str, options: Mapping[str, str]) -> Reference:
+    def _textual(self, bare: str, options: Mapping[str, str], prompt: str) -> Reference:
         if self.match == "label":
             if plain(bare) not in map(plain, self.labels):
                 raise RewardError(f"the reference {shown(bare)} is none of the labels")
-            return LabelReference(bare, self.labels, TRUTH if {*map(plain, self.labels)} <= {*TRUTH} else {})
+            truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*map(plain, self.labels)} <= {*each}), {})
+            return LabelReference(bare, self.labels, truths)
         if self.match == "choice" and "1" in options:
             return _numbered(bare, options)
         if self.match == "choice":
@@ -220,18 +227,20 @@ class GroundTruth(Options, Comparing):
             if letter.isdecimal() and len(letter) == 1 and int(letter) >= self.first:
                 letter = LETTERS[int(letter) - self.first]
             if SEVERAL_LETTERS.fullmatch(bare) or JOINED_LETTERS.fullmatch(bare):
-                return ChoicesReference(bare)
+                return ChoicesReference(bare, options)
             same = letter_of(bare, options)
             if not same and letter not in (options or LETTERS):
                 known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
                 raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")
             return ChoiceReference(same or letter, options)
+        if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
+            return NumberReference(bare, number)  # 025 of a competition, not a code
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     @property
     def knows_algebra(self) -> bool:  # type: ignore[override]
         """Whether formulas that are written differently can be compared."""
-        return self.match in ("auto", "numeric") and find_spec("math_verify") is not None
+        return self.match == "auto" and find_spec("math_verify") is not None
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Score one attempt. Abstain when no reference is usable."""
@@ -340,7 +349,7 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     is_prose = texts and median(len(text.split()) for text in stated) > _LONG
     if texts and not is_prose and all(reference_number(text, decimal) is not None for text in texts):
         return ColumnReading("numbers", total, decimal)
-    letters = [re.fullmatch(r"\(?[A-J]\)?\.?", text) is not None for text in texts]
+    letters = [re.fullmatch(r"\(?[A-J]\)?\.?|\([a-j]\)", text) is not None for text in texts]
     lists = [SEVERAL_LETTERS.fullmatch(text) or (total > 1 and JOINED_LETTERS.fullmatch(text)) for text in texts]
     if texts and all(one or several for one, several in zip(letters, lists, strict=True)):
         return ColumnReading("options", total)

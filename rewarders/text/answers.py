@@ -448,7 +448,7 @@ def is_order_free(prompt: str) -> bool:
 _ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
 _ALL_ASKED: Final = re.compile(r"\b(?:all|every|each|solutions|roots|list|name|which \w+s)\b", re.IGNORECASE)
 _ORDER_ASKED: Final = re.compile(
-    r"\b(?:order\w*|sort\w*|\w+cending|\w{3,}est|rank\w*|respectively|sequence|steps|first|next|chronolog\w+|coordinates|top)\b",
+    r"\b(?:order\w*|sort\w*|\w+cending|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b)est|rank\w*|respectively|sequence|steps|first|next|chronolog\w+|coordinates|top)\b",
     re.IGNORECASE,
 )
 _BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)

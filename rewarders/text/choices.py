@@ -328,6 +328,8 @@ class ChoiceReference(OptionReference):
     def whole(self, line: str) -> str | None:
         """Return the letter that a line is, or whose option it is."""
         bare = plain(line)
+        if both := re.fullmatch(r"(.+?) \(([a-j])", bare):
+            return both[2].upper() if plain(self.options.get(both[2].upper(), "")) == plain(both[1]) else None
         if len(bare) == 1 and "a" <= bare <= "j":
             return bare.upper()
         return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
@@ -386,6 +388,9 @@ def _holds(part: str, option: str) -> bool:
 class ChoicesReference(Reference):
     """The letters of several options, in any order: ``A, C``."""
 
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Empty when the prompt shows none."""
+
     @property
     def shown(self) -> str:
         """The letters."""
@@ -399,7 +404,8 @@ class ChoicesReference(Reference):
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
         if joined is None and (denies(text) or any(is_denied(text.lower(), *each.span()) for each in found)):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
-        letters = [*joined[1]] if joined else [*dict.fromkeys(map(_letter, found))]
+        named = [letter_of(each, self.options) for each in comparable(text).split(", ")]
+        letters = [*joined[1]] if joined else named if all(named) else [*dict.fromkeys(map(_letter, found))]
         wanted = re.findall("[A-J]", self.text)
         ordered = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not is_order_free(
             self.prompt
@@ -452,6 +458,8 @@ class LabelReference(OptionReference):
         flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
         if flags:  # {"is_spam": false}
             return [", ".join(flags)]
+        if "\n" not in stated.whole and (field := _FIELD_LAST.search(stated.text)) and self.whole(field[1]) is not None:
+            return [field[1]]
         parts = parts_of(stated, self.whole)
         is_whole = stated.is_marked or self.whole(parts[0]) is not None
         return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
@@ -543,7 +551,9 @@ class LabelReference(OptionReference):
         spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
         bare = {without_accents(name): key for name, key in labels.items()}
         tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
-        return {**bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+        ends = {name.rpartition(" ")[2] for name in labels}
+        alone = {name.rpartition(" ")[0]: key for name, key in labels.items()} if len(ends) == 1 < len(labels) else {}
+        return {**alone, **bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
     def whole(self, line: str) -> str | None:
         """Return the label that a line is."""
@@ -553,6 +563,8 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W*[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
+"""A field as the last thing: ``It sounds fine. Sentiment: positive``."""
 _SHORT: Final = 8
 """Words of a statement that may name a label in another form."""
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
@@ -578,14 +590,17 @@ def letter_of(text: str, options: Mapping[str, str]) -> str:
 def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
     if SEVERAL_LETTERS.fullmatch(label):
-        return ChoicesReference(label)
-    if re.fullmatch(r"\(?[A-J]\)?", label):
-        return ChoiceReference(label.strip("()"), options)
+        return ChoicesReference(label, options)
+    if re.fullmatch(r"\(?[A-J]\)?|\([a-j]\)", label):
+        return ChoiceReference(label.strip("()").upper(), options)
     if letter := letter_of(label, options):
         return ChoiceReference(letter, options)
-    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else _TRUTH_ABROAD
+    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
     return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
 
 
-_TRUTH_ABROAD: Final = {**TRUTH, **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()}}
+TRUTH_ABROAD: Final[Mapping[str, str]] = {
+    **TRUTH,
+    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
+}
 """With words for yes and no in other languages, where the reference is one."""

@@ -114,7 +114,7 @@ def _raised(raised: re.Match[str]) -> str:
 
 def _formula_in(stated: Stated) -> str:
     """Return the formula of a text without a mark: between dollars or in bold, else the last between words of a line."""
-    for part in parts_of(stated):
+    for part in (_CONDITION.split(each)[0] for each in parts_of(stated)):
         written = _WRITTEN.findall(part)
         if written:
             return "".join(written[-1]).strip(AROUND_FORMULA)
@@ -146,7 +146,9 @@ def _formula(text: str) -> str:
 
 
 _ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]])")
-_EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.|^-]+")
+_EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
+_MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
+"""What a prompt of mathematics has."""
 _FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
 
 
@@ -156,10 +158,11 @@ def is_formula(text: str, prompt: str = "") -> bool:
     Beside a prompt in LaTeX a difference is one, too, and a product without a sign: ``p - q``, ``9x``.
     """
     bare = bare_reference(text).strip(" $.")
-    if re.search(r"\$.*\$|\\\(|\\[a-z]{3,}", prompt, re.DOTALL) and _EXPRESSION.fullmatch(bare):
+    if _MATHS.search(prompt) and _EXPRESSION.fullmatch(bare):
         return not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
     return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
-        re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
+        (re.search("[√π]", bare) and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare)))
+        or re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
         or (
             re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=<>])\s*[\w(][\w\s()+*/=.-]*", bare)
             and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))

@@ -57,6 +57,7 @@ _CENTS: Final = re.compile(
 """Money with a decimal comma: ``89,90 €``."""
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
+_ENDLESS: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9}?)(\d)\3{2,9}(?:\.{3}|\u2026)")
 _REPEATING: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\(?:overline|bar|dot)\{(\d{1,9})\}")
 _IN_DOLLARS: Final = re.compile(r"\$([^$\n]*\\[A-Za-z][^$\n]*)\$")
 """A formula between the dollars of LaTeX, which are no money."""
@@ -325,6 +326,11 @@ def written(text: str, kind: str) -> str:
     return text
 
 
+def _as_endless(repeating: re.Match[str]) -> str:
+    """Return a decimal whose last digit goes on as a fraction: ``0.333...`` as ``3/9``."""
+    return f"{repeating[1]}.{repeating[2]}\\overline{{{repeating[3]}}}"
+
+
 def _as_fraction(repeating: re.Match[str]) -> str:
     r"""Return a decimal with repeating digits as a fraction: ``0.8\overline{3}`` as ``75/90``."""
     whole, once, again = repeating.groups()
@@ -334,7 +340,8 @@ def _as_fraction(repeating: re.Match[str]) -> str:
 
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
-    text = _IN_DOLLARS.sub(r" \1 ", written(text, "numbers")) if "\\" in text else written(text, "numbers")
+    text = written(_ENDLESS.sub(_as_endless, text), "numbers")
+    text = _IN_DOLLARS.sub(r" \1 ", text) if "\\" in text else text
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
         text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)

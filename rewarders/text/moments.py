@@ -15,7 +15,7 @@ from tfgrpo.rewarders.text.parts import parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import plain
+from tfgrpo.rewarders.text.spelling import BOLD, plain
 from tfgrpo.rewarders.text.words import TextReference
 
 DateOrder: TypeAlias = Literal["", "day", "month"]
@@ -40,6 +40,7 @@ _DATES: Final = tuple(
 SLASHED: Final = _DATES[-1]
 _DAY_NAME: Final = rf"(?<!\w)(?:{'|'.join(name for names in VOCABULARY['days'] for name in names.split())})\.?,? (?=.*\d|$)"
 _WEEKDAY: Final = re.compile(f"^{_DAY_NAME}")
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d)?")
 _FORMAT: Final = re.compile(r"(?P<month>\bMM?[/-]DD?\b)|\bDD?[/-]MM?\b")
 _PARTS: Final = tuple(
     re.compile(form, re.IGNORECASE)
@@ -94,6 +95,12 @@ def _times(text: str) -> list[Readings]:
     return _distinct(found)
 
 
+def _stamps(text: str) -> list[Readings]:
+    """Return the only date of a text with its only time of day."""
+    days, hours = dates(text), _times(re.sub(r"\d{4}-\d\d-\d\d[t ]?|\d+\.\d+\.\d{4}", " ", text))
+    return [{(*day, *hour) for day in days[0] for hour in hours[0]}] if len(days) == len(hours) == 1 else []
+
+
 def _zoned_times(text: str) -> list[Readings]:
     """Return minutes of a day of UTC."""
     zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
@@ -140,7 +147,8 @@ class _Moment(ReadAnswer["MomentReference"]):
     @cached_property
     def readings(self) -> list[Readings]:
         """The moments of the part: of several the only one that is not in the question, if there is one."""
-        found = self.reference.reading(plain(self.text))
+        bold = [each for span in BOLD.findall(self.text) for each in self.reference.reading(plain(span))]
+        found = bold if len(bold) == 1 else self.reference.reading(plain(self.text))
         asked = self.reference.reading(plain(self.reference.prompt)) if len(found) > 1 else []
         fresh = [each for each in found if each not in asked]
         return fresh if len(fresh) == 1 else found
@@ -231,6 +239,7 @@ class MomentReference(TextReference):
         for read, patterns in (
             (partial(dates, order=order), _DATES),
             (partial(dates, forms=_PARTS), _PARTS[:3]),
+            (_stamps, (_STAMP,)),
             (_times, (_CLOCK,)),
             (_zoned_times, (_ZONED,)),
             (durations, (_DURATION,)),

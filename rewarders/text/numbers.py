@@ -57,6 +57,9 @@ _ENUMERATION: Final = re.compile(
 """Numbers of list items and steps, which are no values."""
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
+_FULL_STARS: Final = "\u2b50\u2605"
+_STARS: Final = re.compile(f"(?=.*[{_FULL_STARS}])[{_FULL_STARS}\u2606\ufe0f ]+")
+"""A rating in stars."""
 _BESIDE_IT: Final = re.compile(r"(?<=\d),? (?:or (?:about|approximately|roughly)|of which) [^\n;]*?(?=[.!]?\s*$)", re.MULTILINE)
 """What a number is roughly, or a part of it."""
 _FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
@@ -127,10 +130,12 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Nu
     """
     text, whole = (_BESIDE_IT.sub("", _FOOTNOTE.sub("", each)) for each in (stated.text, stated.whole))
     stated = replace(stated, text=text, whole=whole)
+    if stars := _STARS.fullmatch(text):
+        return Number(Fraction(sum(map(stars[0].count, _FULL_STARS))), percent=False, text=stars[0])
     if not stated.is_marked:
         above = _BREAKDOWN.sub("", stated.whole)
         leading = _WORD_FIRST.match(stated.text)
-        spelled = number_in_words(leading[1]) if leading else None
+        spelled = number_in_words(leading[1]) if leading else _spelled_beside_known(stated.text, decimal, asked)
         return spelled or _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
@@ -297,13 +302,22 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
             return words[0]
         known = {(token.number.value, "/" in token.number.text) for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
         fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
-        if known and not fresh and (spelled := number_in_words(_LEADING.sub(r"\1", re.sub(r"[\d.,]+", "", line.text)))):
-            return spelled
-        return _last_line_number(line, [token for each in bold for token in each.tokens], fresh)
+        spans = [found[1] or found[2] for found in _BOLD.finditer(stated.whole)]
+        alone = [token for each in spans for token in _Values.of(plain_digits(each, decimal)).tokens]
+        return _last_line_number(line, [token for each in bold for token in each.tokens], fresh, alone if not bold else ())
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
     return None if numbers[-1] is None or REFUSAL.search(stated.whole) else numbers[-1]
+
+
+def _spelled_beside_known(line: str, decimal: DecimalMark, asked: str) -> Number | None:
+    """Return the number in words of a line whose digits are all in the question: ``Seven months have 31 days``."""
+    known = {token.number.value for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
+    tokens = NumberLine.of(plain_digits(line, decimal)).tokens if known else []
+    if not tokens or any(token.number.value not in known for token in tokens):
+        return None
+    return number_in_words(_LEADING.sub(r"\1", re.sub(r"[\d.,]+", "", line)))
 
 
 def _without_items(text: str) -> str:
@@ -337,7 +351,8 @@ _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pa
 
 def _last_line_number(line: _Values, *others: Sequence[Token]) -> Number | None:
     """Raise ``RewardError`` for several."""
-    for stated in (*(way.of(line) for way in WAYS), *others):
+    surest, *ways = (way.of(line) for way in WAYS)
+    for stated in (surest, others[0], *ways, *others[1:]):
         numbers = [(token.value, token.part) for token in stated]
         if len({number and number.value for number, _ in numbers}) == 1 and numbers[-1][1] != "bound":
             return numbers[-1][0]

@@ -43,7 +43,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
     @cached_property
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
-        number = number_of(self.stated, self.reference.decimal, last_question(self.reference.prompt))
+        question = last_question(self.reference.prompt).partition("?")[0]
+        number = number_of(self.stated, self.reference.decimal, question)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     def _falls(self, number: Number) -> bool:
@@ -85,7 +86,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def has_magnitude_asked(self) -> bool:
         asked = re.search(r"\b(?:in|how many) (thousand|million|billion|dozen)s?\b", self.reference.prompt, re.IGNORECASE)
-        if asked is None or self.wanted.scale > 1 or self.number is None or self.number.scale == 1:
+        if asked is None or self.wanted.scale > 1 or self.number is None or self.number.value < MAGNITUDES[asked[1].lower()]:
             return False
         return self.equals(replace(self.number, value=self.number.value / MAGNITUDES[asked[1].lower()], scale=1))
 
@@ -253,7 +254,11 @@ class NumberReference(Reference):
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule(
-            "unclear", f"is a formula; {NEEDS_MATH}", "120", r"\boxed{5!}", lambda it: it.formula and it.reference.equal is None
+            "unclear",
+            f"is a formula, which match: auto works out; {NEEDS_MATH}",
+            "120",
+            r"\boxed{5!}",
+            lambda it: it.formula and it.reference.equal is None,
         ),
         Rule("right", "is a formula for it", "120", r"\boxed{5!}", _Numeric.has_formula_for_it),
         Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
@@ -293,7 +298,7 @@ _POWER: Final = re.compile(r"[\d.]+(?:/[\d.]+)?\^[-+]?\d+")
 """What is read as a number, unless it is too large or has no value."""
 _NONE: Final = re.compile(
     r"(?:none|nothing|zero)$|(?:(?:there|it|they|we) (?:is|are|was|were|has|have|had) )?"
-    r"no \w+(?: (?:is|are|was|were|has|have) [a-z ]+)?$"
+    r"no [a-z]+(?: [a-z]+)?(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
 )
 _PERCENT_ASKED: Final = re.compile(r"\bhow many per ?cent\b|\bwhat percentage\b", re.IGNORECASE)
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")

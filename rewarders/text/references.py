@@ -36,7 +36,7 @@ from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
-from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, comparable, plain
+from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json, load_json
@@ -91,6 +91,9 @@ class _Series(ReadAnswer["ListReference"]):
     def has_all_asked(self) -> bool:
         """Return whether the question is for all of something, or for the values of a variable, in no order."""
         wanted = self.reference
+        entries = [sorted(comparable(each).split(", ")) for each in (self.stated.text, wanted.text)]
+        if entries[0] == entries[1] and all(re.search(r"[a-z]{3}", each) for each in entries[1]):
+            return True
         return bool(
             (is_order_free(wanted.prompt) or NAMED_VALUE.search(wanted.text)) and not wanted.is_ordered and self.has_same()
         )
@@ -157,7 +160,7 @@ class ListReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         both = _EITHER_SIGN.search(stated.text)
-        roots = () if both else _ROOTS.search(stated.text)
+        roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
         several = f"{_sum(both, 1)}, {_sum(both, -1)}" if both else f"{roots[2]}, {roots[3]}" if roots else ""
         if several and re.match(r"\W*[(\[]", self.text):
             return Compared(False, shown(stated.text))  # solutions are neither a point nor an interval
@@ -320,7 +323,7 @@ def _with_algebra(listed: ListReference | None, equal: Callable[[str, str], bool
     return None if listed is None else replace(listed, equal=equal)
 
 
-_INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
+INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
 
 
 def read_reference(
@@ -335,9 +338,8 @@ def read_reference(
 ) -> Reference:
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     bare = bare_reference(text)
-    decimal = "." if re.search(r"\bcommas?\b", prompt) and is_order_free(prompt) else decimal
     number = reference_number(text, decimal)
-    is_code = re.fullmatch(r"0\d+", bare) and not _INTEGER_ASKED.search(prompt)
+    is_code = re.fullmatch(r"0\d+", bare) and not INTEGER_ASKED.search(prompt)
     if options and OPTION_MARK.match(bare) and letter_of(bare, options):
         number = None
     if number is not None and not is_code:  # digits with leading zeros are a code

@@ -26,6 +26,7 @@ MARKUP: Final = re.compile(
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Subscript of a chemical formula in LaTeX: ``H_2O``."""
+BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 QUOTES: Final = str.maketrans(
     "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
     '\'\'\'""""""------#b',
@@ -131,6 +132,11 @@ _BRITISH: Final = (
 )
 
 
+def _small_number(found: re.Match[str]) -> str:
+    number = number_in_words(found[0])
+    return "2 times" if found[0] == "twice" else str(number.value) if number and number.value.denominator == 1 else found[0]
+
+
 def _american(text: str) -> str:
     for british, american in _BRITISH:
         text = re.sub(british, american, text)
@@ -157,6 +163,7 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     _american,
     _numbered,
     lambda text: re.sub(r"(?<=[a-z])'(?=[a-z])", "", text),
+    lambda text: re.sub(r"\b(?:twice|[a-z]{3,6})\b", _small_number, text.replace("a day", "daily")),
     lambda text: re.sub(r"^(?:the )?(?:usa?|united states(?: of america)?)$", "us", text),
     lambda text: re.sub(r"(?<=\d[-:]\d\d)(?:z|\+00[-:]?00)$", "", text),
     lambda text: text.replace(" ", "") if re.fullmatch(r"[a-z]{3,} ?[a-z]{3,}", text) else text,
@@ -181,10 +188,11 @@ def is_short_for(one: str, other: str) -> bool:
     """Return whether two texts differ only in abbreviations before the last word: ``Mt. Everest``, ``Art. 6``."""
     pairs = [sorted(pair, key=len) for pair in zip(one.split(), other.split(), strict=False)]
     same_length = len(pairs) > 1 and one.count(" ") == other.count(" ") and pairs[-1][0] == pairs[-1][1]
-    return same_length and all(short == full or _abbreviates(short, full) for short, full in pairs)
+    return same_length and all(short == full or abbreviates(short, full) for short, full in pairs)
 
 
-def _abbreviates(short: str, full: str) -> bool:
+def abbreviates(short: str, full: str) -> bool:
+    """Return whether a word is short for another: ``St`` and ``Street``, ``Ltd`` and ``Limited``."""
     bare = short.rstrip(".")
     outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))

@@ -42,11 +42,13 @@ from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import (
     ALIKE,
+    BOLD,
     MARKUP,
     NAMES_OF_DAYS,
     QUOTES,
     SIGNED,
     TRIMMED,
+    abbreviates,
     code,
     comparable,
     is_acronym,
@@ -110,12 +112,14 @@ class _Spelled(ReadAnswer["TextReference"]):
         extra = f"{before} {behind}".strip(" ,")
         apart = (not before or before[-1] == " ") and (not behind or behind[0] in " ,")
         few = len(extra.split()) <= MOST_BARE // 2 + 1 and not _VERB.search(extra)
-        return bool(found and extra and apart and few and self.reference.is_asked(extra))
+        question = _stems(last_question(self.reference.prompt).partition("?")[0])
+        return bool(found and extra and apart and few and self.reference.is_asked(extra) and _stems(extra) <= question)
 
     def is_same_company(self) -> bool:
         (name, form), (other, wanted) = (_COMPANY.findall(each)[0] for each in (self.form, self.wanted))
         known = wanted or " " not in other  # Jane Roe and Jane Roe Ltd are two
-        return bool(name == other and known and (form.startswith(wanted) or wanted.startswith(form)))
+        short, full = sorted((form, wanted), key=len)
+        return bool(name == other and known and (full.startswith(short) or abbreviates(short, full)))
 
     def may_be_another_person(self) -> bool:
         untitled = {_untitled(self.form), _untitled(self.wanted)}
@@ -159,7 +163,10 @@ class _Mention(ReadAnswer["TextReference"]):
             statement = " ".join(part.translate(QUOTES).casefold().split())
         if not re.search(whole_words(wanted), statement):
             wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
-            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
+            spaced = _SPACED.sub("[ _-]", re.escape(wanted)).replace("_", "[ _-]").replace("[ [ _-]-]", "[ _-]")
+            statement = re.sub(spaced, lambda _: wanted, statement)
+        if not re.match("https?:", wanted):
+            statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         found = re.finditer(whole_words(wanted) + (_END if _is_sentence(reference.text) else ""), statement)
@@ -179,12 +186,11 @@ class _Mention(ReadAnswer["TextReference"]):
         )
 
     def is_same_number(self) -> bool:
-        numbers = (
-            {code(each) for each in _TELEPHONE.findall(self.text)}
-            if not self.places and code(self.wanted).strip("+").isdigit()
-            else ()
-        )
-        return {*numbers} == {code(self.wanted)}
+        signs = code(self.wanted) if not self.places else ""
+        if signs.strip("+").isdigit():
+            return {code(each) for each in _TELEPHONE.findall(self.text)} == {signs}
+        spaced = r"[ .-]?".join(map(re.escape, signs))
+        return len(signs) > _LONG_CODE and re.search(rf"(?<!\w){spaced}(?![\w-])", self.statement) is not None
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
@@ -198,14 +204,14 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_with_another(self) -> bool:
         wanted = re.escape(self.wanted)
         also = (
-            rf"\b(?:is|are) {wanted}, [a-z]+$|\b(?:is|are) [a-z]+, {wanted}$"
-            if re.fullmatch("[a-z]+", self.reference.text)
+            rf"\b(?:is|are) {wanted}, [a-z_]+$|\b(?:is|are) [a-z_]+, {wanted}$"
+            if re.fullmatch("[a-z_]+", self.reference.text)
             else "(?!)"
         )
         return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})|{also}", self.statement) is not None
 
     def is_emphasised(self) -> bool:
-        spans = [each for each in _BOLD.findall(self.text) if each[-1] != ":"]
+        spans = [each for each in BOLD.findall(self.text) if each[-1] != ":"]
         with suppress(RewardError):
             return bool(spans) and all(map(self.reference.equals, spans))
         return False
@@ -477,7 +483,8 @@ class TextReference(Reference):
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
-        if comparable(self.text) in (comparable(each) for each in whole if len(each) < _LONGER * len(self.text)):
+        forms = (comparable(each) for each in whole if len(each) < _LONGER * len(self.text))
+        if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):
             return True
         last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
         for part in (last, *first):
@@ -518,6 +525,7 @@ class TextReference(Reference):
         wanted = one_spelling(self.text)
         entries = written_value(part)
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
+        part = re.sub(r" \([^()]*\)(?=, |$)", "", part) if ", " in self.text and ", " in part and "(" not in self.text else part
         if ", " in self.text and not re.search("[<>→]", self.text):  # a ranking
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
@@ -576,7 +584,7 @@ _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _STEM: Final = 4
 """Letters at the beginning of a word that its forms share: ``study``, ``studied``."""
-_ESCAPED: Final = re.compile(r"\\[dDwWsSbB](?![a-z])|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
+_ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
@@ -622,13 +630,14 @@ def _is_sentence(text: str) -> bool:
     return ends and text.count(" ") > 2
 
 
+_LONG_CODE: Final = 9
+"""Signs of a code above which its groups may be written in any way: an account number."""
 _LITERAL: Final = re.compile(r"(?P<sign>['\"])(?P<inside>.*)(?P=sign)", re.DOTALL)
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
 _VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
 _NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE)
 """The beginning of a part of a sentence that is no entry of a list."""
-_BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences."""
 

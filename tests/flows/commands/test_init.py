@@ -349,7 +349,7 @@ def test_conversations_are_refused(capsys, column):
         ("Q{n}?\na) red\nb) blue", ["a", "b"], "choice"),
         ("Q{n}?\n1. red\n2. blue", ["1", "2"], "choice"),
         ("Do:\n1. Take {n}.\n2. Double it.", ["4", "8", "10"], "numeric"),
-        ("Select {n}:\nA) red\nB) blue", ["A", "A, B"], "auto"),
+        ("Select {n}:\nA) red\nB) blue", ["A", "A, B"], "choice"),
     ],
 )
 def test_options_in_the_prompt_are_read_if_every_answer_is_one(capsys, prompt, answers, match):
