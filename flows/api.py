@@ -532,7 +532,8 @@ def _run_request(
 ) -> RunRequest:
     """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
     fields, problems = _well_formed(RUN_KEYWORDS, options)
-    data, given = task or dataset or fields.get("data_config"), {name for name in fields if fields[name] is not None}
+    data = task or dataset or fields.get("data_config") or os.environ.get("TFGRPO_DATASET")
+    given = {name for name in fields if fields[name] is not None}
     if isinstance(data, str | os.PathLike) and not given & {"pipeline", "resume", "replay"}:
         fields = {**without_pipeline(os.fspath(data), {**(fields.get("settings") or {}), **fields}), **fields}
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))

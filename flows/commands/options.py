@@ -112,7 +112,7 @@ def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str
         arguments["settings"] = by_key | flagged
     if "planned" in arguments:
         settings, pipeline = arguments["settings"], arguments.pop("planned")
-        data = settings.get("dataset.path") or settings.get("dataset.mix")
+        data = settings.get("dataset.path") or settings.get("dataset.mix") or os.environ.get("TFGRPO_DATASET")
         if pipeline is None and data and not arguments.get("resume") and not arguments.get("replay"):
             own = without_pipeline(data, settings)
             pipeline = own.pop("pipeline")

@@ -171,6 +171,15 @@ def test_data_have_the_same_pipeline_pack_and_task_on_the_command_line_as_in_pyt
         assert own == {"pipeline": "general", "pack": "general", "task_id": asked.get("task_id", "my-sums")}
 
 
+def test_data_of_the_environment_are_tasks_of_ones_own_too(capsys, monkeypatch):
+    Path("My sums.csv").write_text("id,prompt,answer\n" + "".join(f"{n},What is {n} + 1?,{n + 1}\n" for n in range(9)))
+    monkeypatch.setenv("TFGRPO_DATASET", "My sums.csv")
+    assert cli.main(["config", "--dry-run", "--json"]) == 0
+    shown = {key: each["value"] for key, each in json.loads(capsys.readouterr().out).items()}
+    settings = tfgrpo.plan(dry_run=True).settings
+    assert (shown["pack"], shown["task_id"]) == (settings.pack, settings.task_id) == ("general", "my-sums")
+
+
 def test_a_broken_pipeline_file_is_named_with_its_line(capsys, tmp_path):
     pipeline = tmp_path / "mine.yaml"
     pipeline.write_text("tfgrpo: [1\n")
