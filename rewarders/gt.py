@@ -33,6 +33,7 @@ from tfgrpo.rewarders.text.choices import (
     ChoiceReference,
     ChoicesReference,
     LabelReference,
+    ends_in_numbered_options,
     letter_of,
     options_of,
 )
@@ -83,7 +84,7 @@ class Comparing(ItemScorer):
         for text in self.accepted(item):
             try:
                 found.append(replace(self.reference(text, options, prompt), prompt=prompt))
-                if "1" in options and isinstance(found[-1], NumberReference):  # or the text of a numbered option
+                if isinstance(found[-1], NumberReference) and ends_in_numbered_options(prompt, options):
                     found.append(replace(_numbered(text.strip(), options), prompt=prompt))
             except RewardError as error:
                 reasons.append(str(error))

@@ -227,7 +227,7 @@ def _marked(text: str) -> Stated | None:
     if (box := _last(BOX, text)) is not None:
         boxes = [until_closing(text[each.end() :]) for each in [*BOX.finditer(text)][-_MOST_BOXES:]]
         between = _BETWEEN_BOXES.split(text)[1:-1] if 1 < len(boxes) < _MOST_BOXES else []
-        joined = 1 < len(boxes) == len(between) + 1 and all(_JOINS.sub("", each) in ("and", "or") for each in between)
+        joined = 1 < len(boxes) == len(between) + 1 and all(_JOINS.sub("", each) == "and" for each in between)
         marks.append((box.end(), "box", ", ".join(boxes) if joined else boxes[-1]))
     if (hashes := _last(_HASHES, text)) is not None:
         marks.append((hashes.end(), "hashes", text[hashes.end() :].partition("\n")[0]))
@@ -446,11 +446,21 @@ def is_order_free(prompt: str) -> bool:
 
 
 _ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
-_ALL_ASKED: Final = re.compile(r"\b(?:all|every|each|solutions|roots|list|name|which \w+s)\b", re.IGNORECASE)
+_ALL_ASKED: Final = re.compile(
+    r"\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b", re.IGNORECASE
+)
 _ORDER_ASKED: Final = re.compile(
-    r"\b(?:order\w*|sort\w*|\w+cending|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b)est|rank\w*|respectively|sequence|steps|first|next|chronolog\w+|coordinates|top)\b",
+    r"\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
+    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
     re.IGNORECASE,
 )
+
+
+def asks_order(prompt: str) -> bool:
+    """Return whether a question is for an order."""
+    return _ORDER_ASKED.search(prompt) is not None
+
+
 _BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
 """What a prompt has before its last question."""
 _IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")

@@ -46,8 +46,19 @@ _NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|canno
 _AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
 
 
+_HEDGED: Final = re.compile(r"\?|\b(?:or|if|when|unless|nowhere|maybe|perhaps|might|may)\b")
+
+
+def _is_past(text: str) -> bool:
+    return re.search(r"\b(?:was|were|did|had)\b", text) is not None
+
+
 def _contents(text: str) -> list[str]:
-    words = [each for each in _WORD.findall(plain(text)) if each not in _AUXILIARIES and not _NEGATION.fullmatch(each)]
+    words = [
+        each
+        for each in re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
+        if each not in _AUXILIARIES and not _NEGATION.fullmatch(each)
+    ]
     return [each[:_STEM] for each in words]
 
 
@@ -120,15 +131,14 @@ class _Named(ReadAnswer["OptionReference"]):
     def polarity(self) -> str:
         """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
         asked = re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt)) if self.reference.is_truth else ""
+        text = plain(self.text)
         there = re.match(r"(?:is|are|was|were) there (?:an? |any )?(\w+)", plain(asked))
-        if found := there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", plain(self.text)):
-            return "no" if found[1] else "yes"
+        found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
         question, said = _contents(asked), _contents(self.text)
-        in_order = iter(question)
-        repeated = all(each in in_order for each in said) and 2 * len(said) > len(question)
-        if not said or not repeated or "?" in self.text or _NEGATION.search(asked) or re.search(r"\bor\b", asked):
+        whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
+        if not said or not whole or _HEDGED.search(text) or _NEGATION.search(asked) or _is_past(text) != _is_past(plain(asked)):
             return ""
-        return "no" if _NEGATION.search(plain(self.text)) else "yes"
+        return "no" if _NEGATION.search(text) else "yes"
 
     def says_so(self) -> bool:
         return self.polarity == self.reference.wanted
@@ -249,7 +259,7 @@ class _Letters(ReadAnswer["ChoiceReference"]):
 
     def ticked(self) -> frozenset[str]:
         ticks = re.findall(r"([A-J])[^A-Z\n]{0,3}[\u2705\u2713\u2714\u2611]", self.text)
-        return frozenset(ticks) if len(ticks) == 1 else frozenset()
+        return frozenset(ticks) if len(ticks) == 1 and "\u274c" in self.text else frozenset()
 
     def first(self) -> frozenset[str]:
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
@@ -458,7 +468,11 @@ class LabelReference(OptionReference):
         flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
         if flags:  # {"is_spam": false}
             return [", ".join(flags)]
-        if "\n" not in stated.whole and (field := _FIELD_LAST.search(stated.text)) and self.whole(field[1]) is not None:
+        if (
+            "\n" not in stated.whole
+            and (field := _FIELD_LAST.search(stated.text[-_LAST_FIELD:]))
+            and self.whole(field[1]) is not None
+        ):
             return [field[1]]
         parts = parts_of(stated, self.whole)
         is_whole = stated.is_marked or self.whole(parts[0]) is not None
@@ -520,8 +534,14 @@ class LabelReference(OptionReference):
 
     def _inflected(self, statement: str) -> frozenset[str]:
         """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
-        if len(statement.split()) > _SHORT or re.search(r"\w[_./:]\w", statement):
+        if len(statement.split()) > _SHORT or re.search(
+            rf"\w[_./:]\w|{_NEGATION.pattern}|\b(?:nothing|none|nobody)\b", statement
+        ):
             return frozenset()
+        shared = {label.rpartition(" ")[2] for label in self._known}
+        heads = {label.rpartition(" ")[0]: key for label, key in self._known.items()} if len(shared) == 1 else {}
+        if statement in heads:
+            return frozenset({heads[statement]})
         tight = {re.sub(r"\W|_", "", label): key for label, key in self._known.items() if len(label) > _STEM}
         words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
         held = {}
@@ -551,9 +571,7 @@ class LabelReference(OptionReference):
         spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
         bare = {without_accents(name): key for name, key in labels.items()}
         tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
-        ends = {name.rpartition(" ")[2] for name in labels}
-        alone = {name.rpartition(" ")[0]: key for name, key in labels.items()} if len(ends) == 1 < len(labels) else {}
-        return {**alone, **bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+        return {**bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
 
     def whole(self, line: str) -> str | None:
         """Return the label that a line is."""
@@ -563,7 +581,9 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
-_FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W*[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
+_LAST_FIELD: Final = 80
+"""Characters from the end of a line in which its last field is."""
+_FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
 """A field as the last thing: ``It sounds fine. Sentiment: positive``."""
 _SHORT: Final = 8
 """Words of a statement that may name a label in another form."""
@@ -575,6 +595,13 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
+
+
+def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
+    """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
+    head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
+    asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
+    return bool(asked) and len(tail.split()) <= _SHORT and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
 
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:

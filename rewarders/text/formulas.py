@@ -39,6 +39,9 @@ class _Formula(ReadAnswer["FormulaReference"]):
         is_prose = re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", self.text)) or not re.search(r"[-+*/=|]", self.text)
         return bool(is_prose and not re.search(r"[\d\\^]|^\W*[A-Za-z]\W*$", self.text))
 
+    def repeats_question(self) -> bool:
+        return is_in_prompt(self.text, self.reference.prompt) and not self.is_same()
+
     def names_another(self) -> bool:
         """Return whether an equation is for another name: ``x = 5`` for ``y = 5``."""
         ours, theirs = (re.match(r"\W*([A-Za-z])\s*=(?!=)", each) for each in (self.stated.text.strip(), self.reference.text))
@@ -52,8 +55,10 @@ class _Formula(ReadAnswer["FormulaReference"]):
 
     def is_equal(self) -> bool:
         wanted = in_latex(self.reference.text)
-        answer = _CONSTANT.sub("+ C", in_latex(self.text)) if _CONSTANT.search(wanted) else in_latex(self.text)
-        return self.reference.equal is not None and self.reference.equal(answer, _CONSTANT.sub("+ C", wanted))
+        answer = in_latex(self.text)
+        if _INTEGRAL.search(self.reference.prompt) and _CONSTANT.search(wanted):
+            answer, wanted = (_CONSTANT.sub("+ C", each) for each in (answer, wanted))
+        return self.reference.equal is not None and self.reference.equal(answer, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class FormulaReference(Reference):
     """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
     rules: ClassVar[Rules[_Formula]] = (
         Rule("unclear", "denies a formula, or has several", "x^2", "x^2 or x^3", _Formula.is_denied),
+        Rule("wrong", "repeats the question", r"2\sqrt{2}", r"\sqrt{8}", _Formula.repeats_question, r"Simplify $\sqrt{8}$."),
         Rule("wrong", "is of another name", "y = x^2", "z = x^2", _Formula.names_another),
         Rule("wrong", "has other ends", r"[0, \sqrt{2}]", r"(0, \sqrt{2}]", _Formula.has_other_ends),
         Rule("right", "is the same formula", r"\frac{1}{2}x", r"$\dfrac12x$", _Formula.is_same),
@@ -131,6 +137,7 @@ PROSE: Final = re.compile(
 _CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
 """What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
 _CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
+_INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNORECASE)
 """That of an integral."""
 _MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]|\[[-\d./ ]+(?:;[-\d./ ]+)+\]")
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
@@ -149,6 +156,14 @@ _ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]
 _EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
 _MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
 """What a prompt of mathematics has."""
+
+
+def is_in_prompt(formula: str, prompt: str) -> bool:
+    """Return whether a formula of more than a sign stands in a question: to repeat it is no answer."""
+    bare = _formula(in_latex(formula).strip(AROUND_FORMULA + "$"))
+    return re.search(r"[\d\\^+*/=<>|(]", bare) is not None and len(bare) > 2 and bare in _formula(in_latex(prompt))
+
+
 _FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
 
 

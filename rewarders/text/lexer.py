@@ -59,7 +59,7 @@ _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _ENDLESS: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9}?)(\d)\3{2,9}(?:\.{3}|\u2026)")
 _REPEATING: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\(?:overline|bar|dot)\{(\d{1,9})\}")
-_IN_DOLLARS: Final = re.compile(r"\$([^$\n]*\\[A-Za-z][^$\n]*)\$")
+_IN_DOLLARS: Final = re.compile(r"\$(?=[^$\n\\]*\\[A-Za-z])([^$\n]*)\$")
 """A formula between the dollars of LaTeX, which are no money."""
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 

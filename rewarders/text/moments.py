@@ -15,7 +15,7 @@ from tfgrpo.rewarders.text.parts import parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import BOLD, plain
+from tfgrpo.rewarders.text.spelling import BOLD, NAMES_OF_DAYS, plain
 from tfgrpo.rewarders.text.words import TextReference
 
 DateOrder: TypeAlias = Literal["", "day", "month"]
@@ -38,7 +38,8 @@ _DATES: Final = tuple(
     )
 )
 SLASHED: Final = _DATES[-1]
-_DAY_NAME: Final = rf"(?<!\w)(?:{'|'.join(name for names in VOCABULARY['days'] for name in names.split())})\.?,? (?=.*\d|$)"
+_DAYS: Final = re.compile(rf"(?<!\w)(?:{'|'.join(name for names in VOCABULARY['days'] for name in names.split())})(?!\w)")
+_DAY_NAME: Final = rf"{_DAYS.pattern}\.?,? (?=.*\d|$)"
 _WEEKDAY: Final = re.compile(f"^{_DAY_NAME}")
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d)?")
 _FORMAT: Final = re.compile(r"(?P<month>\bMM?[/-]DD?\b)|\bDD?[/-]MM?\b")
@@ -160,6 +161,10 @@ class _Moment(ReadAnswer["MomentReference"]):
     def is_this(self) -> bool:
         return self.only is not None and self.only == self.wanted
 
+    def names_other_day(self) -> bool:
+        days = [{NAMES_OF_DAYS[each] for each in _DAYS.findall(plain(text))} for text in (self.text, self.reference.text)]
+        return all(days) and days[0].isdisjoint(days[1]) and self.only == self.wanted
+
     def lacks_day(self) -> bool:
         months = {(*each[:2], 0) for each in self.wanted if len(each) == 3 and each[0] > 31}
         return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
@@ -212,6 +217,7 @@ class MomentReference(TextReference):
     moment_rules: ClassVar[Rules[_Moment]] = (
         Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
+        Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),
         Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
         Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
         Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),

@@ -41,7 +41,7 @@ _BREAKDOWN: Final = re.compile(
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
-_REASON: Final = re.compile(r"\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b", re.IGNORECASE)
+_REASON: Final = re.compile(r"\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b(?!.*\banswer\b)", re.IGNORECASE)
 """A number with a reason behind it."""
 _OF_YEAR: Final = re.compile(r"\b(?:in|since|by|until|of)[ ]$", re.IGNORECASE)
 _IS_ALL: Final = re.compile(
@@ -60,7 +60,7 @@ REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 _FULL_STARS: Final = "\u2b50\u2605"
 _STARS: Final = re.compile(f"(?=.*[{_FULL_STARS}])[{_FULL_STARS}\u2606\ufe0f ]+")
 """A rating in stars."""
-_BESIDE_IT: Final = re.compile(r"(?<=\d),? (?:or (?:about|approximately|roughly)|of which) [^\n;]*?(?=[.!]?\s*$)", re.MULTILINE)
+_BESIDE_IT: Final = re.compile(r"(?<=\d),? (?:or (?:about|approximately|roughly) [\d.]+ ?%|of which\b)[^\n;]*$", re.MULTILINE)
 """What a number is roughly, or a part of it."""
 _FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
@@ -109,8 +109,13 @@ _ABROAD: Final = {
     word: value
     for names in VOCABULARY["numbers abroad"]
     for value, word in enumerate(names.split(), start=2)
-    if word not in ("due", "dos", "elf", "once", "sei", "sept", "six")  # which are words in other languages
+    if word not in ("due", "dos", "elf", "once", "otto", "sei", "sept", "six")  # which are words in other languages
 }
+_NOT_ALONE: Final = (
+    rf"\b(?:{any_of('not')}|{any_of('bounds')}|mil\w*|cent\w*|cien\w*|hundert\w*|tausend\w*"
+    r"|minus|moins|menos|meno|und|et|y|e|als)\b"
+)
+"""What makes a number in words of another language a part of something else."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -342,7 +347,9 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
 
 
-_WORD_FIRST: Final = re.compile(r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\([^()\n]*\d[^()\n]*\)\W*$")
+_WORD_FIRST: Final = re.compile(
+    r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\((?!wrong|incorrect|no\b|it is|actually)[^()\n]*\d[^()\n]*\)\W*$"
+)
 """A number in words with a remark: ``Eight (not nine, since 2006)``."""
 _LEADING: Final = re.compile(r"^([^,:;(]*).*", re.DOTALL)
 _BARE_WORDS: Final = 3
@@ -419,7 +426,7 @@ def number_in_words(text: str) -> Number | None:
     """Return the number of a short text in words without digits: ``one half``, ``minus forty-two``, ``achtzehn``."""
     words = [word.casefold() for word in re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text)]
     abroad = [word for word in words if word in _ABROAD]
-    other = len(abroad) == 1 and len(words) <= _MOST_WORDS and not re.search(r"\d", text)
+    other = len(abroad) == 1 and len(words) <= _MOST_WORDS // 2 and not re.search(rf"\d|{_NOT_ALONE}", text.casefold())
     english = _number_in_english(text)
     return Number(Fraction(_ABROAD[abroad[0]]), percent=False, text=abroad[0]) if other and english is None else english
 

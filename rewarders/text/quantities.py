@@ -12,8 +12,8 @@ from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import Stated, last_question
 from tfgrpo.rewarders.text.base import Reference
-from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex
-from tfgrpo.rewarders.text.lexer import MAGNITUDES, TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
+from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex, is_in_prompt
+from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import (
     MEANINGS,
@@ -88,6 +88,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
         asked = re.search(r"\b(?:in|how many) (thousand|million|billion|dozen)s?\b", self.reference.prompt, re.IGNORECASE)
         if asked is None or self.wanted.scale > 1 or self.number is None or self.number.value < MAGNITUDES[asked[1].lower()]:
             return False
+        if self.number.unit not in ("", *MONEY) or (self.number.scale == 1 and not self.number.unit):
+            return False
         return self.equals(replace(self.number, value=self.number.value / MAGNITUDES[asked[1].lower()], scale=1))
 
     def has_no_era(self) -> bool:
@@ -128,7 +130,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def formula(self) -> str:
         """A formula that is left to be worked out, such as a factorial; empty for none."""
         formula = self.stated.text.strip(AROUND_FORMULA + "$")
-        left = self.number is None and _WORKED.search(formula) and not _POWER.fullmatch(formula)
+        left = self.number is None and _WORKED.search(formula) and not _POWER.fullmatch(formula) and not self.wanted.unit
+        left = left and not is_in_prompt(formula, self.reference.prompt)
         return formula if left and not PROSE.search(re.sub(r"\\[a-z]+", "", formula)) else ""
 
     def has_formula_for_it(self) -> bool:
@@ -170,7 +173,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         asked = re.search(r"\b(?:place|position|rank|which)\b", last_question(self.reference.prompt), re.IGNORECASE)
         said = _FROM_LAST.sub("", plain(self.text))
         ordinals = {ordinal(each) for each in ORDINAL.findall(said)} - {None} if asked else set()
-        return ordinals == {self.wanted.value} and not re.search(r"\d", self.text) and not denies(self.text)
+        return ordinals == {self.wanted.value} and not re.search(r"\d|\b(?:no|none|nobody|never)\b", said) and not denies(said)
 
     def is_hundredfold(self) -> bool:
         number, asked = (
@@ -182,7 +185,10 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def says_none(self) -> bool:
         asked = self.wanted.value == 0 and re.search(r"\bhow many\b", self.reference.prompt, re.IGNORECASE)
-        return bool(asked and _NONE.match(plain(self.text)))
+        none = _NONE.match(plain(self.text)) if asked else None
+        return bool(
+            none and (none[1] is None or re.search(rf"how many (?:\w+ ){{0,2}}{none[1][:4]}", self.reference.prompt.lower()))
+        )
 
     def is_in_base(self) -> bool:
         return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
@@ -298,7 +304,7 @@ _POWER: Final = re.compile(r"[\d.]+(?:/[\d.]+)?\^[-+]?\d+")
 """What is read as a number, unless it is too large or has no value."""
 _NONE: Final = re.compile(
     r"(?:none|nothing|zero)$|(?:(?:there|it|they|we) (?:is|are|was|were|has|have|had) )?"
-    r"no [a-z]+(?: [a-z]+)?(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
+    r"no (?:[a-z]+ )?([a-z]+)(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
 )
 _PERCENT_ASKED: Final = re.compile(r"\bhow many per ?cent\b|\bwhat percentage\b", re.IGNORECASE)
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")

@@ -27,7 +27,7 @@ from tfgrpo.rewarders.text.answers import (
 )
 from tfgrpo.rewarders.text.base import Reference, nothing
 from tfgrpo.rewarders.text.choices import label_reference, letter_of
-from tfgrpo.rewarders.text.formulas import FormulaReference, in_latex, is_formula
+from tfgrpo.rewarders.text.formulas import FormulaReference, in_latex, is_formula, is_in_prompt
 from tfgrpo.rewarders.text.lexer import DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
@@ -71,7 +71,10 @@ class _Series(ReadAnswer["ListReference"]):
         return self.pair[0] == self.pair[1]
 
     def is_its_relation(self) -> bool:
-        equal = self.reference.equal if self.is_relation() else None
+        asked = _SETS_ASKED.search(self.reference.prompt) or re.search(r"[\[\]]", self.reference.text)
+        equal = self.reference.equal if self.is_relation() and asked else None
+        if is_in_prompt(self.stated.text, self.reference.prompt):
+            return False
         answer = re.sub(r"\\[dt]frac", r"\\frac", self.stated.text).replace("≤", r"\le ").replace("≥", r"\ge ")
         with suppress(RewardError):
             return equal is not None and equal(in_latex(answer), in_latex(self.reference.text))
@@ -94,9 +97,8 @@ class _Series(ReadAnswer["ListReference"]):
         entries = [sorted(comparable(each).split(", ")) for each in (self.stated.text, wanted.text)]
         if entries[0] == entries[1] and all(re.search(r"[a-z]{3}", each) for each in entries[1]):
             return True
-        return bool(
-            (is_order_free(wanted.prompt) or NAMED_VALUE.search(wanted.text)) and not wanted.is_ordered and self.has_same()
-        )
+        of_one = NAMED_VALUE.search(wanted.text) and wanted.text.count("=") == 1
+        return bool((is_order_free(wanted.prompt) or of_one) and not wanted.is_ordered and self.has_same())
 
     @property
     def edges(self) -> list[str]:
@@ -159,7 +161,7 @@ class ListReference(Reference):
         return self.is_set or "(" in self.text or "[" in self.text
 
     def _compare(self, stated: Stated) -> Compared:
-        both = _EITHER_SIGN.search(stated.text)
+        both = _EITHER_SIGN.search(stated.text[-_LONGEST_LINE:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
         several = f"{_sum(both, 1)}, {_sum(both, -1)}" if both else f"{roots[2]}, {roots[3]}" if roots else ""
         if several and re.match(r"\W*[(\[]", self.text):
@@ -186,8 +188,11 @@ _ROOTS: Final = re.compile(
     r"\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})", re.IGNORECASE
 )
 """Between the solutions of an equation: ``x = 2 or x = 3``."""
-_EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?[\d.]*)\s?(?:\\pm|±)\s?(\d[\d.]*)\W*$")
+_EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?(?:\d+(?:\.\d+)?)?)\s?(?:\\pm|±)\s?(\d+(?:\.\d+)?)\W{0,9}$")
 """Two solutions in one: ``x = 1 ± 2``."""
+_SETS_ASKED: Final = re.compile(r"\b(?:interval|domain|range|solve|inequalit\w+|values)\b", re.IGNORECASE)
+_LONGEST_LINE: Final = 200
+"""Characters from the end of an answer in which its two solutions are."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""

@@ -227,11 +227,14 @@ def says_absent(wanted: str, said: str) -> bool | None:
 
 
 _OUTCOMES: Final = tuple(
-    re.compile(outcome)
-    for outcome in (
-        r"(?:there (?:is|are) )?no (?:real |integer |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set",
-        r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)",
-        r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|(?:it )?diverges?(?: to infinity)?",
+    (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{said or wanted})", re.DOTALL))
+    for wanted, said in (
+        (r"(?:there (?:is|are) )?no (?:real |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set", ""),
+        (r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)", ""),
+        (
+            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite",
+            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|diverges",
+        ),
     )
 )
 """What a problem may come to other than a value: nothing, no meaning, no end."""
@@ -239,8 +242,7 @@ _OUTCOMES: Final = tuple(
 
 def is_same_outcome(wanted: str, said: str) -> bool:
     """Return whether a reference and the end of an answer, in plain form, say alike that there is no value."""
-    ends = (re.compile(rf"(?:^|.* )(?:{each.pattern})", re.DOTALL) for each in _OUTCOMES if each.fullmatch(wanted))
-    return any(each.fullmatch(said) for each in ends)
+    return any(of.fullmatch(wanted) and ends.fullmatch(said) for of, ends in _OUTCOMES)
 
 
 def denies(text: str) -> bool:

@@ -147,7 +147,9 @@ def _numbered(text: str) -> str:
     """Return a name with the number at its end in digits: ``henry 8`` for ``henry viii`` and ``henry the eighth``."""
     found = re.fullmatch(r"([a-z' ]+?) (?:the )?([a-z]+|[1-9]\d?)(?:th)?", text)
     words = number_in_words(found[2]) if found else None
-    number = (words and words.value) or (found and (roman(found[2].upper()) or found[2]))
+    number = (words and words.value) or (
+        found and ((roman(found[2].upper()) if re.fullmatch("[ivx]+", found[2]) else None) or found[2])
+    )
     return f"{found[1]} {number}" if found and str(number).isdecimal() else text
 
 
@@ -165,8 +167,9 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: re.sub(r"(?<=[a-z])'(?=[a-z])", "", text),
     lambda text: re.sub(r"\b(?:twice|[a-z]{3,6})\b", _small_number, text.replace("a day", "daily")),
     lambda text: re.sub(r"^(?:the )?(?:usa?|united states(?: of america)?)$", "us", text),
+    lambda text: re.sub(r"^(?:the )?(?:uk|united kingdom)$", "uk", text),
     lambda text: re.sub(r"(?<=\d[-:]\d\d)(?:z|\+00[-:]?00)$", "", text),
-    lambda text: text.replace(" ", "") if re.fullmatch(r"[a-z]{3,} ?[a-z]{3,}", text) else text,
+    lambda text: text.replace(" ", "") if re.fullmatch(r"(?!the )[a-z]{3,} ?[a-z]{3,}", text) else text,
     lambda text: " ".join(re.sub(r"[,()]|(?<=[^\W\d]):(?=\w)|/(?!\d)|\b(?:of|the|von|van) ", " ", text).split()),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
@@ -198,6 +201,7 @@ def abbreviates(short: str, full: str) -> bool:
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
+_SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
 _BASE_ASKED: Final = re.compile(r"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+))", re.IGNORECASE)
 
 
@@ -211,7 +215,7 @@ def is_same_in_base(prompt: str, one: str, other: str) -> bool:
         re.sub("[\u2080-\u2089]+(?=\\W*$)", lambda it: "_" + unicodedata.normalize("NFKC", it[0]), each)
         for each in (one, other)
     )
-    return len({re.sub(rf"^0[bxo]|_\{{?{base}\}}?$", "", plain(each)) for each in bare}) == 1
+    return len({re.sub(rf"^0{_SIGN_OF_BASE.get(base, '(?!)')}|_\{{?{base}\}}?$", "", plain(each)) for each in bare}) == 1
 
 
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")

@@ -13,6 +13,7 @@ from tfgrpo.rewarders.text.answers import (
     UNSPACED,
     Stated,
     any_of,
+    asks_order,
     conclusion_of,
     is_order_free,
     last_question,
@@ -78,6 +79,10 @@ class _Spelled(ReadAnswer["TextReference"]):
         return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
 
     def is_acronym(self) -> bool:
+        said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
+        return len(said) > len("UK") and is_acronym(said, wanted)
+
+    def may_be_acronym(self) -> bool:
         said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
         return is_acronym(said, wanted) or is_acronym(wanted, said)
 
@@ -211,9 +216,9 @@ class _Mention(ReadAnswer["TextReference"]):
         return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})|{also}", self.statement) is not None
 
     def is_emphasised(self) -> bool:
-        spans = [each for each in BOLD.findall(self.text) if each[-1] != ":"]
+        spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":"]
         with suppress(RewardError):
-            return bool(spans) and all(map(self.reference.equals, spans))
+            return bool(spans) and not any(map(_is_set_aside, spans)) and all(self.reference.equals(each[1]) for each in spans)
         return False
 
     def begins_otherwise(self) -> bool:
@@ -259,7 +264,7 @@ class _Mention(ReadAnswer["TextReference"]):
         wanted, statement = self.wanted, self.statement
         is_call = re.fullmatch(r"\w\([^()]*", wanted)
         numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
-        address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rsplit(maxsplit=1)[-1])), None)
+        address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
         shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
         concluded = conclusion_of(statement)
         said = concluded if wanted in concluded else statement
@@ -346,8 +351,10 @@ class _Said(ReadAnswer["TextReference"]):
         return bool(said and wanted and said["inside"] != wanted["inside"])
 
     def has_other_signs(self) -> bool:
+        """Return whether the reference is signs of ASCII, of which every one counts, and the answer has others."""
         wanted, said = ("".join(each.split()) for each in (self.reference.text, self.stated.text))
-        return re.fullmatch(r"[()\[\]{}<>]+", wanted) is not None and wanted != said.strip("*`\"'.") != wanted.strip("*`\"'.")
+        around = "`\"'." if "*" in wanted else "*`\"'."
+        return re.fullmatch(r"[!-/:-@\[-^{-~]+", wanted) is not None and wanted != said and wanted != said.strip(around)
 
     def lacks_option(self) -> bool:
         options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
@@ -417,7 +424,8 @@ class TextReference(Reference):
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
         Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
-        Rule("right", "is its acronym", "United Kingdom", "UK", _Spelled.is_acronym),
+        Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
+        Rule("unclear", "may be its acronym", "EU", "European Union", _Spelled.may_be_acronym),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
         Rule(
             "right", "is the same address", "https://docs.org/x", "docs.org/x/", lambda it: is_same_address(it.form, it.wanted)
@@ -525,8 +533,8 @@ class TextReference(Reference):
         wanted = one_spelling(self.text)
         entries = written_value(part)
         part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
-        part = re.sub(r" \([^()]*\)(?=, |$)", "", part) if ", " in self.text and ", " in part and "(" not in self.text else part
-        if ", " in self.text and not re.search("[<>→]", self.text):  # a ranking
+        part = _REMARK.sub("", part) if ", " in self.text and ", " in part and "(" not in self.text else part
+        if ", " in self.text and asks_order(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
@@ -632,6 +640,19 @@ def _is_sentence(text: str) -> bool:
 
 _LONG_CODE: Final = 9
 """Signs of a code above which its groups may be written in any way: an account number."""
+_SETS_ASIDE: Final = re.compile(
+    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
+)
+_REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
+_SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
+
+
+def _is_set_aside(span: re.Match[str]) -> bool:
+    """Return whether what is in bold is not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
+    before = span.string[: span.start()]
+    return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(span.string, span.end())))
+
+
 _LITERAL: Final = re.compile(r"(?P<sign>['\"])(?P<inside>.*)(?P=sign)", re.DOTALL)
 _MASK: Final = "\ue000"
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)

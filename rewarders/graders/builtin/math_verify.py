@@ -7,6 +7,7 @@ ends the worker when an item takes too long, and the item has no score.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from tfgrpo.rewarders.options import require
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, final_answer
 from tfgrpo.stores.errors import RewardError
 
+_LONGEST = 1_000
+"""Characters of a formula; the parser takes seconds for a long one."""
 _SAME = 1e-12
 """Greatest relative difference of equal numbers: the library rounds to six decimals, to which 2^-98 and 2^-99 are equal."""
 
@@ -49,15 +52,20 @@ class MathVerify(ItemScorer):
 
 def formulas_equal(one: str, other: str) -> bool:
     """Return whether two formulas, without units, are equal. Raise ``RewardError`` for one that the library does not read."""
-    found, gold = (_as_sets(parsed(f"${each.strip(' $')}$", units=False)) for each in (one, other))
+    if max(len(one), len(other)) > _LONGEST:
+        raise RewardError(f"a formula of more than {_LONGEST:,} characters is not compared")
+    read = [parsed(f"${each.strip(' $')}$", units=False) for each in (one, other)]
+    if len({frozenset(each[0].free_symbols) for each in read if each and getattr(each[0], "is_Relational", False)}) > 1:
+        return False  # of other names
+    found, gold = map(_as_sets, read)
     for read, text in ((gold, other), (found, one)):
         if all(isinstance(each, str) for each in read):
             raise RewardError(f"{text!r:.60} is no formula that math-verify reads")
-    if _are_one_equation(found[0], gold[0]):
+    if _tried(False, _are_one_equation, found[0], gold[0]):
         return True
     if _tried(False, lambda: (found[0] - gold[0]).expand() == 0):
         return True
-    difference = _relative_difference(found, gold)
+    difference = _tried(math.inf, _relative_difference, found, gold)
     return same_formula(gold, found) if difference is None else difference <= _SAME
 
 
