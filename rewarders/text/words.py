@@ -168,8 +168,7 @@ class _Mention(ReadAnswer["TextReference"]):
             statement = " ".join(part.translate(QUOTES).casefold().split())
         if not re.search(whole_words(wanted), statement):
             wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
-            spaced = _SPACED.sub("[ _-]", re.escape(wanted)).replace("_", "[ _-]").replace("[ [ _-]-]", "[ _-]")
-            statement = re.sub(spaced, lambda _: wanted, statement)
+            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
         if not re.match("https?:", wanted):
             statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
@@ -598,8 +597,8 @@ _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
-_SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -])(?=\w)")
-"""An escaped space or hyphen between words."""
+_SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -]|_)(?=\w)")
+"""An escaped space or hyphen, or an underscore, between words."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
