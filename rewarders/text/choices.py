@@ -162,14 +162,7 @@ class OptionReference(Reference):
         Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
         Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
         Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
-        Rule(
-            "right",
-            "repeats the question",
-            "no",
-            "Owls can't swim.",
-            lambda it: it.polarity == it.reference.wanted,
-            "Can owls swim?",
-        ),
+        Rule("right", "repeats the question", "no", "Owls can't swim.", _Named.says_so, "Can owls swim?"),
         Rule("wrong", "repeats the question otherwise", "no", "Owls swim.", lambda it: it.polarity, "Can owls swim?"),
         Rule("unclear", "may say yes or no by repeating it", "no", "Most birds do fly.", _Named.repeats, "Do birds fly?"),
     )

@@ -137,8 +137,8 @@ PROSE: Final = re.compile(
 _CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
 """What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
 _CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
-_INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNORECASE)
 """That of an integral."""
+_INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNORECASE)
 _MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]|\[[-\d./ ]+(?:;[-\d./ ]+)+\]")
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"

@@ -129,7 +129,7 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Nu
     r"""Return the number of what an output states; None for none.
 
     Without a mark it is the only number of the text, else the one that the last line concludes with, else the only one that
-    is not ``asked``, in the question. A part of something
+    is not ``asked``, in the question; numbers in words count where digits are those of the question. A part of something
     else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
     several numbers are stated and no line concludes with one.
     """
@@ -305,7 +305,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
         words = [number_in_words(found[1] or found[2]) for found in _BOLD.finditer(stated.text)]
         if len(words) == 1 and words[0]:
             return words[0]
-        known = {(token.number.value, "/" in token.number.text) for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
+        known = _numbers_in(asked, decimal)
         fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
         spans = [found[1] or found[2] for found in _BOLD.finditer(stated.whole)]
         alone = [token for each in spans for token in _Values.of(plain_digits(each, decimal)).tokens]
@@ -316,9 +316,16 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
     return None if numbers[-1] is None or REFUSAL.search(stated.whole) else numbers[-1]
 
 
+@lru_cache(maxsize=64)  # each attempt at an item has the same question
+def _numbers_in(question: str, decimal: DecimalMark) -> frozenset[tuple[Fraction, bool]]:
+    """Return the numbers of a question, each with whether it is a fraction."""
+    tokens = NumberLine.of(plain_digits(question, decimal)).tokens
+    return frozenset((token.number.value, "/" in token.number.text) for token in tokens)
+
+
 def _spelled_beside_known(line: str, decimal: DecimalMark, asked: str) -> Number | None:
     """Return the number in words of a line whose digits are all in the question: ``Seven months have 31 days``."""
-    known = {token.number.value for token in NumberLine.of(plain_digits(asked, decimal)).tokens}
+    known = {value for value, _ in _numbers_in(asked, decimal)}
     tokens = NumberLine.of(plain_digits(line, decimal)).tokens if known else []
     if not tokens or any(token.number.value not in known for token in tokens):
         return None

@@ -165,23 +165,23 @@ class _Numeric(ReadAnswer["NumberReference"]):
         of = {found[1] for each in (self.text, self.reference.text) if (found := _SHARE_OF.fullmatch(plain(each)))}
         return len(of) > 1 and self.agrees()
 
+    @cached_property
+    def ordinals(self) -> set[int | None]:
+        """The ordinals that are stated, but those from the end."""
+        return {ordinal(each) for each in ORDINAL.findall(_FROM_LAST.sub("", plain(self.text)))} - {None}
+
     def is_same_ordinal(self) -> bool:
-        ordinals = {ordinal(each) for each in ORDINAL.findall(_FROM_LAST.sub("", plain(self.text)))} - {None}
-        return ordinals == {ordinal(self.reference.text)} and not denies(self.text)
+        return self.ordinals == {ordinal(self.reference.text)} and not denies(self.text)
 
     def is_ordinal_asked(self) -> bool:
         asked = re.search(r"\b(?:place|position|rank|which)\b", last_question(self.reference.prompt), re.IGNORECASE)
-        said = _FROM_LAST.sub("", plain(self.text))
-        ordinals = {ordinal(each) for each in ORDINAL.findall(said)} - {None} if asked else set()
-        return ordinals == {self.wanted.value} and not re.search(r"\d|\b(?:no|none|nobody|never)\b", said) and not denies(said)
+        others = re.search(r"\d|\b(?:no|none|nobody|never)\b", plain(self.text))
+        return bool(asked) and self.ordinals == {self.wanted.value} and not others and not denies(self.text)
 
     def is_hundredfold(self) -> bool:
-        number, asked = (
-            self.number,
-            re.search(r"\bhow many per ?cent\b|\bwhat percentage\b", self.reference.prompt, re.IGNORECASE),
-        )
-        percents = number is not None and number.percent and not self.wanted.percent and abs(self.wanted.value) > 1
-        return bool(asked and percents and number is not None and number.value == 100 * self.wanted.value)
+        percents = self.number is not None and self.number.percent and not self.wanted.percent and abs(self.wanted.value) > 1
+        asked = percents and _PERCENT_ASKED.search(self.reference.prompt)
+        return bool(asked and self.number is not None and self.number.value == 100 * self.wanted.value)
 
     def says_none(self) -> bool:
         asked = self.wanted.value == 0 and re.search(r"\bhow many\b", self.reference.prompt, re.IGNORECASE)
@@ -214,14 +214,18 @@ class _Numeric(ReadAnswer["NumberReference"]):
         number = self.number
         return number is not None and other is not None and numbers_agree(number, other, self.reference.tolerance)
 
-    def has_points(self) -> bool:
+    @property
+    def points(self) -> re.Match[str] | None:
+        """The points of a scale that the number may be, of which the reference is the first part."""
         share = _POINTS.fullmatch(self.number.text) if self.number is not None else None
-        scale = share and re.search(rf"\b(?:to|out of)[ ]{share[2]}\b|[0-9][-\u2013]{share[2]}\b", self.reference.prompt)
-        return bool(scale and share and int(share[1]) == self.wanted.value)
+        return share if share is not None and int(share[1]) == self.wanted.value else None
+
+    def has_points(self) -> bool:
+        most = self.points[2] if self.points is not None else "(?!)"
+        return re.search(rf"\b(?:to|out of)[ ]{most}\b|[0-9][-\u2013]{most}\b", self.reference.prompt) is not None
 
     def may_be_points(self) -> bool:
-        share = _POINTS.fullmatch(self.number.text) if self.number is not None else None
-        return share is not None and int(share[1]) == self.wanted.value
+        return self.points is not None
 
     def has_other_magnitude(self) -> bool:
         pair = (self.number, self.wanted) if self.number is not None else ()
