@@ -229,7 +229,7 @@ class GroundTruth(Options, Comparing):
                 letter = LETTERS[int(letter) - self.first]
             if SEVERAL_LETTERS.fullmatch(bare) or JOINED_LETTERS.fullmatch(bare):
                 return ChoicesReference(bare, options)
-            same = letter_of(bare, options)
+            same = "" if bare.strip("() ") in options else letter_of(bare, options)  # of elements, B is both
             if not same and letter not in (options or LETTERS):
                 known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
                 raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")

@@ -1,7 +1,8 @@
 r"""Find the part of an output that states its answer, and the JSON value and fenced blocks of a text.
 
 One reader for every scorer that compares with a reference. Reasoning is cut; then the last mark counts (``Answer:``,
-``<answer>``, ``\boxed{}``, ``####``, ``{"answer": …}``), then "the answer is …", the last line, the whole text.
+``<answer>``, ``\boxed{}``, ``####``, ``{"answer": …}``), then "the answer is …", the last line, the whole text. What may
+be answered is no answer: "the answer (yes or no) is no" states no.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _WORDS: Final = any_of("answer")
 _CHOSEN: Final = "(?:correct|right|best|final|predicted)[ ](?:option|choice|label|category|class|value|solution)"
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
-    rf"""(?<=\?\n)A:[ \t]* |                                                    # behind a question
+    rf"""(?<=\?\n)A:[ \t]* | (?<=\n)A:[ \t]+(?=[-+$€£]{{0,2}}\d[^\n]*\Z) |             # behind a question; GSM8K's
     (?:^[ \t>*_#`|【-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
     (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short|exact)[ \t]+)?(?:{_WORDS})|{_CHOSEN}
     |result|tl;dr|final(?=[*_]{{0,2}}:))(?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
@@ -62,7 +63,7 @@ _TAG: Final = re.compile(
 )
 _LONGEST_CALL: Final = 2_000
 _CALL: Final = re.compile(
-    r"\b(?:final_answer|finish|submit)[(\[][\"'`]?(?P<inside>[^\n]+?)[\"'`]?[)\]][ \t`]*\Z", re.IGNORECASE
+    r"\b(?:final_answer|finish|submit)[(\[](?P<quote>[\"'`]?)(?P<inside>[^\n]+?)(?P=quote)[)\]][ \t`]*\Z", re.IGNORECASE
 )
 """How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
@@ -76,7 +77,8 @@ _SENTENCE: Final = re.compile(
     rf"""(?:คำตอบคือ|\bjibu\ ni\b
     |答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result|{_CHOSEN})
-    (?:,\ \w{{2,9}},)?(?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
+    (?:\ \([^()\n]{{1,40}}\))?(?:,\ \w{{2,9}},)?
+    (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*
     (?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*
     |\b(?:antwort|ergebnis|réponse|résultat|respuesta|resultado|risposta|risultato|resposta)(?:\ (?!nicht|n'|no|non|não)\w+)?
@@ -117,6 +119,8 @@ _LONGEST_BARE: Final = 5
 _NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)", re.IGNORECASE)
 """Where a model goes on with a question of its own, as base models do."""
 _ASIDE: Final = re.compile(r"(?<=\S) \((?![A-J]\))[^()\n]*\)")
+_BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
+"""What was to be filled in: ``The answer is _____.``"""
 _NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
@@ -258,7 +262,7 @@ def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
     """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
-        rest = rest if denied else _CORRECTED.sub("", rest)
+        rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
         if not rest.strip() or (not denied and _NEGATED.match(rest)):
             continue
         if rest.startswith("\n"):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tfgrpo.rewarders.text.answers import REJECTED, TAKES_BACK, Stated, any_of, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import REJECTED, TAKES_BACK, Stated, any_of, conclusion_of, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.numbers import REFUSAL
 from tfgrpo.rewarders.text.parts import LONGEST_PART
 from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, denies, is_denied, shown
@@ -63,7 +63,7 @@ class Reference(ABC):
         statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
         opens = _OPENS.pattern + whole_words(wanted)
-        told = BECAUSE.split(statement)[0] if wanted in BECAUSE.split(statement)[0] else statement
+        told = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
         refused = REFUSAL.search(told.replace(wanted, "")) and not re.search(opens, statement)
         places = [*re.finditer(whole_words(wanted), statement)]
         denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)

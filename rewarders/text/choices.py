@@ -38,7 +38,9 @@ _LETTER: Final = re.compile(
         |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
-_OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE)
+_OPTION_LINE: Final = re.compile(
+    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
+)
 
 
 _WORD: Final = re.compile(r"[^\W\d_]{3,}")
@@ -284,7 +286,8 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         longest -= self.denied
         if len(longest) > 1 and (concluded := conclusion_of(self.bare)):
             return self.reference.named(concluded)
-        return frozenset(longest if len(longest) == 1 or not self.letters else self.letters)
+        hedged = len(self.letters) > 1 and _OR_LETTER.search(self.bare)
+        return frozenset(self.letters if self.letters and (hedged or len(longest) != 1) else longest)
 
 
 class OptionWay(NamedTuple):
@@ -372,6 +375,7 @@ _PREDICATE: Final = re.compile(
     r"\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)", re.IGNORECASE
 )
 """What is said of an option."""
+_OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
 """A choice with its reason, in one clause."""
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
@@ -553,7 +557,7 @@ class LabelReference(OptionReference):
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
         if not any("_" in label for label in self.labels):  # else an identifier is one word
             borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
-        statement = plain(re.sub(borders, " ", part))
+        statement = plain(re.sub(borders, " ", _CHOICES.sub("", part)))
         spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
@@ -574,6 +578,8 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_CHOICES: Final = re.compile(r"(?<=\w) \([^()\n]{1,30}\bor\b[^()\n]{1,30}\)")
+"""What may be answered: ``The answer (yes or no) is``."""
 _LAST_FIELD: Final = 80
 """Characters from the end of a line in which its last field is."""
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")

@@ -15,9 +15,9 @@ from functools import lru_cache
 from itertools import filterfalse, pairwise, product
 from typing import Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, stated_answer, until_closing
+from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, conclusion_of, stated_answer, until_closing
 from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, DecimalMark, Number, NumberLine, Token, plain_digits
-from tfgrpo.rewarders.text.rules import Beside, Surroundings
+from tfgrpo.rewarders.text.rules import Beside, Surroundings, shown
 from tfgrpo.stores.errors import RewardError
 
 _MARK: Final = "####"
@@ -86,6 +86,7 @@ _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
     r"\b0[xX][\da-fA-F]+|\d-[A-Z]{2}|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
+    r"|\w\W{1,3}\((?:1[5-9]|20)\d\d\)\W*$"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
@@ -125,9 +126,10 @@ def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     return None if stated is None else number_of(stated, decimal)
 
 
-def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Number | None:
+def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "", prompt: str = "") -> Number | None:
     r"""Return the number of what an output states; None for none.
 
+    Of a marked sentence it is the only number that the ``prompt`` does not have, else what the sentence concludes with.
     Without a mark it is the only number of the text, else the one that the last line concludes with, else the only one that
     is not ``asked``, in the question; numbers in words count where digits are those of the question. A part of something
     else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
@@ -144,6 +146,9 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "") -> Nu
         return spelled or _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
+    several = stated.source != "box" and "=" not in text and _number_of_sentence(text, decimal, prompt)
+    if several:
+        return several
     return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
 
 
@@ -313,7 +318,12 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
-    return None if numbers[-1] is None or REFUSAL.search(stated.whole) else numbers[-1]
+    concluded = conclusion_of(stated.whole)
+    if not REFUSAL.search(concluded if re.search(r"\d", concluded) else stated.whole):
+        return numbers[-1]
+    if "\n" in stated.whole and re.search(r"\d", stated.text) and not REFUSAL.search(stated.text):
+        raise RewardError(f"{shown(stated.whole)} may state no answer")
+    return None
 
 
 @lru_cache(maxsize=64)  # each attempt at an item has the same question
@@ -321,6 +331,26 @@ def _numbers_in(question: str, decimal: DecimalMark) -> frozenset[tuple[Fraction
     """Return the numbers of a question, each with whether it is a fraction."""
     tokens = NumberLine.of(plain_digits(question, decimal)).tokens
     return frozenset((token.number.value, "/" in token.number.text) for token in tokens)
+
+
+def _number_of_sentence(text: str, decimal: DecimalMark, prompt: str) -> Number | None:
+    """Return the number that a sentence with several states; None where the first one counts, as in ``42 in 3 steps``.
+
+    It is the only one that the prompt does not have, else what the line concludes with. Raises ``RewardError`` for neither.
+    """
+    sentence = next((each for each in _SENTENCE.split(text) if re.search(r"\d", each)), "")
+    line = _Values.of(plain_digits(sentence, decimal))
+    short = len(sentence.split()) <= _BARE_WORDS and sentence.isascii()
+    if len({each.number.value for each in line.tokens}) < 2 or short or re.match(r"\W*(?:n?either|not)\b", sentence):
+        return None
+    if any(each.value is None for each in line.tokens):
+        return None  # a part of something else, or one of several answers
+    known = {*_DIGITS.findall(plain_digits(prompt, decimal))}
+    fresh = [each for each in line.tokens if known and known.isdisjoint(_DIGITS.findall(each.number.text))]
+    if re.match(r"\W*\d", line.text):
+        first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
+        return None if first else fresh[0].value
+    return _last_line_number(line, fresh)
 
 
 def _spelled_beside_known(line: str, decimal: DecimalMark, asked: str) -> Number | None:
@@ -358,6 +388,9 @@ _WORD_FIRST: Final = re.compile(
     r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\((?!wrong|incorrect|no\b|it is|actually)[^()\n]*\d[^()\n]*\)\W*$"
 )
 """A number in words with a remark: ``Eight (not nine, since 2006)``."""
+_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
+"""The end of a sentence."""
 _LEADING: Final = re.compile(r"^([^,:;(]*).*", re.DOTALL)
 _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)

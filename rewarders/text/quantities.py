@@ -44,7 +44,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
-        number = number_of(self.stated, self.reference.decimal, question)
+        number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     def _falls(self, number: Number) -> bool:
@@ -104,7 +104,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def has_unit_not_asked(self) -> bool:
         """Return whether the prompt asks how many of something else there are, or for another unit."""
-        number, prompt = self.number, self.reference.prompt.replace("percent", "%")
+        number, prompt = self.number, last_question(self.reference.prompt).replace("percent", "%")
         unit = number and ("%" if number.percent else re.split("[/23]", number.unit)[0])
         if not unit or self.wanted.unit or self.wanted.percent or _DOLLARS.search(self.text):
             return False

@@ -552,7 +552,7 @@ class TextReference(Reference):
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
         parts, wanted = comparable(part).split(", "), comparable(self.text)
-        if len(parts) > 1 and wanted in parts and all(len(each.split()) <= 3 for each in parts):
+        if len(parts) > 1 and wanted in parts and all(len(each.split()) < MOST_BARE for each in parts):
             others = [each for each in parts if each != wanted]
             is_sentence = any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others)
             if not is_sentence and not all(map(self.is_asked, others)):
