@@ -348,9 +348,13 @@ def _number_of_sentence(text: str, decimal: DecimalMark, prompt: str) -> Number 
     known = {*_DIGITS.findall(plain_digits(prompt, decimal))}
     fresh = [each for each in line.tokens if known and known.isdisjoint(_DIGITS.findall(each.number.text))]
     if re.match(r"\W*\d", line.text):
-        first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
-        return None if first else fresh[0].value
-    return _last_line_number(line, fresh)
+        is_first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
+        return None if is_first else fresh[0].value
+    concluded, first = _last_line_number(line, fresh), (fresh or line.tokens)[0]
+    is_stated = line.is_year(first) or _IS.search(line.text[max(0, first.start - _LOOK) : first.start])
+    if concluded is not None and concluded.value != first.number.value and is_stated:
+        raise RewardError(f"{shown(sentence)} may state {first.number.text} or {concluded.text}")
+    return concluded
 
 
 def _spelled_beside_known(line: str, decimal: DecimalMark, asked: str) -> Number | None:
