@@ -491,9 +491,6 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
     """
     if not isinstance(run, str | os.PathLike):
         raise SettingsError.one("run", repr(run), "the folder of a run, its id or latest")
-    folder = Path(run)
-    if (folder / "manifest.json").is_file():
-        return Result.of_run(refuse_pruned(RunPaths(folder)))
     task = task_named(task_id, out)
     found = find_run(task, os.fspath(run), everywhere=task_id is None)
     if found is None:

@@ -46,16 +46,20 @@ class TaskPlace:
         """The task, which need not exist. Raises ``SettingsError``."""
         return task_named(self.task_id, self.out)
 
-    def existing(self, console: Console) -> TaskPaths:
+    def chosen(self, console: Console) -> TaskPaths:
         """Return the task; say which it is if none is named and there are several. Raise ``SettingsError``."""
         task = self.task
+        if not self.is_named and task.root.is_dir() and len(known_tasks(task.root.parent)) > 1:
+            console.say(f"task {task.root.name}, the one used last; --task-id names another")
+        return task
+
+    def existing(self, console: Console) -> TaskPaths:
+        """Return ``chosen``. Raise ``SettingsError`` for one that was not run."""
+        task = self.chosen(console)
         out, name = task.root.parent, repr(task.root.name)
-        known = known_tasks(out)
         if task.root.is_dir():
-            if not self.is_named and len(known) > 1:
-                console.say(f"task {task.root.name}, the one used last; --task-id names another")
             return task
-        if known:
+        if known := known_tasks(out):
             raise SettingsError.one("--task-id", name, f"a task that was run: {', '.join(known)}")
         first = "`tfgrpo run --dry-run` makes the first"
         if self.is_named:
@@ -67,8 +71,6 @@ class TaskPlace:
 
         It is of the task that is named, else of the one used last, else of the only one that has it.
         """
-        if (here := RunPaths(Path(name).resolve())).manifest.is_file():
-            return refuse_pruned(here)
         run = find_run(self.task, name, everywhere=not self.is_named)
         if run is None:
             task = self.existing(console)

@@ -123,8 +123,7 @@ def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Consol
 
 def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
     """Return a task with the runs to check: one, or all of them. Raise ``SettingsError`` for an unknown name."""
-    here = RunPaths(Path(name).resolve())
-    run = here if here.manifest.is_file() else find_run(place.task, name, everywhere=not place.is_named)
+    run = find_run(place.task, name, everywhere=not place.is_named)
     with suppress(ValueError):  # a name that none can have
         task = TaskPaths.of(place.task.root.parent, name)
         if run is None and task.root.is_dir() and (task.root == place.task.root or not place.is_named):

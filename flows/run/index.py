@@ -119,11 +119,14 @@ def run_named(task: TaskPaths, name: str) -> RunPaths | None:
 
 
 def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None:
-    """Return ``run_named``; with ``everywhere``, else the run of the only other task that has one of this name.
+    """Return the run in a directory, else ``run_named``; with ``everywhere``, else that of the only other task that has one.
 
     Else it is the only run of the task whose name begins so, as ids of flow runs are long; no name of a task or of a damaged
     run is such a beginning.
     """
+    with suppress(ValueError, OSError):  # text that is no path
+        if (here := RunPaths(Path(name).resolve())).manifest.is_file():
+            return here
     run, tasks = run_named(task, name), known_tasks(task.root.parent)
     found = [] if run is None else [run]
     if not found and everywhere:

@@ -445,7 +445,7 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
     if not named and request.pipeline == RunRequest.model_fields["pipeline"].default:  # the task may be of any pipeline
         task_id = None
     task = task_named(task_id, asked.settings.out)
-    run = find_run(task, request.earlier or "", everywhere=not named)
+    run = find_run(task, str(request.earlier), everywhere=not named)
     if run is None:
         raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
     if request.measures is None:  # which takes the settings alone

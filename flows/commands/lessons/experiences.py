@@ -24,7 +24,7 @@ from tfgrpo.flows.commands.options import TaskPlace, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import changes_of
 from tfgrpo.flows.run.damage import task_problems
-from tfgrpo.flows.run.index import known_tasks, nights_begun
+from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.flows.run.lessons import (
     STATES,
     credit_lines,
@@ -546,9 +546,7 @@ def import_lessons(
     now: bool,
 ) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
-    source = _read(Path(file), pack, packs_root, place.task)
-    if not place.is_named and len(known_tasks(source.paths.root.parent)) > 1:
-        console.say(f"task {source.paths.root.name}, the one used last; --task-id names another")
+    source = _read(Path(file), pack, packs_root, place.chosen(console))
     if reviewed_by is None:
         if now:
             raise SettingsError.one("--in-force", "no --reviewed-by", "--in-force only with --reviewed-by NAME")

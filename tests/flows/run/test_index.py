@@ -130,6 +130,16 @@ def test_the_beginning_of_one_run_is_its_name(ask, own_run):
     assert "accepted: a run of" in ask("report", "5c2dc615", code=2).err, "the damaged run of this name is meant"
 
 
+def test_the_directory_of_a_run_names_it_wherever_a_run_is_named(ask, own_run):
+    copied(own_run, "other", task="mine", started_at="2999-01-01T00:00:00+00:00")
+    folder = str(own_run.paths.root)
+    assert "/small/report.html" in ask("report", folder).out
+    assert "the task and 1 run" in ask("verify", folder).out
+    assert tfgrpo.load_run(folder).run_id == "small"
+    assert prepare(RunRequest(resume=folder), {}).request.resume == "small"
+    assert "accepted: a run of" in ask("report", "x" * 5000, code=2).err
+
+
 def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
     dry = RunRequest(resume="latest", out=str(own_run.out))
     copied(own_run, "older", task="mine", started_at="2001-01-01T00:00:00+00:00")
