@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import DIFFICULTY_SPREAD, HEAT, HEAT_COST, LESSON_GAIN, SKILL, AdvisedSolver, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.puzzle import Pitfall, Puzzle, Solver, Turn, advice_in, answer_of, open_world
-from tfgrpo.tasks.models.simulated.roles import ReflectionAsk, question_in
+from tfgrpo.tasks.models.simulated.roles import question_in, reflection
 
 _NORMAL: Final = NormalDist()
 
@@ -60,10 +61,10 @@ class DialledEngine(Engine):
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
         """Have some reflections judge by the opposite of the rewards."""
-        question = question_in(body) if self.dials.misjudged else None
-        if isinstance(question, ReflectionAsk) and rng.random() < self.dials.misjudged:
-            opposite = [attempt.model_copy(update={"reward": -attempt.reward}) for attempt in question.attempts]
-            asked = question.model_copy(update={"attempts": opposite}).model_dump_json()
+        role, question = question_in(body) if self.dials.misjudged else (None, {})
+        if role is reflection and rng.random() < self.dials.misjudged:
+            opposite = [{**attempt, "reward": -attempt["reward"]} for attempt in question["attempts"]]
+            asked = json.dumps({**question, "attempts": opposite})
             user = ChatMessage(role="user", content=asked)
             body = body.model_copy(update={"messages": [body.messages[0], user]})
         return super().turn(body, rng)

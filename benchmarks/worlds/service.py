@@ -101,7 +101,7 @@ def _fresh(world: Any, seed: int) -> Sequence[str]:
 
 def _helps(polarity: Polarity, text: str, truth: DialledEngine) -> bool:
     """Return whether a lesson says the right thing about a pitfall as the rules are this night."""
-    stances = truth.world.lexicon.stances(polarity, text)
+    stances = truth.world.stances(polarity, text)
     helping = [stance == (-1 if name in truth.turned else 1) for name, stance in stances.items()]
     return truth.world.name != "unlearnable" and bool(helping) and all(helping)
 

@@ -224,5 +224,5 @@ def test_a_misjudging_reflection_names_the_wrong_direction_in_its_share_of_cases
     ask = json.dumps({"attempts": shown, "max_lessons": 1})
     answers = said([request(ask, seed=seed) for seed in range(300)], misjudged=share)
     lessons = [lesson for answer in answers for lesson in json.loads(answer)["lessons"]]
-    found = [open_world("arithmetic").lexicon.stances(each["polarity"], each["text"]).get(name) for each in lessons]
+    found = [open_world("arithmetic").stances(each["polarity"], each["text"]).get(name) for each in lessons]
     assert found.count(-1) / len(found) == pytest.approx(wrong, abs=0.06)

@@ -96,7 +96,7 @@ class Engine:
             puzzle = self.world.recognise(message.text) if message.role == "user" else None
             if puzzle is not None:
                 temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of OpenAI
-                solver = self.solver(message.text, temperature, self.world.lexicon.advice(body.system), rng)
+                solver = self.solver(message.text, temperature, self.world.advice(body.system), rng)
                 return puzzle.turn(solver, body.messages[place + 1 :], body.offered)
         return Turn(UNKNOWN)
 

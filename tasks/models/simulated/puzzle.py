@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from tfgrpo.pipelines.settings.tree import ShippedWorld
 from tfgrpo.rewarders.importing import load_object
@@ -30,8 +29,7 @@ from tfgrpo.tasks.models.simulated.protocol import ChatMessage
 WORDS: dict[str, Any] = packaged_yaml(__file__, "words.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """One wording of a lesson."""
 
     polarity: Polarity
@@ -43,8 +41,7 @@ def advice_of(texts: Mapping[Polarity, Sequence[str]]) -> tuple[Advice, ...]:
     return tuple(Advice(polarity, text) for polarity, listed in texts.items() for text in listed)
 
 
-@dataclass(frozen=True, slots=True)
-class Pitfall:
+class Pitfall(NamedTuple):
     """One typical mistake."""
 
     name: str
@@ -62,7 +59,7 @@ class Pitfall:
     """The working of that step, with ``{}`` for each number and the result."""
 
 
-Stance = Literal[-1, 1]
+Stance: TypeAlias = Literal[-1, 1]
 
 _SLOT = re.compile(r"\{(\w+)\}")
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
@@ -101,44 +98,6 @@ def _reversed(words: str, start: int, *, avoided: bool) -> bool:
     return (turns + (avoided and first_sentence and not negates_itself)) % 2 == 1
 
 
-class Lexicon:
-    """Recognises advice on a closed set of pitfalls. Caches the system prompts read last."""
-
-    def __init__(self, pitfalls: Mapping[str, Pitfall]) -> None:
-        self._about = {
-            name: [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about] for name, pitfall in pitfalls.items()
-        }
-        self._votes = {
-            name: [*((_phrase(text), 1) for text in pitfall.right), *((_phrase(text), -1) for text in pitfall.wrong)]
-            for name, pitfall in pitfalls.items()
-        }
-        self.advice = lru_cache(_CACHED_TEXTS)(self._advice)
-
-    def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
-        """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
-        words = normalised(text)
-        stances: dict[str, Stance] = {}
-        for name, about in self._about.items():
-            if not all(pattern.search(words) for pattern in about):
-                continue
-            total = sum(
-                -vote if _reversed(words, match.start(), avoided=polarity == "avoid") else vote
-                for pattern, vote in self._votes[name]
-                for match in pattern.finditer(words)
-            )
-            if total:
-                stances[name] = 1 if total > 0 else -1
-        return stances
-
-    def _advice(self, system_text: str) -> Mapping[str, float]:
-        """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
-        votes: dict[str, list[int]] = {}
-        for lesson in advice_in(system_text):
-            for name, stance in self.stances(lesson.polarity, lesson.text).items():
-                votes.setdefault(name, []).append(stance)
-        return {name: fmean(stances) for name, stances in votes.items()}
-
-
 def advice_in(system_text: str) -> tuple[Advice, ...]:
     """Return the lessons of the prompt's block, in order; text outside the block is not advice."""
     block = _BLOCK.search(system_text)
@@ -173,13 +132,11 @@ class Turn(NamedTuple):
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
-@dataclass(frozen=True)
 class Puzzle(ABC):
     """One item, recognised in the text of its prompt."""
 
-    world: World
-    kind: str
-    slots: Mapping[str, str]
+    def __init__(self, world: World, kind: str, slots: Mapping[str, str]) -> None:
+        self.world, self.kind, self.slots = world, kind, slots
 
     @abstractmethod
     def solved(self, solver: Solver) -> str:
@@ -197,20 +154,11 @@ class Puzzle(ABC):
         return answer_of(output) == answer_of(self.solved(Solver()))
 
 
-class Template:
-    """The text of one kind of item, with ``{slots}``; every slot occurs once and takes one word."""
-
-    def __init__(self, text: str) -> None:
-        pieces = _SLOT.split(text)
-        regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
-        self._pattern = re.compile("".join(regex))
-        self._anchor = max(pieces[::2], key=len)
-
-    def slots_in(self, text: str) -> dict[str, str] | None:
-        """Return what is in the slots where a text contains the template."""
-        # The longest fixed piece is a cheap first test.
-        match = self._pattern.search(text) if self._anchor in text else None
-        return None if match is None else match.groupdict()
+def _template(text: str) -> tuple[str, re.Pattern[str]]:
+    """Return the longest fixed piece of a template, a cheap first test, and its pattern: a word in every ``{slot}``."""
+    pieces = _SLOT.split(text)
+    regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
+    return max(pieces[::2], key=len), re.compile("".join(regex))
 
 
 class World:
@@ -220,23 +168,50 @@ class World:
         """``module``: its ``__file__``."""
         self.name, self.puzzle = name, puzzle
         self.data: Mapping[str, Any] = packaged_yaml(module, f"{Path(module).stem}.yaml")
-        self._templates = {kind: Template(row["text"]) for kind, row in self.data["templates"].items()}
+        self._templates = {kind: _template(row["text"]) for kind, row in self.data["templates"].items()}
         advice = ("good_advice", "bad_advice")
         self.pitfalls = {
             pitfall: Pitfall(pitfall, **{**row, **{key: advice_of(row[key]) for key in advice}})
             for pitfall, row in self.data["pitfalls"].items()
         }
         """What its items test, and so what its lessons can be about."""
-
-    @cached_property
-    def lexicon(self) -> Lexicon:
-        """Recognises advice on the pitfalls."""
-        return Lexicon(self.pitfalls)
+        self.advice = lru_cache(_CACHED_TEXTS)(self._advice)
 
     def recognise(self, text: str) -> Puzzle | None:
         """Return the item whose template the text contains, of several the first; None when there is none."""
-        found = ((kind, template.slots_in(text)) for kind, template in self._templates.items())
-        return next((self.puzzle(self, kind, slots) for kind, slots in found if slots is not None), None)
+        found = ((kind, pattern.search(text)) for kind, (piece, pattern) in self._templates.items() if piece in text)
+        return next((self.puzzle(self, kind, match.groupdict()) for kind, match in found if match is not None), None)
+
+    @cached_property
+    def _lexicon(self) -> Mapping[str, tuple[list[re.Pattern[str]], list[tuple[re.Pattern[str], int]]]]:
+        """By pitfall, the words that are its subject, and the phrases with their votes."""
+        return {
+            name: (
+                [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about],
+                [(_phrase(text), vote) for vote, texts in ((1, pitfall.right), (-1, pitfall.wrong)) for text in texts],
+            )
+            for name, pitfall in self.pitfalls.items()
+        }
+
+    def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
+        """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
+        words = normalised(text)
+        stances: dict[str, Stance] = {}
+        for name, (about, votes) in self._lexicon.items():
+            if all(pattern.search(words) for pattern in about):
+                found = ((vote, match.start()) for pattern, vote in votes for match in pattern.finditer(words))
+                total = sum(-vote if _reversed(words, at, avoided=polarity == "avoid") else vote for vote, at in found)
+                if total:
+                    stances[name] = 1 if total > 0 else -1
+        return stances
+
+    def _advice(self, system_text: str) -> Mapping[str, float]:
+        """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
+        votes: dict[str, list[int]] = {}
+        for lesson in advice_in(system_text):
+            for name, stance in self.stances(*lesson).items():
+                votes.setdefault(name, []).append(stance)
+        return {name: fmean(stances) for name, stances in votes.items()}
 
 
 def open_world(name: str) -> World:

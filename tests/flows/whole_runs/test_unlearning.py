@@ -50,7 +50,7 @@ def effects(out: Path, decision: Decision, turned: Iterable[str] = ()) -> Counte
     found: Counter[int] = Counter()
     for row in lines(TaskPaths.of(out, TASK).experiences):
         if row["experience_id"] in decision.experience_ids:
-            stances = WORLD.lexicon.stances(row["polarity"], row["summary32"])
+            stances = WORLD.stances(row["polarity"], row["summary32"])
             total = sum(-stance if name in turned else stance for name, stance in stances.items())
             found[(total > 0) - (total < 0)] += 1
     return found

@@ -20,7 +20,7 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
     puzzle = world.recognise(prompt)
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
-    solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
+    solver = AdvisedSolver(seed, prompt, temperature, world.advice(system), rng)
     return puzzle.solved(solver)
 
 

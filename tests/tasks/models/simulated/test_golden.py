@@ -102,7 +102,7 @@ def test_the_answers_of_a_role_are_those_of_its_seed(role):
 
 
 WORLDS = {name: open_world(name) for name in ("arithmetic", "unlearnable", LEDGER, POWL)}
-ARITHMETIC = WORLDS["arithmetic"].lexicon
+ARITHMETIC = WORLDS["arithmetic"]
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -111,7 +111,7 @@ def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
     for pitfall in world.pitfalls.values():
         for side, advice in ((1, pitfall.good_advice), (-1, pitfall.bad_advice)):
             for lesson in advice:
-                assert world.lexicon.stances(lesson.polarity, lesson.text) == {pitfall.name: side}, lesson.text
+                assert world.stances(lesson.polarity, lesson.text) == {pitfall.name: side}, lesson.text
                 assert count_words(lesson.text) <= 32
                 assert not any(letter.isdigit() for letter in lesson.text)
 
@@ -121,11 +121,11 @@ def test_paraphrases_by_others_are_recognised(rows, side):
     assert [row for row in rows if ARITHMETIC.stances(row[0], row[1]) != {row[2]: side}] == []
 
 
-@pytest.mark.parametrize("lexicon", [world.lexicon for world in WORLDS.values()])
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 @pytest.mark.parametrize("polarity", ["do", "avoid"])
-def test_neutral_and_useless_text_takes_no_side(lexicon, polarity):
+def test_neutral_and_useless_text_takes_no_side(world, polarity):
     useless = [text for texts in WORDS["useless"].values() for text in texts]
-    assert [text for text in [*NEUTRAL, *useless, WORDS["rambling"]] if lexicon.stances(polarity, text)] == []
+    assert [text for text in [*NEUTRAL, *useless, WORDS["rambling"]] if world.stances(polarity, text)] == []
 
 
 @pytest.mark.parametrize(("polarity", "said", "stances"), [

@@ -43,7 +43,7 @@ TURNED = reflection((1.0, BAD, ""), (0.0, GOOD, ""))
 def stances(asked, count=600, name=REFUND.name):
     """The side that the lessons take, of as many answers."""
     lessons = [lesson for seed in range(count) for lesson in answered(asked, seed)["lessons"]]
-    return Counter(WORLD.lexicon.stances(each["polarity"], each["text"]).get(name, 0) for each in lessons)
+    return Counter(WORLD.stances(each["polarity"], each["text"]).get(name, 0) for each in lessons)
 
 
 def with_lessons():
