@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
@@ -107,22 +107,18 @@ class Engine:
 
 def _in_form(body: ChatBody, turn: Turn) -> Turn:
     """Return a turn in the form that the request asks for: a call, a schema's instance, a JSON object, or as it is."""
-    function = None if turn.calls else _demanded(body)
-    if function is not None:
-        return Turn("", ((function["name"], minimal_instance(function.get("parameters", {}), turn.text)),))
-    if turn.calls or mapping_of(body.response_format).get("type", "text") == "text":
+    if turn.calls:
+        return turn
+    if body.tool_choice not in (None, "auto", "none"):
+        chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
+        functions = [tool["function"] for tool in body.tools or ()]
+        demanded = [each for each in functions if chosen in (None, each["name"])][-1]
+        return Turn("", ((demanded["name"], minimal_instance(demanded.get("parameters", {}), turn.text)),))
+    if mapping_of(body.response_format).get("type", "text") == "text":
         return turn
     schema = body.schema_body
     value = {"answer": turn.text} if schema is None else minimal_instance(schema, turn.text)
     return Turn(json.dumps(value, ensure_ascii=False))
-
-
-def _demanded(body: ChatBody) -> Mapping[str, Any] | None:
-    if body.tool_choice in (None, "auto", "none"):
-        return None
-    chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
-    functions: Iterator[Mapping[str, Any]] = (tool["function"] for tool in reversed(body.tools or []))
-    return next(each for each in functions if chosen in (None, each["name"]))
 
 
 def minimal_instance(schema: Object, text: str, root: Object | None = None) -> Any:

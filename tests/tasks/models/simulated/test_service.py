@@ -50,6 +50,7 @@ async def test_the_one_model_is_listed_and_there_are_no_others():
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 USER = {"role": "user", "content": "hello"}
+ENDLESS = {"$ref": "#/$defs/one", "$defs": {"one": {"properties": {"next": {"$ref": "#/$defs/one"}}, "required": ["next"]}}}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 
 
@@ -63,13 +64,15 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ({"messages": [{**CALLING, "tool_calls": [{"id": "c1", "function": {"name": "add", "arguments": {}}}]}]},
      "messages.0.tool_calls.0.function.arguments"),
     ({"response_format": {"type": "json_schema", "json_schema": "x"}}, None),
+    ({"tool_choice": "required"}, None), ({"tools": TOOLS, "tool_choice": {"function": {"name": "other"}}}, None),
+    ({"response_format": schema("endless", ENDLESS)}, None),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     answer = await posted(CHAT, request(**changes))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}'])
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}'])
 async def test_bodies_that_are_no_request_are_refused(raw):
     async with in_process() as client:
         for dialect in DIALECTS:
