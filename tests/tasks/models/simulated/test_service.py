@@ -72,7 +72,9 @@ async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}']
+)
 async def test_bodies_that_are_no_request_are_refused(raw):
     async with in_process() as client:
         for dialect in DIALECTS:
