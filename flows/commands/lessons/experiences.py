@@ -210,10 +210,15 @@ class TaskExperiences:
         decision = decision_in_force(self.paths, simulated=simulated)
         return decision.experience_ids if decision else ()
 
+    def lessons(self, *, simulated: bool) -> list[tuple[KnownLesson, dict[str, Any]]]:
+        """Return the lessons known for one kind of model, each with its ``lesson_json``. Raise ``CorruptFile``."""
+        credit, ids = task_credit(self.paths, self.store, simulated=simulated), self.in_force(simulated=simulated)
+        return [(lesson, lesson_json(lesson, credit, ids)) for lesson in credit.known.values()]
+
     def known(self, name: str) -> tuple[bool, KnownLesson]:
         """Return whether a known lesson is one of the simulated model, and the lesson. Raise ``SettingsError``."""
         for simulated in self.kinds:
-            for lesson in task_credit(self.paths, self.store, simulated=simulated).known.values():
+            for lesson, _ in self.lessons(simulated=simulated):
                 if name in lesson.ids:
                     return simulated, lesson
         accepted = "a lesson in force, on trial or known, as `tfgrpo experiences review` lists them"
@@ -224,9 +229,7 @@ class TaskExperiences:
         found: dict[str, dict[str, Any]] = {}
         for simulated in kinds or (self.simulated,):
             in_force_ids = self.in_force(simulated=simulated)
-            credit = task_credit(self.paths, self.store, simulated=simulated)
-            for lesson in credit.known.values():
-                own = lesson_json(lesson, credit, in_force_ids)
+            for lesson, own in self.lessons(simulated=simulated):
                 for name in lesson.ids:
                     newest = name == lesson.record.experience_id or name in in_force_ids
                     found.setdefault(name, own if newest else {**own, "state": "reworded"})
@@ -298,15 +301,14 @@ _SHOWN: Final = 10
 def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
     experiences = open_experiences(place, packs_root, console)
-    in_force_ids = experiences.in_force(simulated=experiences.simulated)
-    credit = task_credit(experiences.paths, experiences.store, simulated=experiences.simulated)
-    records = list(experiences.store.find({name for each in credit.known.values() for name in each.ids}))
+    known = experiences.lessons(simulated=experiences.simulated)
+    records = list(experiences.store.find({name for each, _ in known for name in each.ids}))
     lessons: list[dict[str, Any]] = []
-    for each in credit.known.values():
+    for each, own in known:
         first = min((one for one in records if one.experience_id in each.ids), key=lambda one: one.created_at)
         origin = {"cause": each.record.cause, "group_id": each.record.group_id, "first_run": first.run_id}
         named = {"experience_id": each.record.experience_id, "polarity": each.record.polarity}
-        lessons.append({**named, "text": each.record.summary32, **lesson_json(each, credit, in_force_ids), **origin})
+        lessons.append({**named, "text": each.record.summary32, **own, **origin})
     lessons.sort(key=lambda each: STATES.index(each["state"]))
     if console.as_json:
         console.result({"simulated": experiences.simulated, "lessons": lessons})
@@ -375,7 +377,8 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
 
     if not damaged:
         _target(name, list(read_decisions(path)))  # refused before any file is made
-    _finish(experiences, console, record_decided(path, decide, accepts=damaged), "that library is in force already")
+    done = record_decided(path, decide, accepts=damaged)
+    _finish(experiences.store, experiences.paths, done, console, "that library is in force already")
 
 
 def _correct(
@@ -417,7 +420,7 @@ def _correct(
         return decision
 
     unchanged = f"{name} is kept out already" if retires else f"{name} is not kept out"
-    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), unchanged)
+    _finish(experiences.store, experiences.paths, record_decided(experiences.paths.promotions, decide), console, unchanged)
 
 
 retire, approve = partial(_correct, "retire"), partial(_correct, "approve")
@@ -493,11 +496,14 @@ def _sound(experiences: TaskExperiences, name: str, target: Decision | None) -> 
     return library
 
 
-def _finish(experiences: TaskExperiences, console: Console, done: Decision | None, unchanged: str) -> None:
+def _finish(
+    store: ExperienceStore, task: TaskPaths, done: Decision | None, console: Console, unchanged: str, **facts: int
+) -> None:
     if done is not None:
-        write_view(experiences.store, experiences.paths, experiences.paths.root.name)
+        write_view(store, task, task.root.name)
     if console.as_json:
-        console.result({"change": done.model_dump(mode="json", exclude={"signatures", "previous"}) if done else None})
+        change = done.model_dump(mode="json", exclude={"signatures", "previous"}) if done else None
+        console.result({**facts, "change": change})
     elif done is None:
         console.say(f"The library in force is as it was: {unchanged}.")
     else:
@@ -561,9 +567,14 @@ def import_lessons(
         raise DatasetError(refused)
     stored = sum(entry.known is None for entry in source.screened)
     decided = record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, now))
-    if decided is not None:
-        write_view(source.store, source.paths, source.paths.root.name)
-    _print_stored(source, stored, decided, console, in_force=now)
+    if decided is not None and not console.as_json:
+        console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history` shows the file and the reviewer.")
+        at_once = "They are in force at once, until the evidence speaks against them."
+        on_trial = "They are on trial in the next run, which measures them; --in-force puts them into force at once."
+        console.say(at_once if now else on_trial)
+        if out := [entry.known.experience_id for entry in source.screened if entry.known and source.left_out(entry)]:
+            console.say(f"Left out, because they are kept out here: {', '.join(sorted(out))}.")
+    _finish(source.store, source.paths, decided, console, "this file was taken in before", stored=stored)
 
 
 def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
@@ -647,21 +658,3 @@ def _show(source: _Import, console: Console) -> None:
         return
     console.table(("verdict", "says", "lesson"), rows)
     console.say(f"Nothing was stored. Read every lesson; then --reviewed-by NAME stores them, stamped for {pack}.")
-
-
-def _print_stored(source: _Import, stored: int, decided: Decision | None, console: Console, *, in_force: bool) -> None:
-    if console.as_json:
-        change = decided.model_dump(mode="json", exclude={"signatures", "previous"}) if decided else None
-        console.result({"stored": stored, "change": change})
-        return
-    if decided is None:
-        console.say("Nothing changed: this file was taken in before.")
-        return
-    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history` shows the file and the reviewer.")
-    if in_force:
-        library = f"library {decided.library_id} of {pluralize(len(decided.experience_ids), 'lesson')}"
-        console.say(f"In force now: {library}, until the evidence speaks against it.")
-    else:
-        console.say("They are on trial in the next run, which measures them; --in-force puts them into force at once.")
-    if out := [entry.known.experience_id for entry in source.screened if entry.known and source.left_out(entry)]:
-        console.say(f"Left out, because they are kept out here: {', '.join(sorted(out))}.")

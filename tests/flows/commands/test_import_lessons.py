@@ -116,7 +116,7 @@ def test_lessons_of_the_simulated_model_join_only_a_simulated_library(task, less
     real = ids_in_force(task.paths.promotions, simulated=False)
     assert len(real) == 1
     said = task.tell("experiences", "import", lessons(("do", "Ask for the currency.")), *REVIEWED, "--in-force")
-    assert "until the evidence speaks against it" in said.err
+    assert "until the evidence speaks against them" in said.err
     assert ids_in_force(task.paths.promotions, simulated=False) == real
     assert len(ids_in_force(task.paths.promotions, simulated=True)) == 3
 
