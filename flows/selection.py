@@ -32,18 +32,16 @@ from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import check_endpoint_of, lasting_settings, run_context
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item, RecordCounts, item_texts
-from tfgrpo.pipelines.plan.plan import BasePlan, build_scorers, mix_of, pack_for
+from tfgrpo.pipelines.plan.plan import BasePlan, checked_scorers, mix_of, pack_for
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, key_warnings
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, pack_stamp
-from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.powl import label_fingerprint, reference_in, structural_key, to_text
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
-from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import DatasetError, PowlError, Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
@@ -130,7 +128,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     settings = settings.model_copy(update={"rewarders": graded, "pack": pack.manifest.id})
     checks.run(validate_tfgrpo_config, settings, sources=resolved.sources)
     checks.refuse(check_actor(settings.actor))
-    rewarders = checks.run(_built, settings)
+    rewarders = checks.run(lambda: checked_scorers(settings, mix_of(settings), group_size=settings.selection.k))
     checks.refuse(_without_reference(item, settings))
     checks.raise_problems()
     models = choose_models(settings)  # again: now the judges are known
@@ -208,12 +206,6 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
     )
     if problems := [Problem(*problem) for fails, *problem in checks if fails]:
         raise SettingsError(problems)
-
-
-def _built(settings: Settings) -> tuple[Weighted, ...]:
-    built = build_scorers(settings, mix_of(settings))
-    check_scorers(built, group_size=settings.selection.k)
-    return built
 
 
 def _has_reference(item: Item) -> bool:

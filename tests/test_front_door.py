@@ -525,7 +525,7 @@ def test_a_name_of_another_type_is_one_clear_error(wrong):
 
 
 def test_messages_name_no_option_of_the_command_line():
-    assert said(tfgrpo.learn, ROWS, rewarders=[], **SMALL).startswith("rewarders: got no rewarder that counts")
+    assert said(tfgrpo.learn, ROWS, rewarders=[], **SMALL).startswith("rewarders: got no weight above 0 on a rewarder")
     assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
 
 

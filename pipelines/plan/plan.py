@@ -100,14 +100,19 @@ async def close_scorers(scorers: Iterable[AnyScorer]) -> None:
                         await closed
 
 
-def try_scorers(settings: Settings, scorers: Sequence[Weighted]) -> None:
-    """Ask each of the user's graders once about a made-up attempt. Raise ``PipelineError`` for those that do not grade."""
-    checks = ProblemCollector()
-    for number, (entry, weighted) in enumerate(zip(settings.rewarders, scorers, strict=True)):
+def checked_scorers(settings: Settings, mix: LearningMix | None, *, group_size: int) -> tuple[Weighted, ...]:
+    """Return the rewarders for groups of at least this size, after asking each of the user's graders about a made-up attempt.
+
+    Raise ``PipelineError`` for those that do not grade, and for rewarders without a total.
+    """
+    built, checks = build_scorers(settings, mix), ProblemCollector()
+    for number, (entry, weighted) in enumerate(zip(settings.rewarders, built, strict=True)):
         for _, each in scorers_within(weighted.scorer):
             if isinstance(each, Scorer) and entry.name != DATASET_GRADERS:
                 checks.run(refuse_no_scorer, each, f"rewarders.{number}: {entry.name}")
+    checks.run(check_scorers, built, group_size=group_size)
     checks.raise_problems()
+    return built
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +276,8 @@ def build_plan(
     paths = checks.run(_task_paths, settings) if not any(task_id_problems(settings)) else []
     pack = checks.run(pack_for, settings, settings.pack)
     mix = checks.run(mix_of, settings)
-    rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
+    smallest = min(settings.tfgrpo.group_size, settings.gate.group_size) if settings.tfgrpo.enabled else 1
+    rewarders = checks.run(checked_scorers, settings, mix[0], group_size=smallest) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     every = chain(data[0].split.learn, data[0].split.held_out) if data[0].mix is None else ()
@@ -339,16 +345,6 @@ def pack_for(settings: Settings, name: str) -> LoadedPack:
     """Load a pack, with the limit that the settings put on lessons. Raises ``ConfigError``."""
     root = Path(settings.packs_root).absolute() if settings.packs_root is not None else None
     return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
-
-
-def _rewarders(settings: Settings, mix: LearningMix | None) -> tuple[Weighted, ...]:
-    built = build_scorers(settings, mix)
-    try_scorers(settings, built)
-    if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
-        learning = settings.tfgrpo
-        smallest = min(learning.group_size, settings.gate.group_size) if learning.enabled else 1
-        check_scorers(built, group_size=smallest)
-    return built
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:

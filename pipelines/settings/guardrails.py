@@ -7,7 +7,6 @@ connection. ``guard_warnings`` yields what is allowed but unusual.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -19,6 +18,7 @@ from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, MIN_GROUP_SIZE, MODEL_ROLES, ModelRole, ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.json_values import EMPTY
 from tfgrpo.stores.ledger import NANO
 from tfgrpo.stores.text import check_identifier
 
@@ -26,12 +26,12 @@ LOGGER_NAME = "tfgrpo.guardrails"
 _log = logging.getLogger(LOGGER_NAME)
 
 
-def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | None = None) -> None:
+def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] = EMPTY) -> None:
     """Raise ``SettingsError`` with every impossible combination, after logging each as an error.
 
     ``sources``, from ``resolve_settings``, are named in the messages.
     """
-    problems = [_labelled(problem, sources or {}) for check in _CHECKS for problem in check(settings)]
+    problems = [_labelled(problem, sources) for check in _CHECKS for problem in check(settings)]
     log_refusals(problems)
     if problems:
         raise SettingsError(problems)
@@ -124,14 +124,6 @@ def _datasets(settings: Settings) -> Iterator[Problem]:
         yield Problem("dataset.eval_path", "the dataset that is learned on", accepted)
 
 
-def _rewarders(settings: Settings) -> Iterator[Problem]:
-    names = Counter(str(rewarder.options.get("rewarder_id", rewarder.name)) for rewarder in settings.rewarders)
-    if not any(rewarder.weight > 0.0 for rewarder in settings.rewarders):
-        yield Problem("rewarders", "no rewarder that counts", "at least one rewarder with a weight above 0")
-    for name in sorted(name for name, times in names.items() if times > 1):
-        yield Problem("rewarders", f"{name!r} twice", "every rewarder once: scores are kept by its name")
-
-
 def _stages(settings: Settings) -> Iterator[Problem]:
     names = [stage.name for stage in settings.stages]
     if names not in (["learn"], ["learn", "spec-guard"]):
@@ -168,9 +160,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
         yield Problem(key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens")
 
 
-_CHECKS = (
-    _fan_out, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _budget,
-)  # fmt: skip
+_CHECKS = (_fan_out, task_id_problems, _endpoint, _datasets, _stages, _budget)
 
 
 def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.rewards.powl_models import pairs_of
+from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
@@ -170,6 +171,12 @@ def test_rewarders_without_a_reference_are_refused_before_any_call(rewarders):
     assert plan(prompt="3 + 4?", answer="SEQUENCE(a, b)", rewarders=rewarders).spec.item.answer
     recorded = [f"{name.partition('=')[0]}=0" for name in rewarders]
     assert plan(prompt="3 + 4?", rewarders=[*recorded, "judge"])
+
+
+def test_an_object_that_does_not_grade_is_refused_before_any_call():
+    with ChatServer(lambda number, body: "7") as server, pytest.raises(ConfigError, match="returned a str, expected a list"):
+        ask(server, prompt="3 + 4?", rewarders=[f"{EXAMPLES}:NoGrader"])
+    assert server.bodies == []
 
 
 def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_path):

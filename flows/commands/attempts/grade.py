@@ -28,13 +28,12 @@ from tfgrpo.flows.run.trial import check_judges, graded_group, judge_of, judges_
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
-from tfgrpo.pipelines.plan.plan import BasePlan, ReferenceReading, build_scorers, mix_of, pack_for, try_scorers
+from tfgrpo.pipelines.plan.plan import BasePlan, ReferenceReading, checked_scorers, mix_of, pack_for
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import ActorSettings, FieldMap
-from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import (
@@ -221,14 +220,11 @@ class PipelineGrading:
         settings = resolved.settings.model_copy(update={"actor": ActorSettings()})
         checks = ProblemCollector()
         mixes = checks.run(mix_of, settings)
-        built = checks.run(build_scorers, settings, mixes[0]) if mixes else []
+        built = checks.run(checked_scorers, settings, mixes[0], group_size=2) if mixes else []
         data = checks.run(read_every, settings, mixes[0]) if mixes else []
         packs = checks.run(pack_for, settings, settings.pack)
-        if rewarders := [weighted for each in built for weighted in each]:
-            checks.run(try_scorers, settings, rewarders)
-            checks.run(check_scorers, rewarders)
-            if any(each.scorer.asks_model for each in rewarders):
-                checks.run(check_judges, resolved, judges_among(each.scorer for each in rewarders))
+        if judges := judges_among(each.scorer for rewarders in built for each in rewarders):
+            checks.run(check_judges, resolved, judges)
         checks.raise_problems()
         every = chain.from_iterable(each.items for each in data[0])
         named = resolved.sources["rewarders"] != "default"

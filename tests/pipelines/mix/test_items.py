@@ -156,7 +156,7 @@ def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path):
     [
         ('[{"name": "dataset_graders", "options": {"a": 1}}]', "rewarders.0: options: got a; accepted: no options"),
         ('[{"name": "dataset_graders", "isolate": false}]', "rewarders.0: isolate: got false; accepted: it at a grader"),
-        ('[{"name": "dataset_graders", "weight": 0}]', "no rewarder that counts"),
+        ('[{"name": "dataset_graders", "weight": 0}]', "no weight above 0 on a rewarder"),
     ],
 )
 def test_the_graders_of_a_mix_take_no_options(tmp_path, rewarders, told):

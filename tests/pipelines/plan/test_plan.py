@@ -189,8 +189,11 @@ def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan):
 
 
 def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan):
-    told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
-    assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told
+    for none in ('[{"name": "relative"}]', "[]", '[{"name": "gt", "weight": 0.0}]'):
+        told = str(refusal(make_plan, rewarders=none))
+        assert told == "rewarders: got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt"
+    for twice in ('[{"name": "gt"}, {"name": "gt"}]', '[{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]'):
+        assert str(refusal(make_plan, rewarders=twice)).startswith("rewarders: got gt more than once; accepted: ")
     both = '[{"name": "gt"}, {"name": "relative", "weight": 1.0}]'
     assert make_plan(rewarders=both).rewarders
     told = str(refusal(make_plan, rewarders=both, tfgrpo__enabled="off"))

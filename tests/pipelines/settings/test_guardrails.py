@@ -58,10 +58,6 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id):
             "dataset.eval_path: got 'e.jsonl'; accepted: an evaluation dataset together with",
         ),
         ({"dataset": {"path": "a.jsonl", "eval_path": "./a.jsonl"}}, "got the dataset that is learned on"),
-        ({"rewarders": []}, "rewarders: got no rewarder that counts"),
-        ({"rewarders": [{"name": "gt", "weight": 0.0}]}, "at least one rewarder with a weight above 0"),
-        ({"rewarders": [{"name": "gt"}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
-        ({"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
         ({"stages": []}, "stages: got no stage"),
         (
             {"stages": [{"name": "spec-guard"}, {"name": "learn"}]},
@@ -164,9 +160,9 @@ def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(sectio
 
 
 def test_labels_of_keys_have_the_source_unless_it_is_the_default():
-    given = settings(stages=[], rewarders=[])
-    told = refusal(given, stages="pipeline file p.yaml", rewarders="default").splitlines()
-    assert [line.partition(": got")[0] for line in told] == ["rewarders", "stages (pipeline file p.yaml)"]
+    given = settings(stages=[], task_id="../x")
+    told = refusal(given, stages="pipeline file p.yaml", task_id="default").splitlines()
+    assert [line.partition(": got")[0] for line in told] == ["task_id", "stages (pipeline file p.yaml)"]
 
 
 def test_two_judges_of_different_names_may_grade_together():
