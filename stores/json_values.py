@@ -148,6 +148,8 @@ EMPTY = FrozenDict()
 _BOM = "\ufeff"
 _SEED_BITS = 53
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+compact_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+"""Returns JSON without white space, keys in their order. Raises ``ValueError`` for NaN and infinity."""
 
 
 def canonical_json(value: Any) -> str:

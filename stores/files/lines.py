@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.json_values import key_digest
+from tfgrpo.stores.json_values import compact_json, key_digest
 from tfgrpo.stores.text import pluralize
 
 LineRow: TypeAlias = dict[str, Any]
-_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
 _SUM_BYTES: Final = 40
@@ -574,7 +573,7 @@ class LineFile:
 
     def _encoded(self, row: Mapping[str, Any]) -> bytes:
         try:
-            text = _encode(row)
+            text = compact_json(row)
             try:
                 return text.encode()
             except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only

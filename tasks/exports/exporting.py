@@ -18,7 +18,7 @@ from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.stores.files.lines import disk
-from tfgrpo.stores.json_values import canonical_json, json_of, to_builtins
+from tfgrpo.stores.json_values import canonical_json, compact_json, json_of, to_builtins
 from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, ExportTarget, chosen_group
 
 TrainerRow: TypeAlias = dict[str, Any]
@@ -193,8 +193,6 @@ def _reward(rollout: Rollout) -> float:
 
 _BUFFER: Final = 1 << 20
 _NAMES: Final = "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
-encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""Raises ``ValueError`` for NaN and infinity."""
 
 
 def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:
@@ -215,7 +213,7 @@ def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportRepo
             # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
             utf8: Any = {"encoding": "utf-8", "errors": "replace", "newline": "\n"}
             with replacing(path) as partial, partial.open("w", buffering=_BUFFER, **utf8) as file:
-                file.writelines(f"{row if isinstance(row, str) else encode_row(row)}\n" for row in stream)
+                file.writelines(f"{row if isinstance(row, str) else compact_json(row)}\n" for row in stream)
         report.file = str(path)
     elif path.is_file():
         aside = path.with_name(f"{path.name}.old")
@@ -249,7 +247,7 @@ def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
     info = dict(row["extra_info"])
     if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
         raise StoreError(f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead")
-    info["recorded_completions"] = [encode_row(turns) for turns in info["recorded_completions"]]
+    info["recorded_completions"] = [compact_json(turns) for turns in info["recorded_completions"]]
     return {**row, "extra_info": info}
 
 

@@ -14,14 +14,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.stores.json_values import json_of, mapping_of
+from tfgrpo.stores.json_values import compact_json, json_of, mapping_of
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of, usage_of
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODE = json.JSONDecoder().raw_decode
-_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Value(NamedTuple):
@@ -79,23 +78,23 @@ class Document:
 
     def insert(self, of: Value, name: str, value: object) -> None:
         """Add a member at the end of an object."""
-        self._grow(of, f"{_ENCODE(name)}:{_ENCODE(value)}")
+        self._grow(of, f"{compact_json(name)}:{compact_json(value)}")
 
     def append(self, array: Value, element: object) -> None:
         """Add an element at the end of an array."""
-        self._grow(array, _ENCODE(element))
+        self._grow(array, compact_json(element))
 
     def prepend(self, array: Value, element: object) -> None:
         """Add an element at the front of an array."""
-        self._edits.append((array.start + 1, array.start + 1, _ENCODE(element) + ("," if array.value else "")))
+        self._edits.append((array.start + 1, array.start + 1, compact_json(element) + ("," if array.value else "")))
 
     def extend(self, text: Value, more: str) -> None:
         """Append to a string, after a blank line unless it is empty."""
-        self._edits.append((text.end - 1, text.end - 1, _ENCODE(f"\n\n{more}" if text.value else more)[1:-1]))
+        self._edits.append((text.end - 1, text.end - 1, compact_json(f"\n\n{more}" if text.value else more)[1:-1]))
 
     def replace(self, old: Value, new: object) -> None:
         """Write another value in place of one."""
-        self._edits.append((old.start, old.end, _ENCODE(new)))
+        self._edits.append((old.start, old.end, compact_json(new)))
 
     def copy(self) -> Document:
         """Return a document that is changed apart from this one."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgrpo.pipelines.settings.tree import ModelSettings
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.stores.json_values import canonical_json, json_of, mapping_of, sha256_hex
+from tfgrpo.stores.json_values import canonical_json, compact_json, json_of, mapping_of, sha256_hex
 from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, as_list, count_or_none, is_number
 from tfgrpo.tasks.models.base import (
     CUT_OFF,
@@ -27,7 +27,6 @@ from tfgrpo.tasks.models.base import (
     ToolSpec,
 )
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0
@@ -54,7 +53,7 @@ def encode_request(request: ChatRequest, options: ModelSettings, *, reasoning: b
     if not reasoning:
         request = replace(request, messages=tuple(map(_without_reasoning, request.messages)))
     if request.embeds:
-        return _COMPACT.encode(_embedded_fields(request) | {"encoding_format": "float"}).encode("utf-8", "replace")
+        return compact_json(_embedded_fields(request) | {"encoding_format": "float"}).encode("utf-8", "replace")
     body = _fields(request, options.max_tokens_field)
     if not options.send_temperature:
         del body["temperature"]
@@ -70,7 +69,7 @@ def encode_request(request: ChatRequest, options: ModelSettings, *, reasoning: b
             body["response_format"] = {"type": "json_object"}
     body |= options.extra_body
     # Datasets and tool output may hold lone surrogates, which UTF-8 cannot encode.
-    return _COMPACT.encode(body).encode("utf-8", "replace")
+    return compact_json(body).encode("utf-8", "replace")
 
 
 def request_digest(request: ChatRequest) -> str:
@@ -85,7 +84,7 @@ def request_digest(request: ChatRequest) -> str:
 
 def messages_text(request: ChatRequest) -> str:
     """Return the messages alone, as JSON for traces."""
-    return _COMPACT.encode([_encode_message(message) for message in request.messages])
+    return compact_json([_encode_message(message) for message in request.messages])
 
 
 def _fields(request: ChatRequest, limit_field: str) -> dict[str, Any]:
@@ -134,7 +133,7 @@ def _echoed(call: ToolCall) -> tuple[str, str]:
     """
     name = call.name if _FUNCTION_NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
     valid = isinstance(json_of(call.arguments), dict)
-    return name, call.arguments if valid else _COMPACT.encode({"malformed": call.arguments})
+    return name, call.arguments if valid else compact_json({"malformed": call.arguments})
 
 
 def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
@@ -228,7 +227,7 @@ def decode_embeddings(body: Mapping[str, Any], count: int) -> ChatReply:
     numbers = all(is_number(each, allow_nan=False) for vector in vectors.values() for each in vector)
     if len(rows) != count or vectors.keys() != {*range(count)} or len(lengths) != 1 or 0 in lengths or not numbers:
         raise ModelReplyMalformed(f"the reply has no vector of finite numbers for each of {count} texts")
-    message = Message("assistant", _COMPACT.encode([vectors[at] for at in range(count)]))
+    message = Message("assistant", compact_json([vectors[at] for at in range(count)]))
     return ChatReply(message, "stop", model=_text_or_none(body.get("model")) or "")
 
 

@@ -17,9 +17,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.json_values import key_digest, load_json
+from tfgrpo.stores.json_values import compact_json, key_digest, load_json
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, digest_of
-from tfgrpo.tasks.models.simulated.protocol import DIALECTS, MODEL_NAME, ChatBody, SimulatedChat, compact_json, framed
+from tfgrpo.tasks.models.simulated.protocol import DIALECTS, MODEL_NAME, ChatBody, SimulatedChat, framed
 
 _DIRECTIONS: Final = 64
 """Dimensions of the vectors that embed a text."""
@@ -36,7 +36,7 @@ class _Refused(HTTPException):
 
 
 def _answer(value: object, status: int = 200) -> Response:
-    return Response(compact_json(value), status, _HEADERS, "application/json")
+    return Response(compact_json(value).encode("utf-8", "replace"), status, _HEADERS, "application/json")
 
 
 async def _models(request: Request) -> Response:  # noqa: ARG001

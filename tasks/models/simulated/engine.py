@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.json_values import canonical_json, derive_seed, mapping_of, sha256_hex, stream
+from tfgrpo.stores.json_values import canonical_json, compact_json, derive_seed, mapping_of, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import CHARS_PER_TOKEN, MODEL_NAME, ChatBody, Object
 from tfgrpo.tasks.models.simulated.puzzle import Pitfall, Solver, Turn, open_world
 from tfgrpo.tasks.models.simulated.roles import learned_answer
@@ -166,8 +166,9 @@ def _completion(body: ChatBody, digest: str, turn: Turn) -> dict[str, Any]:
     ]
     text, finish = turn.text, "tool_calls" if calls else "stop"
     arguments = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
-    if body.limit is not None and _count_tokens(text + arguments) > body.limit:
-        text, calls, arguments, finish = text[: body.limit * CHARS_PER_TOKEN], [], "", "length"
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if limit is not None and _count_tokens(text + arguments) > limit:
+        text, calls, arguments, finish = text[: limit * CHARS_PER_TOKEN], [], "", "length"
     message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
     if calls:
         message["tool_calls"] = calls
@@ -208,5 +209,5 @@ def _prompt_tokens(body: ChatBody) -> int:
     shown = [message.text for message in body.messages]
     shown += [c.function.name + c.function.arguments for message in body.messages for c in message.tool_calls or ()]
     schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
-    shown += [json.dumps(schema, ensure_ascii=False, separators=(",", ":")) for schema in schemas]
+    shown += [compact_json(schema) for schema in schemas]
     return max(1, _count_tokens("".join(shown)))

@@ -7,13 +7,12 @@ roles. What else an answer would have to show and cannot is refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfgrpo.stores.json_values import mapping_of
+from tfgrpo.stores.json_values import compact_json, mapping_of
 
 MODEL_NAME: Final = "simulated"
 CHARS_PER_TOKEN: Final = 4
@@ -85,11 +84,6 @@ class ChatBody(_Part):
         return "\n".join(message.text for message in self.messages if message.role in {"system", "developer"})
 
     @property
-    def limit(self) -> int | None:
-        """Return the largest number of completion tokens."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
     def offered(self) -> frozenset[str]:
         """Return the names of the tools that may be called."""
         if self.tool_choice == "none":
@@ -103,17 +97,12 @@ class ChatBody(_Part):
         return None if wanted is None else wanted.get("schema", {})
 
 
-def compact_json(value: object) -> bytes:
-    """Return compact UTF-8 JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
 def framed(event: Object | str) -> bytes:
     """Return a server-sent event, named by the type in its data."""
     if isinstance(event, str):
         return f"data: {event}\n\n".encode()
-    name = f"event: {event['type']}\n".encode() if "type" in event else b""
-    return b"%sdata: %s\n\n" % (name, compact_json(event))
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {compact_json(event)}\n\n".encode("utf-8", "replace")
 
 
 def pieces(text: str) -> list[str]:
