@@ -154,7 +154,7 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
     telemetry = runtime.telemetry
     with (
         telemetry.attached(runtime.context.carrier if carrier is None else carrier),
-        telemetry.span("tfgrpo.group", **(_span_attributes(spec) | {"arm": spec.key.arm})) as span,
+        telemetry.span("tfgrpo.group", **(span_attributes(spec) | {"arm": spec.key.arm})) as span,
     ):
         result = await _run(spec, runtime)
         observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)
@@ -171,7 +171,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     reflection = Reflection() if refused or fatal else await _reflection(spec, members, comparison, runtime)
     learning = reflection.spend
     fatal = fatal or learning.fatal or await runtime.sync()
-    with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
+    with runtime.telemetry.span("tfgrpo.summarize", **span_attributes(spec)):
         records = tuple(_record(each, runtime) for each in members)
     return GroupResult(
         group_id=spec.group_id,
@@ -198,7 +198,8 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     )
 
 
-def _span_attributes(spec: GroupSpec) -> Attributes:
+def span_attributes(spec: GroupSpec) -> Attributes:
+    """Return what the spans of a group and of its steps say of it."""
     return {
         "epoch": spec.key.epoch,
         "phase": spec.key.phase,
@@ -235,8 +236,9 @@ async def _graded(
         for (half, side), rollout in zip(sides, rollouts, strict=True):
             name, own = rollout.rollout_id, halves[half] if halves and fair else comparison
             verdicts, reward = given.get(name, ()), scores.totals.get(name)
-            outcome = rollout.loss or _outcome(verdicts, runtime.rewarders, reward)
             said = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+            scored = None if reward is None else Scored(reward, said)
+            outcome = rollout.loss or scored or _ungraded(verdicts, runtime.rewarders)
             silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
             failures = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
             members.append(_Member(side, half, rollout, own, outcome, said, failures))
@@ -271,10 +273,8 @@ def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: 
     )
 
 
-def _outcome(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted], reward: float | None) -> Outcome:
-    """Return the outcome of a rollout that could be graded. ``reward``: its total, None without one."""
-    if reward is not None:
-        return Scored(reward, tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)))
+def _ungraded(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted]) -> Ungraded:
+    """Return why a rollout that could be graded got no reward."""
     pairs = zip(verdicts, rewarders, strict=True)
     silent = [verdict for verdict, of in pairs if of.weight and isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
@@ -296,7 +296,7 @@ async def _reflection(spec: GroupSpec, members: Sequence[_Member], comparison: G
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
-        with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
+        with runtime.telemetry.span("tfgrpo.extract", **span_attributes(spec)):
             spread = (comparison.spread or 0.0) if comparison.signal == "mixed" else 0.0
             return await reflect_on_group(spec, ranked, spread, runtime)
 

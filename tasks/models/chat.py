@@ -373,7 +373,6 @@ class JournaledModel:
     inner: ChatModel | None
     journal: Journal | None
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
-    timer: Callable[[], float] = time.perf_counter
     wire: ModelSettings = field(default_factory=ModelSettings)
     """Settings of the endpoint by which requests, and therefore spans, are written."""
     provider: str = "openai"
@@ -407,11 +406,11 @@ class JournaledModel:
         about: Facts = {"epoch": key.group.epoch, "phase": key.group.phase, "role": key.role}
         about |= {"model": request.model, "provider": self.provider}
         with self._span(request, key) as span:
-            started = self.timer()
+            started = time.perf_counter()
             try:
                 reply = await inner.complete(request, key)
             except ModelCallError as error:
-                count_call(self.telemetry, type(error).__name__, self.timer() - started, **about)
+                count_call(self.telemetry, type(error).__name__, time.perf_counter() - started, **about)
                 raise
             count_call(self.telemetry, reply, reply.latency_s, **about)
             describe_reply(span, reply)

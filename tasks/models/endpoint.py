@@ -276,18 +276,10 @@ async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[s
         pause_s = min(2.0 * pause_s, _LONGEST_S)
 
 
-async def check_endpoint(
-    endpoint: Endpoint, client: httpx.AsyncClient | None = None, *, timeout_s: float = PREFLIGHT_S
-) -> tuple[str, ...]:
-    """Return warnings about the endpoint, none if all is well. Raises ``EndpointError`` when no call could succeed.
-
-    ``client`` None: one is opened for this request and closed again.
-    """
-    if client is None:
-        async with open_transport(concurrency=1) as own:
-            return await check_endpoint(endpoint, own, timeout_s=timeout_s)
+async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) -> tuple[str, ...]:
+    """Return warnings about the endpoint, none if all is well. Raises ``EndpointError`` when no call could succeed."""
     refuse_socks(endpoint.url("/models"))
-    received = await _get_models(endpoint, client, timeout_s)
+    received = await _get_models(endpoint, timeout_s)
     status, url = received.status, endpoint.display_url
     if status in {401, 403}:
         refusal = read_refusal(status, received.content)
@@ -319,12 +311,13 @@ async def check_endpoint(
 _RUNNING: Final = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
 
 
-async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
+async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
     kind: type[EndpointError] = EndpointUnavailable
     accepted = _RUNNING
     try:
-        request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
-        return await exchange(client, request, timeout_s)
+        async with open_transport(concurrency=1) as client:
+            request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
+            return await exchange(client, request, timeout_s)
     except TimeoutError:
         given = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:

@@ -28,9 +28,8 @@ from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
-from tfgrpo.stores.telemetry.setup import Attributes
 from tfgrpo.stores.text import pluralize, shorten_middle
-from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores
+from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores, span_attributes
 from tfgrpo.tasks.learning.ask import parse_answer
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
@@ -301,8 +300,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
         pack=spec.system,
         reflect=False,
     )
-    about: Attributes = {"group_id": group.group_id, "item_id": spec.item.id, "group_size": group.size}
-    about |= {"epoch": 0, "phase": "eval", "arm": "group"}
+    about = span_attributes(group) | {"arm": group.key.arm}
     with telemetry.attached(runtime.context.carrier), telemetry.span("tfgrpo.group", **about) as span:
         made = await asyncio.gather(*(_candidate(spec, index, group, runtime) for index in range(group.size)))
         await runtime.sync()
