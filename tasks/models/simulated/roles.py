@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     """What the role read before the question."""
 
 
-Role: TypeAlias = Callable[[Asked], dict[str, Any]]
+Answers: TypeAlias = Callable[[Asked], dict[str, Any]]
 
 
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str
     return None if role is None else role(Asked(world, question, rng, body.messages[0].text))
 
 
-def question_in(body: ChatBody) -> tuple[Role | None, Object]:
+def question_in(body: ChatBody) -> tuple[Answers | None, Object]:
     """Return the first question of a learning or judging role, and the role; None without one."""
     for message in body.messages:
         question = mapping_of(json_of(message.text)) if message.role == "user" else {}
@@ -296,7 +296,7 @@ def _quality(asked: Asked, output: str) -> float:
     return (RIGHT_MEAN if puzzle.agrees(asked.question[output]) is not mistaken else WRONG_MEAN) + noise
 
 
-_MEMBERS: Final[Mapping[Role, Mapping[str, type]]] = {
+_MEMBERS: Final[Mapping[Answers, Mapping[str, type]]] = {
     reflection: {"attempts": list, "max_lessons": int},
     digest: {"task": str, "transcript": str},
     recurring: {"causes": list, "max_lessons": int},
