@@ -120,7 +120,7 @@ _NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|
 """Where a model goes on with a question of its own, as base models do."""
 _ASIDE: Final = re.compile(r"(?<=\S) \((?![A-J]\))[^()\n]*\)")
 _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
-"""What was to be filled in: ``The answer is _____.``"""
+"""What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``."""
 _NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""

@@ -376,6 +376,7 @@ _PREDICATE: Final = re.compile(
 )
 """What is said of an option."""
 _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
+"""The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
 """A choice with its reason, in one clause."""
 _LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")

@@ -146,10 +146,9 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "", promp
         return spelled or _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
-    several = stated.source != "box" and "=" not in text and _number_of_sentence(text, decimal, prompt)
-    if several:
-        return several
-    return read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
+    is_sentence = stated.source != "box" and "=" not in text
+    found = _number_of_sentence(text, decimal, prompt) if is_sentence else None
+    return found or read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
 
 
 @lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again
@@ -408,7 +407,7 @@ def _last_line_number(line: _Values, *others: Sequence[Token]) -> Number | None:
         if len({number and number.value for number, _ in numbers}) == 1 and numbers[-1][1] != "bound":
             return numbers[-1][0]
     several = " and ".join(dict.fromkeys(token.number.text for token in line.tokens)) or "none"
-    raise RewardError(f"no answer is marked, and of several numbers the last line has {several}"[:200])
+    raise RewardError(f"of several numbers none is clearly the answer: {several}"[:200])
 
 
 def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -132,11 +133,13 @@ class Turn(NamedTuple):
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
+@dataclass(frozen=True)
 class Puzzle(ABC):
     """One item, recognised in the text of its prompt."""
 
-    def __init__(self, world: World, kind: str, slots: Mapping[str, str]) -> None:
-        self.world, self.kind, self.slots = world, kind, slots
+    world: World
+    kind: str
+    slots: Mapping[str, str]
 
     @abstractmethod
     def solved(self, solver: Solver) -> str:
