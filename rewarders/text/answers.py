@@ -190,12 +190,12 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     tail = _STRUCK.sub("", tail).strip() or tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= _LONGEST_BARE and before[-1:] not in ":!"
-    tail = before if more and (bare or _marked(before) or _in_a_sentence(before)) else tail
+    tail = before if more and (bare or _marked(before) or in_a_sentence(before)) else tail
     tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
-    return _in_an_object(tail) or _marked(tail) or _in_a_sentence(tail, denied) or last
+    return _in_an_object(tail) or _marked(tail) or in_a_sentence(tail, denied) or last
 
 
 def _in_an_object(text: str) -> Stated | None:
@@ -238,7 +238,7 @@ def _marked(text: str) -> Stated | None:
     if not marks:
         return None
     _, source, stated = max(marks)
-    inner = _in_a_sentence(_ASIDE.sub("", stated.strip())) if source == "answer line" else None
+    inner = in_a_sentence(_ASIDE.sub("", stated.strip())) if source == "answer line" else None
     stated = _CORRECTED.sub("", stated.strip()) if inner is None else inner.text
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
@@ -258,7 +258,7 @@ def _behind(text: str, mark: re.Match[str]) -> str:
     return "\n".join(lines)
 
 
-def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
+def in_a_sentence(text: str, denied: bool = False) -> Stated | None:
     """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]

@@ -16,6 +16,7 @@ from tfgrpo.rewarders.text.answers import (
     Stated,
     any_of,
     conclusion_of,
+    in_a_sentence,
     is_order_free,
     last_question,
     written_value,
@@ -191,8 +192,10 @@ class OptionReference(Reference):
         return parts_of(stated, self.whole)
 
     def _compare(self, stated: Stated) -> Compared:
-        parts = (first_of(self.rules, _Named(self, part, stated)) for part in self._parts(stated))
-        return next(filter(None, parts), Compared(False, f"{shown(stated.text)}, which names none", states=False))
+        sentence = in_a_sentence(stated.whole) if stated.is_marked else None  # \boxed{-150.8}, so the answer is (D)
+        said = ((each, part) for each in filter(None, (stated, sentence)) for part in self._parts(each))
+        found = (first_of(self.rules, _Named(self, part, each)) for each, part in said)
+        return next(filter(None, found), Compared(False, f"{shown(stated.text)}, which names none", states=False))
 
 
 @dataclass(frozen=True)
@@ -379,7 +382,9 @@ _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
 """The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
 """A choice with its reason, in one clause."""
-_LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
+_JOINED: Final = r"\s*(?:,|[/&]|,?\s*(?:and|or)\b)\s*(?:(?:and|or)\s+)?[(\[]?[A-J]\b"
+"""A second letter next to the first, which is then no answer alone: ``(A) or (B)``."""
+_LETTER_FIRST: Final = re.compile(rf"[(\[]?[A-Ja-j](?:[).\]:](?!{_JOINED})|(?!{_JOINED}),|\s+(?:because|since|as)\b)")
 
 
 def _holds(part: str, option: str) -> bool:
