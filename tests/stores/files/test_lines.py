@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -491,3 +492,21 @@ def test_a_row_costs_a_row_once_the_file_is_known_and_reading_streams(path):
     reading = read_objects(path)
     list(itertools.islice(reading, 5))
     assert bytes_read() - before < 300_000 < path.stat().st_size / 2
+
+
+def test_every_key_of_thousands_is_found_by_its_newest_line_and_none_that_was_removed(path):
+    file, draw = LineFile(path, "key"), Random(7)
+    known: dict[str, str] = {}
+    for number in range(60):  # more keys than the index has room for at first
+        names = [f"k{draw.randrange(4000)}" for _ in range(100)]
+        texts = {name: f"{name} {place}" for place, name in enumerate(names)}
+        file.append([*({"key": name, "text": texts[name]} for name in names), {"key": f"gone{number}"}])
+        file.remove(f"gone{number}")
+        known |= texts
+    assert len(known) > 2500
+    for opened in (file, LineFile(path, "key", reads=True)):
+        names = [*(f"k{at}" for at in range(4000)), *(f"gone{at}" for at in range(60))]
+        found = {name: opened.get(name) for name in names}
+        assert {name: row["text"] for name, row in found.items() if row} == known
+    assert opened.count == file.count == len(known)
+    assert file.add([{"key": name, "text": "again"} for name in (*known, "new", "gone3")]) == 2
