@@ -6,6 +6,7 @@ that a month takes a second; ``benchmarks/worlds/product.py`` has the product's 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,6 +19,7 @@ from benchmarks.worlds.policies import BATCH, joined, opposite
 from benchmarks.worlds.world import NOTHING, Bools, Items, Lesson, Pack
 from tfgrpo.rewarders.statistics.credit import (
     RULES,
+    Differences,
     Effect,
     Evidence,
     HeldOut,
@@ -71,7 +73,7 @@ class Credit:
         self._net = np.zeros(_LESSONS)
         self._net[_indices(self.serving)] = PERSON_GROUPS
         self._rows = Evidence.none(_LESSONS)
-        self._sides: list[list[tuple[Hashable, Sequence[float], Sequence[float]]]] = [[]]
+        self._sides: list[dict[Hashable, Differences]] = [defaultdict(Differences)]
         self._known: list[int] = []
         self._before = HeldOut.before(self.rules)
         self._swept: list[float] = []
@@ -133,7 +135,7 @@ class Credit:
     def _age(self) -> None:
         """Begin another night."""
         self._net, self._rows = aged_net(self._net, self.rules), self._rows.aged(rules=self.rules)
-        self._sides = [self._sides[-1], []]
+        self._sides = [self._sides[-1], defaultdict(Differences)]
         if self._swept or self._before != HeldOut.before(self.rules):
             self._before = self._before.after(self._swept, self.rules)
         self._swept = []
@@ -141,7 +143,9 @@ class Credit:
     def _credit(self, one: Pack, other: Pack, first: Sequence[Group], second: Sequence[Group], *, sweep: bool = False) -> None:
         """Add a row for each item with a reward on both sides."""
         lessons = (self._nights, sweep, one, other)
-        self._sides[-1] += [(lessons, left.rewards, right.rewards) for left, right in zip(first, second, strict=True)]
+        night = self._sides[-1]
+        for left, right in zip(first, second, strict=True):
+            night[lessons] = night[lessons].after(left.rewards, right.rewards)
         pairs = [pair for pair in zip(first, second, strict=True) if all(group.rewards for group in pair)]
         differences = np.array([left.mean - right.mean for left, right in pairs])
         if pairs:
@@ -172,7 +176,7 @@ class Credit:
         """Return the posterior of the lessons that anything is known about."""
         self._known = np.flatnonzero((self._net != 0.0) | (np.diag(self._rows.gram) != 0.0)).tolist()
         supported = support(self._net[self._known], self.rules)
-        variance = attempt_variance(chain.from_iterable(self._sides), self.rules)
+        variance = attempt_variance(chain.from_iterable(map(dict.values, self._sides)), self.rules)
         return posterior(self._rows.of(self._known), supported, variance, self.rules)
 
     def known(self) -> list[Lesson]:

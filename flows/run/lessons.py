@@ -40,6 +40,7 @@ from tfgrpo.stores.json_values import EMPTY, canonical_json, sha256_hex
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, signed
 from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
+from tfgrpo.tasks.learning.tally import Tally
 from tfgrpo.tasks.shapes import PackText, estimated_tokens
 
 _ID_DIGITS: Final = 16
@@ -351,7 +352,7 @@ def memory_of(
         records.setdefault(record.experience_id, record)
     return Memory(
         records=tuple(records.values()),
-        lines=tuple(lines),
+        tally=Tally().plus(lines),
         night=night,
         conditions=conditions,
         slots=slots,

@@ -28,7 +28,7 @@ from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import GraderInput, Range, Scorer, Weighted
-from tfgrpo.rewarders.statistics.credit import attempt_variance
+from tfgrpo.rewarders.statistics.credit import attempt_variance, differences_of
 from tfgrpo.stores.errors import PipelineError, Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT, read_state
@@ -373,7 +373,7 @@ def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
         return None
     recent = [row for row in rows if row.conditions == last.conditions and last.night - 1 <= row.night <= last.night]
     compared = any(row.difference is not None for row in recent)
-    return attempt_variance(row.sides for row in recent) if compared else None
+    return attempt_variance(differences_of(row.sides for row in recent).values()) if compared else None
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> Iterator[str]:

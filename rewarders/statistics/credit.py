@@ -175,21 +175,45 @@ def aged_net(net: FloatArray, rules: Rules = RULES) -> FloatArray:
     return rules.net_memory * np.clip(net, -rules.most_net, rules.most_net)
 
 
-def attempt_variance(rows: Iterable[tuple[Hashable, Sequence[float], Sequence[float]]], rules: Rules = RULES) -> float:
+class Differences(NamedTuple):
+    """Sums over rows with equal lessons, which are all that is kept of them (Chan, Golub & LeVeque 1983)."""
+
+    rows: int = 0
+    """Rows with a scored attempt on both sides."""
+    weight: float = 0.0
+    mean: float = 0.0
+    """Weighted mean of the differences, first side minus second, as a share of the range."""
+    squares: float = 0.0
+    """Weighted squares of the deviations from the mean."""
+
+    def after(self, one: Sequence[float], other: Sequence[float]) -> Differences:
+        """Return the sums with another row: the scored rewards of each side, which may be none."""
+        if not one or not other:
+            return self
+        weight = row_weight(len(one), len(other))
+        apart, share = fmean(one) - fmean(other) - self.mean, weight / (self.weight + weight)
+        squares = self.squares + self.weight * share * apart**2
+        return Differences(self.rows + 1, self.weight + weight, self.mean + share * apart, squares)
+
+
+def differences_of(rows: Iterable[tuple[Hashable, Sequence[float], Sequence[float]]]) -> dict[Hashable, Differences]:
+    """Return the sums by what rows have in common, given with the scored rewards of each side."""
+    found: dict[Hashable, Differences] = defaultdict(Differences)
+    for lessons, one, other in rows:
+        found[lessons] = found[lessons].after(one, other)
+    return found
+
+
+def attempt_variance(every: Iterable[Differences], rules: Rules = RULES) -> float:
     """Return the variance of one attempt: what the differences of rows with equal lessons scatter by, pooled.
 
-    ``rows`` are the lessons of both sides, and the scored rewards of each side. Attempts at one item with one prompt would say
-    too little: where an endpoint caches, or the temperature is 0, they are all alike, and have other luck with another prompt.
+    Attempts at one item with one prompt would say too little: where an endpoint caches, or the temperature is 0, they are all
+    alike, and have other luck with another prompt.
     """
-    by_lessons: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
-    for lessons, one, other in rows:
-        if one and other:
-            by_lessons[lessons].append((fmean(one) - fmean(other), row_weight(len(one), len(other))))
     squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
-    for alike in by_lessons.values():
-        differences, weights = np.array(alike).T
-        squares += float(weights @ (differences - np.average(differences, weights=weights)) ** 2)
-        freedom += len(alike) - 1
+    for alike in every:
+        squares += alike.squares
+        freedom += max(0, alike.rows - 1)
     return max(rules.least_variance, squares / freedom)
 
 

@@ -1,3 +1,3 @@
 """Learn from groups: summarize, reflect, propose, curate, record."""
 
-__all__ = ["ask", "credit", "curate", "reflect"]
+__all__ = ["ask", "credit", "curate", "reflect", "tally"]

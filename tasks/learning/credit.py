@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,13 @@ from tfgrpo.rewarders.statistics.credit import (
     evidence,
     on_trial,
     posterior,
-    row_weight,
     support,
 )
 from tfgrpo.rewarders.statistics.summary import Capital, FloatArray, fisher_test
-from tfgrpo.stores.experiences.credit import CreditLine, Row, Word
+from tfgrpo.stores.experiences.credit import CreditLine
 from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.tally import RowSums, Sides, Tally, WordSums
 
 MOST_KNOWN: Final = 120
 MEMORY_NIGHTS: Final = 44
@@ -52,8 +52,8 @@ class Memory:
 
     records: tuple[ExperienceRecord, ...]
     """Records of all nights, in the order in which they were written, reworded ones included."""
-    lines: tuple[CreditLine, ...]
-    """Lines of this kind of model (simulated or real), in the order in which they were written; the sweeps of all nights."""
+    tally: Tally
+    """Sums over the lines of this kind of model (simulated or real); the sweeps of all nights."""
     night: int
     conditions: str
     """Digest of model, actor, pack and rewarders: rows under others are passed over."""
@@ -68,13 +68,14 @@ class Memory:
 
     def plus(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> Memory:
         """Return the memory with these records and lines added."""
-        return replace(self, records=(*self.records, *records), lines=(*self.lines, *lines))
+        return replace(self, records=(*self.records, *records), tally=self.tally.plus(lines))
 
     @property
     def nights(self) -> dict[int, int]:
         """The nights up to this one that left a line, numbered in their order: one without a line ages no evidence."""
-        nights = {line.night for line in self.lines if line.night < self.night}
-        return {night: number for number, night in enumerate(sorted({*nights, self.night}))}
+        nights = {each.night for each in self.tally.rows} | {night for _, night in self.tally.words}
+        past = (night for night in nights if night < self.night)
+        return {night: number for number, night in enumerate(sorted({*past, self.night}))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +131,24 @@ def credit_of(memory: Memory) -> Credit:
     current, number = _current_ids(memory.records), memory.nights
     night = number[memory.night]
     # What was measured and said, by the newest wording of each lesson.
-    lines = [line for line in memory.lines if line.night in number]
-    measured = [line for line in lines if isinstance(line, Row)]
-    rows = [row for row in measured if row.conditions == memory.conditions]
-    words = [line for line in lines if isinstance(line, Word) and night - number[line.night] <= MEMORY_NIGHTS]
+    measured = [sides for sides in memory.tally.rows if sides.night in number]
+    rows = {sides: memory.tally.rows[sides] for sides in measured if sides.conditions == memory.conditions}
+    words = [
+        (current.get(name, name), number[then], said)
+        for (name, then), said in memory.tally.words.items()
+        if then in number and night - number[then] <= MEMORY_NIGHTS
+    ]
     every, left_out = _sound(_divisions(rows, current, number), night)
-    if all(number[row.night] == night for row in rows) and any(number[row.night] < night for row in measured):
+    if all(number[sides.night] == night for sides in rows) and any(number[sides.night] < night for sides in measured):
         left_out += (OTHER_CONDITIONS,)
     divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
-    traces = _traces(words, divisions, current, number)
+    traces = _traces(words, divisions, night)
     # What each lesson is worth.
     live = _live(memory, current, traces)
     # One that was carried and is not known any more explains its part of the differences all the same.
     names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
     net = np.array([traces[name].net if name in traces else 0.0 for name in names])
-    variance = attempt_variance(row.sides for row in rows if number[row.night] >= night - 1)
+    variance = attempt_variance(sums.differences for sides, sums in rows.items() if number[sides.night] >= night - 1)
     effects = posterior(_evidence(divisions, names, night), support(net), variance)
     opposites = _opposites(words, current)
     known = _known(memory, current, live, effects, opposites, traces)
@@ -158,17 +162,20 @@ def credit_of(memory: Memory) -> Credit:
     follows = {name for name in carried if known[name].effect.mean > 0.0}
     # What held-out items say of it, over all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}
-    swept = [row for row in rows if (row.run_id, row.source) in sweeps]
-    held_out, capital = _held_out(swept, number)
+    swept: dict[int, list[float]] = defaultdict(list)
+    for sides, sums in rows.items():
+        if (sides.run_id, sides.source) in sweeps:
+            swept[number[sides.night]] += sums.swept
+    held_out, capital = _held_out(swept, night)
     return Credit(
         known=known,
         word=effects.word,
         on_trial=tuple(each.record for name, each in known.items() if name in trial),
         follows=tuple(each.record for name, each in known.items() if name in follows),
         total=effects.total([at for at, name in enumerate(names) if name in follows]),
-        attempts=sum(each.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
+        attempts=sum(each.sums.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
         held_out=held_out,
-        swept=sum(row.night == memory.night and row.difference is not None for row in swept),
+        swept=len(swept[night]),
         evidence=capital,
         left_out=left_out,
     )
@@ -202,9 +209,8 @@ def _current_ids(records: Iterable[ExperienceRecord]) -> dict[str, str]:
     return current
 
 
-@dataclass(slots=True)
-class _Division:
-    """All rows of one source of a run with the same two sides: few, since many groups share a division of the lessons."""
+class _Division(NamedTuple):
+    """All rows of one source of a run with the same two sides."""
 
     run: tuple[str, str]
     """Run and source."""
@@ -212,34 +218,17 @@ class _Division:
     one: tuple[str, ...]
     """By their newest wording, without what both sides carried."""
     other: tuple[str, ...]
-    weight: float = 0.0
-    moment: float = 0.0
-    attempts: int = 0
-    counts: FloatArray = field(default_factory=lambda: np.zeros(4))
-    """Lost and made attempts of the first side, then of the second."""
-
-    def add(self, row: Row) -> None:
-        """Add a row. One without a reward on one side counts for its losses alone."""
-        one, other = len(row.rewards_one), len(row.rewards_other)
-        self.counts += (row.lost_one, row.lost_one + one, row.lost_other, row.lost_other + other)
-        self.attempts += one + other
-        if row.difference is not None:
-            weight = row_weight(one, other)
-            self.weight += weight
-            self.moment += weight * row.difference
+    sums: RowSums
 
 
-def _divisions(rows: Iterable[Row], current: Mapping[str, str], number: Mapping[int, int]) -> list[_Division]:
-    """Return the rows by run, source and sides, with every lesson by its newest wording, and each night by its number."""
-    found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Division] = {}
-    for row in rows:
-        key = (row.run_id, row.source, row.one, row.other)
-        if key not in found:
-            one, other = ({current.get(name, name) for name in side} for side in (row.one, row.other))
-            run = (row.run_id, row.source)
-            found[key] = _Division(run, number[row.night], tuple(sorted(one - other)), tuple(sorted(other - one)))
-        found[key].add(row)
-    return list(found.values())
+def _divisions(rows: Mapping[Sides, RowSums], current: Mapping[str, str], number: Mapping[int, int]) -> list[_Division]:
+    """Return the rows with every lesson by its newest wording, and each night by its number."""
+    found = []
+    for sides, sums in rows.items():
+        one, other = ({current.get(name, name) for name in side} for side in (sides.one, sides.other))
+        run = (sides.run_id, sides.source)
+        found.append(_Division(run, number[sides.night], tuple(sorted(one - other)), tuple(sorted(other - one)), sums))
+    return found
 
 
 def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division], tuple[str, ...]]:
@@ -251,7 +240,7 @@ def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division],
     """
     losses: dict[tuple[str, str], dict[str, FloatArray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
     for each in divisions:
-        for names, counts in ((each.one, each.counts), (each.other, np.roll(each.counts, 2))):
+        for names, counts in ((each.one, each.sums.losses), (each.other, np.roll(each.sums.losses, 2))):
             for name in names:
                 losses[each.run][name] += counts
     tonight = {each.run for each in divisions if each.night == night}
@@ -291,31 +280,26 @@ class _Trace:
     groups_against: set[str] = field(default_factory=set)
 
 
-def _traces(
-    words: Iterable[Word], divisions: Iterable[_Division], current: Mapping[str, str], number: Mapping[int, int]
-) -> dict[str, _Trace]:
+def _traces(words: Iterable[tuple[str, int, WordSums]], divisions: Iterable[_Division], night: int) -> dict[str, _Trace]:
     """Return what lines say of each lesson: net support follows the nights in order, with forgetting between them."""
     said: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     found: dict[str, _Trace] = {}
-    night = max(number.values())
 
     def trace(name: str, then: int) -> _Trace:
         one = found.setdefault(name, _Trace(then, then))
         one.first, one.last = min(one.first, then), max(one.last, then)
         return one
 
-    for word in words:
-        name, then = current.get(word.experience_id, word.experience_id), number[word.night]
-        said[name][then] += word.amount
+    for name, then, word in words:
+        said[name][then] += word.net
         one = trace(name, then)
-        one.weight += abs(word.amount) * RULES.net_memory ** (night - then)
-        if word.amount > 0:
-            one.strangers, one.others = one.strangers or word.foreign, one.others or not word.foreign
-        if word.group_id and word.amount:
-            (one.groups_for if word.amount > 0 else one.groups_against).add(word.group_id)
+        one.weight += word.weight * RULES.net_memory ** (night - then)
+        one.strangers, one.others = one.strangers or word.strangers, one.others or word.others
+        one.groups_for |= word.groups_for
+        one.groups_against |= word.groups_against
     for each in divisions:
         for name in (*each.one, *each.other):
-            trace(name, each.night).attempts += each.attempts
+            trace(name, each.night).attempts += each.sums.attempts
     for name, amounts in said.items():
         net = np.array(0.0)
         for at in range(min(amounts), night + 1):
@@ -346,23 +330,21 @@ def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trac
 
 def _evidence(divisions: Sequence[_Division], names: Sequence[str], night: int) -> Evidence:
     place = {name: at for at, name in enumerate(names)}
-    differing = [each for each in divisions if each.weight and (each.one or each.other)]
+    differing = [each for each in divisions if each.sums.differences.rows and (each.one or each.other)]
     membership = np.zeros((len(differing), len(place)))
     for at, each in enumerate(differing):
         membership[at, [place[name] for name in each.one]] = 1.0
         membership[at, [place[name] for name in each.other]] = -1.0
-    weights = np.array([each.weight * RULES.row_memory ** (night - each.night) for each in differing])
-    return evidence(membership, np.array([each.moment / each.weight for each in differing]), weights)
+    weights = np.array([each.sums.differences.weight * RULES.row_memory ** (night - each.night) for each in differing])
+    return evidence(membership, np.array([each.sums.differences.mean for each in differing]), weights)
 
 
-def _opposites(words: Iterable[Word], current: Mapping[str, str]) -> dict[str, set[str]]:
+def _opposites(words: Iterable[tuple[str, int, WordSums]], current: Mapping[str, str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for word in words:
-        if word.opposite is not None:
-            one, other = (current.get(name, name) for name in (word.experience_id, word.opposite))
-            if one != other:
-                found[one].add(other)
-                found[other].add(one)
+    for one, _, said in words:
+        for other in {current.get(name, name) for name in said.opposites} - {one}:
+            found[one].add(other)
+            found[other].add(one)
     return found
 
 
@@ -413,14 +395,10 @@ def _known(
     return known
 
 
-def _held_out(swept: Iterable[Row], number: Mapping[int, int]) -> tuple[HeldOut, Capital]:
+def _held_out(swept: Mapping[int, Sequence[float]], night: int) -> tuple[HeldOut, Capital]:
     """Return the gain on held-out items after every night up to this one, and the evidence of the sweeps."""
-    by_night: dict[int, list[float]] = defaultdict(list)
-    for row in swept:
-        if row.difference is not None:
-            by_night[number[row.night]].append(row.difference)
-    held_out, capital, night = HeldOut.before(), Capital(), max(number.values())
-    for at in range(min(by_night, default=night), night + 1):
-        held_out = held_out.after(by_night[at])
-        capital = capital.after(by_night[at])
+    held_out, capital = HeldOut.before(), Capital()
+    for at in range(min((at for at, found in swept.items() if found), default=night), night + 1):
+        differences = swept.get(at, ())
+        held_out, capital = held_out.after(differences), capital.after(differences)
     return held_out, capital

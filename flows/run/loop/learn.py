@@ -418,7 +418,7 @@ def _compare_with_control(session: Session, control: Control) -> str:
 
 def _measured_before(session: Session) -> int:
     """Return how many groups of the task have measured: the next ones go on with other items and tosses."""
-    return sum(isinstance(line, Row) and line.source == "measure" for line in session.learning.memory.lines)
+    return sum(sums.rows for sides, sums in session.learning.memory.tally.rows.items() if sides.source == "measure")
 
 
 def _measured(session: Session, sides: Sequence[tuple[PackText, PackText]], control: Control | None = None) -> list[Row]:

@@ -17,6 +17,7 @@ from tfgrpo.rewarders.statistics.credit import (
     aged_net,
     attempt_variance,
     comes_into_force,
+    differences_of,
     evidence,
     on_trial,
     posterior,
@@ -133,10 +134,11 @@ def test_the_variance_of_an_attempt_is_that_of_differences_times_weights_pooled_
     one_each = [("a", (1.0,), (0.0,)), ("a", (0.0,), (1.0,))]  # weight 1/2, squares 1 + 1, one degree of freedom
     two_each = [("b", (1.0, 0.0), (0.0, 0.0)), ("b", (1.0, 1.0), (0.0, 0.0))]  # weight 1, squares 1/16 + 1/16
     nothing = [("a", (), (1.0,)), ("b", (1.0,), ()), ("c", (1.0,), (0.0,))]  # no difference, and one without another
+    found = differences_of([*one_each, *two_each, *nothing])
     # Four more degrees of freedom of 0.12.
-    assert attempt_variance([*one_each, *two_each, *nothing]) == pytest.approx((1.0 + 1 / 8 + 0.48) / 6)
+    assert attempt_variance(found.values()) == pytest.approx((1.0 + 1 / 8 + 0.48) / 6)
     assert attempt_variance([]) == pytest.approx(RULES.first_variance)
-    assert attempt_variance([("a", (0.5, 0.5), (0.4,))] * 500) == RULES.least_variance
+    assert attempt_variance(differences_of([("a", (0.5, 0.5), (0.4,))] * 500).values()) == RULES.least_variance
 
 
 def test_an_effect_is_likely_by_its_normal_distribution():
@@ -173,7 +175,7 @@ def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(att
                 differences = rewards[0].mean(axis=0) - rewards[1].mean(axis=0)
                 weights = np.full(8, row_weight(first, attempts - first))
                 total += evidence(np.tile(membership, (8, 1)), differences, weights)
-        variance = attempt_variance(sides)
+        variance = attempt_variance(differences_of(sides).values())
         for effect, true in zip(posterior(total, supported, variance).effects(), truth, strict=True):
             interval = effect.interval(1)
             inside.append(interval.low <= true <= interval.high)

@@ -1,6 +1,7 @@
 """Credit of lessons from rows and words: what is known, what is on trial, what would follow, and what counts for nothing."""
 
 import random
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -11,6 +12,7 @@ from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
 from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, OTHER_CONDITIONS, Memory, credit_of, random_halves
+from tfgrpo.tasks.learning.tally import Tally
 
 NUMBERS = count()
 A, B, C, D = (make_record(name) for name in ("a", "b", "c", "d"))
@@ -52,7 +54,7 @@ def word(name, amount=1.0, *, night=0, said="taught", **fields):
 
 
 def memory(*lines, records=(A, B, C, D), night=0, **fields):
-    return Memory(records=tuple(records), lines=lines, night=night, conditions="m", **{"slots": 40, **fields})
+    return Memory(records=tuple(records), tally=Tally().plus(lines), night=night, conditions="m", **{"slots": 40, **fields})
 
 
 def quiet(*nights):
@@ -398,3 +400,30 @@ def test_a_lesson_that_only_strangers_speak_for_is_held_and_not_on_trial(words, 
         kept = held and not in_force
         assert (credit.known["a"].kept_out == HELD) is kept
         assert (A in credit.on_trial) is not kept
+
+
+def test_the_tally_of_a_night_is_the_same_by_batches_and_whichever_side_a_row_names_first():
+    kinds = [(("a",), ("b",), "learning"), (("a", "c"), (), "sweep"), (("b",), ("a",), "learning")]
+    lines = [
+        row(one, other, draw / 70, night=draw % 3, source=source, lost_one=draw % 2)
+        for draw, (one, other, source) in enumerate(7 * kinds)
+    ]
+    lines += [word("a", night=1), word("b", -1.0), word("a", 0.5, night=1, foreign=True)]
+    whole, by_batch = Tally().plus(lines), Tally()
+    for at in range(0, len(lines), 5):
+        by_batch = by_batch.plus(lines[at : at + 5])
+    assert by_batch == whole
+    learned = [line for line in lines if isinstance(line, Row) and line.source == "learning"]
+    turned = Tally().plus(
+        replace(
+            each,
+            one=each.other,
+            other=each.one,
+            rewards_one=each.rewards_other,
+            rewards_other=each.rewards_one,
+            lost_one=each.lost_other,
+            lost_other=each.lost_one,
+        )
+        for each in learned
+    )
+    assert turned.rows == Tally().plus(learned).rows

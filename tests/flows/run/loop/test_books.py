@@ -11,9 +11,10 @@ from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
 from tfgrpo.tasks.learning.credit import Memory
+from tfgrpo.tasks.learning.tally import Tally
 from tfgrpo.tasks.shapes import ToolMetricEvent
 
-NOTHING_LEARNED = LearningState.of(Memory(records=(), lines=(), night=0, conditions="", slots=12), {})
+NOTHING_LEARNED = LearningState.of(Memory(records=(), tally=Tally(), night=0, conditions="", slots=12), {})
 
 
 @pytest.fixture
