@@ -1,40 +1,34 @@
-"""The Prefect flow ``tfgrpo-learning``, its mapped group task, the runner of such tasks, and a run of the flow in this process.
+"""The Prefect flow ``tfgrpo-learning``, its mapped group task, and a run of the flow in this process.
 
 The run itself is ``flows.run.execution``. Of a run in this process it happens in the caller's thread and Prefect's flow run
 in another, so that no end of a run waits for a reply of Prefect's: summary and exit code come from the run, and Prefect is
-informed afterwards, within a limit. Prefect's thread runner starts an event loop and an API client for every asynchronous
-task; each client reads the whole CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API. Here one loop, in a
-separate thread, and one API client serve every task of a flow run, which costs about 4 ms a task.
+informed afterwards, within a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextvars
 import logging
 import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from importlib import import_module
-from threading import Event
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
-from uuid import uuid4
+from threading import Event, Semaphore
+from typing import Any, Final, TypeAlias
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import FlowRun, RunInput, State
-from prefect.context import AsyncClientContext, FlowRunContext, refresh_global_settings_context
-from prefect.futures import PrefectConcurrentFuture, PrefectFuture, PrefectWrappedFuture
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.context import FlowRunContext, refresh_global_settings_context
+from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 from prefect.settings import Settings, get_current_settings
-from prefect.task_engine import run_task_async
-from prefect.task_runners import TaskRunner
+from prefect.states import Completed
+from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
@@ -67,18 +61,13 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.runtime.host import run_on_runtime
+from tfgrpo.tasks.runtime.host import run_on_runtime, runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
-if TYPE_CHECKING:
-    from prefect.tasks import Task
-
-_TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
-_BEGUN: contextvars.ContextVar[ExitStack | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
-RunWork: TypeAlias = Callable[[RunContext, GroupWork], Awaitable[GroupResult]]
-"""Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
+RunWork: TypeAlias = Callable[[RunContext, GroupWork], Any]
+"""Starts a group's work on a runtime of its run, and returns its future: of this process, or of Dask."""
 _MOST_TASK_RUNS: Final = 50
 """Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own."""
 _PATIENCE_S = 150.0
@@ -86,157 +75,9 @@ _PATIENCE_S = 150.0
 for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already."""
 
 
-def begun() -> None:
-    """Called by a task when its work starts; see ``EventLoopTaskRunner``. No effect under other runners."""
-    leave = _BEGUN.get()
-    if leave is not None:
-        leave.close()
-
-
-class TaskRunFuture(PrefectWrappedFuture[Any, concurrent.futures.Future[Any]]):
-    """The future of one task run.
-
-    Prefect's own is in the callbacks of the future that it wraps: a cycle, so that what a task returned would stay in
-    memory until the garbage collector looks at everything.
-    """
-
-    def add_done_callback(self, fn: Callable[[PrefectFuture[Any]], None]) -> None:
-        """Call ``fn`` with this future when the task run has ended."""
-        held = [self]
-        self.wrapped_future.add_done_callback(lambda _: fn(held.pop()))
-
-    wait = PrefectConcurrentFuture.wait
-    result = PrefectConcurrentFuture.result
-
-
-class EventLoopTaskRunner(TaskRunner[TaskRunFuture]):
-    """Runs asynchronous tasks as coroutines of one event loop in one thread.
-
-    Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
-    Task runs start one after another: what Prefect does to start one, some milliseconds of CPU, then happens while those
-    before it wait for their models, and not for a whole batch before the first call leaves. A task that calls ``begun``
-    lets the next one start; one that does not lets it start when it ends.
-
-    ``at_once``: most task runs that have begun and not ended. Those that wait cost next to no memory.
-    """
-
-    def __init__(self, at_once: int = 64) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._at_once = at_once
-        self._thread: threading.Thread | None = None
-        self._ready: concurrent.futures.Future[_Served] | None = None
-
-    def duplicate(self) -> Self:
-        """A fresh runner; Prefect makes one for every flow run."""
-        return type(self)(self._at_once)
-
-    # Prefect declares three overloads for typed futures; this runner's futures carry states of any task.
-    def submit(
-        self,
-        task: Task[..., Any],
-        parameters: dict[str, Any],
-        wait_for: Iterable[PrefectFuture[Any]] | None = None,
-        dependencies: dict[str, set[RunInput]] | None = None,
-    ) -> TaskRunFuture:
-        """Start one task run on the loop and return its future at once."""
-        if self._ready is None:
-            raise RuntimeError("the task runner is not started")
-        if not task.isasync:
-            raise TypeError(f"task {task.name!r} is not asynchronous")
-        served = self._ready.result()
-        task_run_id = uuid4()
-        run = partial(
-            run_task_async,
-            task=task,
-            task_run_id=task_run_id,
-            parameters=parameters,
-            wait_for=wait_for,
-            return_type="state",
-            dependencies=dependencies,
-        )
-        future = served.context.copy().run(asyncio.run_coroutine_threadsafe, served.in_turn(run), served.loop)
-        return TaskRunFuture(task_run_id, future)
-
-    def cancel_all(self) -> None:
-        """Cancel the task runs that have not ended and wait until they have; the runner stays usable."""
-        served = self._serving()
-        if served is not None:
-            asyncio.run_coroutine_threadsafe(served.cancel(), served.loop).result()
-
-    def __enter__(self) -> Self:
-        """Start the thread, which takes the flow run that this is called in for that of its tasks. Returns at once."""
-        super().__enter__()
-        self._ready = concurrent.futures.Future()
-        context = contextvars.copy_context()
-        serve = partial(context.run, asyncio.run, _serve(self._ready, self._at_once))
-        self._thread = threading.Thread(target=serve, name="tfgrpo-groups", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
-        served = self._serving()
-        if served is not None:
-            served.loop.call_soon_threadsafe(served.closing.set)
-        if self._thread is not None:
-            self._thread.join()
-        self._thread, self._ready = None, None
-        super().__exit__(exc_type, exc_value, traceback)
-
-    def _serving(self) -> _Served | None:
-        """The loop, once it runs; None where it was not started or could not be."""
-        if self._ready is None or self._ready.exception() is not None:
-            return None
-        return self._ready.result()
-
-
-class _Served:
-    """A running loop, and the task runs on it. Belongs to the loop's thread."""
-
-    def __init__(self, at_once: int) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.context = contextvars.copy_context()
-        """Context with the flow run and the one API client; every task run starts in it."""
-        self.closing = asyncio.Event()
-        self._running: set[asyncio.Task[Any]] = set()
-        self._door = asyncio.Semaphore(1)
-        self._room = asyncio.Semaphore(at_once)
-
-    async def in_turn(self, run: Callable[[], Coroutine[Any, Any, Any]]) -> object:
-        """Do a task run when those before it have begun, and there is room for it."""
-        if (task := asyncio.current_task()) is not None:  # None only outside of a loop
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-        async with self._room:
-            await self._door.acquire()
-            with ExitStack() as leave:
-                leave.callback(self._door.release)  # once: when the task says that it has begun, or else at its end
-                _BEGUN.set(leave)
-                return await run()
-
-    async def cancel(self) -> None:
-        running = tuple(self._running)
-        level = _TASK_RUNS.level
-        # Prefect logs each as a crash. Whoever cancels knows, and the run reports its own end.
-        _TASK_RUNS.setLevel(logging.CRITICAL)
-        try:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-        finally:
-            _TASK_RUNS.setLevel(level)
-
-
-async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> None:
-    try:
-        async with AsyncClientContext.get_or_create():
-            served = _Served(at_once)
-            ready.set_result(served)
-            await served.closing.wait()
-            await served.cancel()
-    except BaseException as error:  # whatever it is: ``submit`` waits for it
-        if ready.done():
-            raise
-        ready.set_exception(error)
+def start_here(context: RunContext, work: GroupWork) -> Future[GroupResult]:
+    """Start a group's work on the runtime of this process."""
+    return runtime_for(context).submit(work)
 
 
 class GroupsJob:
@@ -244,14 +85,14 @@ class GroupsJob:
 
     # No dataclass: Prefect searches the fields of dataclasses for futures, 3 ms of CPU per task run.
 
-    __slots__ = ("context", "name", "results", "run", "specs")
+    __slots__ = ("context", "name", "results", "specs", "start")
 
-    def __init__(self, specs: Sequence[GroupSpec], context: RunContext, run: RunWork) -> None:
+    def __init__(self, specs: Sequence[GroupSpec], context: RunContext, start: RunWork) -> None:
         more = f" and {len(specs) - 1} more" if len(specs) > 1 else ""
         self.name = f"{specs[0].item.id}{more}, epoch {specs[0].key.epoch}"
         self.specs = specs
         self.context = context
-        self.run = run
+        self.start = start
         self.results: dict[str, GroupResult] = {}
 
 
@@ -260,7 +101,7 @@ class GroupsReturn:
 
     # No dataclass: Prefect would keep a reference to each of its fields.
 
-    __slots__ = ("__weakref__", "results")
+    __slots__ = ("results",)
 
     def __init__(self, results: Sequence[GroupResult]) -> None:
         self.results = results
@@ -278,25 +119,28 @@ class GroupsReturn:
     retry_delay_seconds=1,
     retry_condition_fn=lambda _task, _run, state: not isinstance(state.data, TfgrpoError),
 )
-async def groups_task(job: GroupsJob) -> GroupsReturn:
+def groups_task(job: GroupsJob) -> GroupsReturn | State[Any]:
     """Run some groups at once, each of them G rollouts, rewards, reflection. A retry repeats those without a result."""
-    context = job.context
-
-    async def run_one(spec: GroupSpec) -> None:
-        work = partial(run_group, spec, carrier=context.carrier)
-        begun()  # the work is submitted before anything else can run
-        job.results[spec.group_id] = await job.run(context, work)
-
+    # Not asynchronous: for each such task run Prefect starts an event loop and an API client, 40 ms of CPU in place of 5.
     left = [spec for spec in job.specs if spec.group_id not in job.results]
-    for error in await asyncio.gather(*map(run_one, left), return_exceptions=True):
-        if error is not None:
-            raise error
+    started = [job.start(job.context, partial(run_group, spec, carrier=job.context.carrier)) for spec in left]
+    errors: list[Exception] = []
+    for spec, future in zip(left, started, strict=True):
+        try:
+            job.results[spec.group_id] = future.result()
+        except (CancelledError, asyncio.CancelledError):  # of this process, of Dask
+            # Prefect logs any state but a completed one as an error, and a run that is cancelled has none.
+            return Completed(name="Skipped", message="the run ended before these groups")
+        except Exception as error:  # noqa: BLE001 - raised below, once the other groups of the task are back
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return GroupsReturn([job.results.pop(spec.group_id) for spec in job.specs])
 
 
 @contextmanager
 def dask_workers(at_once: int) -> Iterator[RunWork]:
-    """``run_on_runtime`` in one of the workers of a local cluster, at most ``at_once`` at a time in all of them.
+    """Start work in one of the workers of a local cluster, at most ``at_once`` at a time in all of them.
 
     The groups' Prefect task runs stay in this process: a worker that ran Prefect's task engine would import Prefect, and
     open an API client for every group: four times the CPU.
@@ -308,20 +152,18 @@ def dask_workers(at_once: int) -> Iterator[RunWork]:
     # The work is asynchronous: a "thread" is a place for a group, and no thread is started. Without an address Dask's page
     # takes port 8787 of every interface, which one run on a machine can have.
     cluster = {"n_workers": workers, "threads_per_worker": -(-at_once // workers), "dashboard_address": "127.0.0.1:0"}
-    room = asyncio.Semaphore(at_once)
+    room = Semaphore(at_once)
     with DaskTaskRunner(cluster_kwargs=cluster) as runner:
         client = runner.client
 
-        async def run_on_worker(context: RunContext, work: GroupWork) -> GroupResult:
-            async with room:
-                # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
-                future = client.submit(run_on_runtime, context, work, pure=False)
-                gathering = client.gather(future, asynchronous=True)
-                gathered = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
-                result: GroupResult = await asyncio.wrap_future(gathered)
-                return result
+        def start_on_worker(context: RunContext, work: GroupWork) -> Any:
+            room.acquire()
+            # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
+            future = client.submit(run_on_runtime, context, work, pure=False)
+            future.add_done_callback(lambda _: room.release())
+            return future
 
-        yield run_on_worker
+        yield start_on_worker
 
 
 @contextmanager
@@ -330,29 +172,42 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
     name, concurrency = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
     # Ray spreads task runs over its workers, so that each is one group.
     per_task = 1 if name == "ray" else plan.groups_at_once(_MOST_TASK_RUNS)
-    workers: AbstractContextManager[RunWork] = nullcontext(run_on_runtime)
+    workers: AbstractContextManager[RunWork] = nullcontext(start_here)
     if name == "dask":
         # Each worker has slots for all rollouts, so only the number of groups bounds the total.
         workers = dask_workers(max(1, concurrency // max(plan.group_size, plan.sweep_size)))
     # As many groups as rollouts at once: even if each waits for one straggler, all slots are in use. That an extra is
     # installed was checked before the run began.
-    threads = EventLoopTaskRunner(-(-concurrency // per_task))
+    threads = ThreadPoolTaskRunner[Any](-(-concurrency // per_task))
     task_runner = import_module("prefect_ray").RayTaskRunner() if name == "ray" else threads
-    with workers as run, task_runner as runner:
+    started, over = set[Any](), Event()
+    with workers as start, task_runner as runner:
+
+        def start_cancellable(context: RunContext, work: GroupWork) -> Any:
+            future = Future[GroupResult]() if over.is_set() else start(context, work)
+            started.add(future)
+            future.add_done_callback(started.discard)
+            if over.is_set():  # a task run that waited for a thread, or a group for its place in Dask
+                future.cancel()
+            return future
+
+        start_group = start if name == "ray" else start_cancellable  # which has it in other processes
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             # ``as_completed`` would keep every future, with Prefect's record of its task run, to the end.
             def submit(some: Iterable[Sequence[GroupSpec]], ended: Callable[[PrefectFuture[Any]], None]) -> None:
-                # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-                for future in runner.map(groups_task, {"job": [GroupsJob(each, context, run) for each in some]}):  # type: ignore[misc]
+                for future in runner.map(groups_task, {"job": [GroupsJob(each, context, start_group) for each in some]}):
                     future.add_done_callback(ended)
 
             try:
                 yield from as_submitted(plan, specs, submit, _results_of, stop, per_task=per_task)
-            finally:
-                # Only a run that ends early has anything left to cancel.
-                if isinstance(runner, EventLoopTaskRunner):
-                    runner.cancel_all()
+            except BaseException:  # the run ends early
+                over.set()
+                for future in tuple(started):
+                    future.cancel()
+                if runner is threads:
+                    threads.cancel_all()
+                raise
 
         yield run_groups
 
@@ -373,7 +228,8 @@ def _results_of(future: PrefectFuture[Any]) -> Sequence[GroupResult]:
         # Prefect keeps every state, and its assets, in case the result becomes an argument of another task; ours never do.
         flow_run.run_results.pop(id(returned), None)
         flow_run.task_run_assets.pop(future.task_run_id, None)
-    results: Sequence[GroupResult] = returned.results
+    # Prefect's future is in the callbacks of the one that it wraps: a cycle, which is to hold nothing until it is collected.
+    results, returned.results = returned.results, ()
     return results
 
 

@@ -65,7 +65,7 @@ def probe(tmp_path, monkeypatch):
         ("tfgrpo.tasks.rollout", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.curate", "optimize_experience", "tasks/learning/test_summarize.py"),
         ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),
-        ("tfgrpo.flows.learning_flow", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
+        ("tfgrpo.flows.learning_flow", "mapped_groups", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
         ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),
         ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_flows.py"),

@@ -1,6 +1,5 @@
 """The same run on Dask workers: other processes, the same store."""
 
-import asyncio
 import os
 import sys
 
@@ -22,8 +21,8 @@ def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
     async def seen(_runtime):
         return os.getpid() != here, "prefect" in sys.modules
 
-    with dask_workers(2) as run_on_worker:
-        assert asyncio.run(run_on_worker(context, seen)) == (True, False)
+    with dask_workers(2) as start_on_worker:
+        assert start_on_worker(context, seen).result() == (True, False)
 
 
 @pytest.mark.slow
