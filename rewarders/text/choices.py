@@ -97,14 +97,16 @@ def _options_within(line: str) -> dict[str, str]:
         ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
         places: list[re.Match[str]] = []
         for sign in signs:
-            mark = re.compile(rf"(?<![^\s,;])[(\[]?{sign}{ends}(?=\S)")
+            mark = re.compile(rf"""(?<![^\s,;'"])[(\[]?{sign}{ends}(?=\S)""")
             place = mark.search(line, places[-1].end() if places else 0)
             if place is None:
                 break
             places.append(place)
         if len(places) > 1:
             ends_at = [*(place.start() for place in places[1:]), len(line)]
-            texts = (line[place.end() : end].strip(" ,;|\t") for place, end in zip(places, ends_at, strict=True))
+            listed = line[places[0].start() - 1] in "'\"" if places[0].start() else False  # ['A)800', 'B)720']
+            drop = " ,;|\t" + "'\"]" * listed
+            texts = (line[place.end() : end].strip(drop) for place, end in zip(places, ends_at, strict=True))
             return dict(zip(signs.upper(), texts, strict=False))
     return {}
 
