@@ -345,8 +345,8 @@ def read_reference(
     bare = bare_reference(text)
     number = reference_number(text, decimal)
     is_code = re.fullmatch(r"0\d+", bare) and not INTEGER_ASKED.search(prompt)
-    if options and OPTION_MARK.match(bare) and letter_of(bare, options):
-        number = None
+    if options and ("A" in options or OPTION_MARK.match(bare)) and letter_of(bare, options):
+        number = None  # 15 minutes, of (A) 1 hour (B) 15 minutes
     if number is not None and not is_code:  # digits with leading zeros are a code
         return NumberReference(text, number, decimal, tolerance, equal)
     begins = [reference_number(each, decimal) for each in _list_parts(bare)[:1]]
