@@ -246,17 +246,17 @@ def _marked(text: str) -> Stated | None:
 _FEWEST_WORDS: Final = 3
 """Of a heading that asks again; fewer may be an answer in doubt."""
 _TASK: Final = re.compile(
-    r"\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state)\b", re.IGNORECASE
+    r"\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b", re.IGNORECASE
 )
 
 
 def _behind(text: str, mark: re.Match[str]) -> str:
     """Return the rest of an answer line; below a heading, which has no rest or asks again, the answer or first paragraph."""
     line, _, below = text[mark.end() :].partition("\n")
-    asks = below.strip() and line.rstrip(' \t*_`"').endswith("?") and len(line.split()) >= _FEWEST_WORDS
+    asks = "?" in line and len(line.split()) >= _FEWEST_WORDS
     if (asks or _TASK.match(line)) and in_a_sentence(below):
         return below
-    if line.strip(" \t*_`#") and not asks:
+    if line.strip(" \t*_`#") and not (asks and below.strip() and line.rstrip(' \t*_`"').endswith("?")):
         return line
     lines: list[str] = []
     for each in below.split("\n"):

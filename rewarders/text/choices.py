@@ -565,7 +565,7 @@ class LabelReference(OptionReference):
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
         if not any("_" in label for label in self.labels):  # else an identifier is one word
             borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
-        statement = plain(re.sub(borders, " ", _CHOICES.sub("", part)))
+        statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
         spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
@@ -586,8 +586,8 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
-_CHOICES: Final = re.compile(r"(?<=\w) \([^()\n]{1,30}\bor\b[^()\n]{1,30}\)")
-"""What may be answered: ``The answer (yes or no) is``."""
+_ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
+"""What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
 _LAST_FIELD: Final = 80
 """Characters from the end of a line in which its last field is."""
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
