@@ -12,6 +12,7 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Final, Literal, TypeAlias
@@ -71,7 +72,8 @@ class Row:
     @property
     def sides(self) -> tuple[Hashable, Sequence[float], Sequence[float]]:
         """Run, source and lessons, equal for rows whose sides are, whichever came first; and the rewards of each side."""
-        one, other = sorted(((self.one, self.rewards_one), (self.other, self.rewards_other)))
+        sides = ((self.one, self.rewards_one), (self.other, self.rewards_other))
+        one, other = sorted(sides, key=itemgetter(0))  # by ids alone: both may have none
         return (self.run_id, self.source, one[0], other[0]), one[1], other[1]
 
 

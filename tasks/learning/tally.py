@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.statistics.credit import Differences
@@ -50,8 +51,8 @@ class RowSums:
         """Return the sums with these rows. One without a reward on one side counts for its losses alone."""
         count, attempts, differences, losses, swept = self.rows, self.attempts, self.differences, [*self.losses], [*self.swept]
         for row in rows:
-            sides = sorted(((row.one, row.rewards_one, row.lost_one), (row.other, row.rewards_other, row.lost_other)))
-            (_, one, lost_one), (_, other, lost_other) = sides
+            sides = ((row.one, row.rewards_one, row.lost_one), (row.other, row.rewards_other, row.lost_other))
+            (_, one, lost_one), (_, other, lost_other) = sorted(sides, key=itemgetter(0))  # by ids alone: both may have none
             count, attempts = count + 1, attempts + len(one) + len(other)
             differences = differences.after(one, other)
             made = (lost_one, lost_one + len(one), lost_other, lost_other + len(other))

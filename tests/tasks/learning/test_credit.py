@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.support.records.records import NOW, make_record
-from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
+from tfgrpo.rewarders.statistics.credit import RULES, HeldOut, differences_of
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
 from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, OTHER_CONDITIONS, Memory, credit_of, random_halves
@@ -427,3 +427,12 @@ def test_the_tally_of_a_night_is_the_same_by_batches_and_whichever_side_a_row_na
         for each in learned
     )
     assert turned.rows == Tally().plus(learned).rows
+
+
+def test_rows_without_lessons_on_either_side_scatter_as_their_rewards_do():
+    rows = [row((), (), rewards=((float(at % 2),), (float(at % 2 == 0),))) for at in range(10)]
+    (found,) = Tally().plus(rows).rows.values()
+    assert (found.differences.rows, found.differences.mean) == (10, pytest.approx(0.0))
+    assert found.differences.squares == pytest.approx(10 * 0.5)
+    (same,) = differences_of(each.sides for each in rows).values()
+    assert same == found.differences
