@@ -46,14 +46,16 @@ def any_of(name: str) -> str:
 
 
 _WORDS: Final = any_of("answer")
-_CHOSEN: Final = "(?:correct|right|best|final|predicted)[ ](?:option|choice|label|category|class|value|solution)"
+_CHOSEN: Final = (
+    "(?:correct|right|best|final|predicted)[ ](?:(?:option|choice|statement)s?|label|category|class|value|solution)"
+)
 _DECORATION: Final = r"[ \t*_`]{0,6}"
 _ANSWER_LINE: Final = re.compile(
     rf"""(?<=\?\n)A:[ \t]* | (?<=\n)A:[ \t]+(?=[-+$€£]{{0,2}}\d[^\n]*\Z) |             # behind a question; GSM8K's
-    (?:^[ \t>*_#`|【-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                            # at a line's start, or after a sentence
+    (?:^[ \t>*_#`|【\[-]{{0,12}}|(?<=[.!?;)])[ \t]+\**)                          # at a line's start, or after a sentence
     (?:(?:the|my|our|so|thus|therefore|hence)[ \t,]+){{0,3}}(?:(?:(?:final|correct|short|exact)[ \t]+)?(?:{_WORDS})|{_CHOSEN}
     |result|tl;dr|final(?=[*_]{{0,2}}:))(?:[ \t]+finale?)?(?!\w)(?:[ \t]*\([^()\n]{{0,40}}\))?{_DECORATION}
-    (?:[:\uff1a=】]{_DECORATION}|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
+    (?:[:\uff1a=】]{_DECORATION}|\](?![^\n]*\[/)|[ \t][-\u2013\u2014][ \t]+|$(?=\s*\S))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _TAG: Final = re.compile(
@@ -69,14 +71,17 @@ _CALL: Final = re.compile(
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
 _BETWEEN_BOXES: Final = re.compile(BOX.pattern + r"[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 _MOST_BOXES: Final = 9
-_JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${},;]")
-"""What there is between boxes, but for words."""
+_JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${}]")
+"""What there is between boxes, but for words and commas."""
+_JOINT: Final = re.compile(r"(?:[,;]|[,;]?and)(?:\w=)?")
+"""What makes two boxes one answer: ``x = \\boxed{1}, \\boxed{2}``."""
 _HASHES: Final = re.compile(r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE)
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
     rf"""(?:คำตอบคือ|\bjibu\ ni\b
-    |答案[是为為]|正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
-    |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|result|{_CHOSEN})
+    |答案[是为為]|(?<![是为為])正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
+    |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|answers(?=\ (?:are|were))|{_CHOSEN}
+    |(?:(?<=the\ )|(?<=our\ )|(?<=final\ ))(?P<result>result))
     (?:\ \([^()\n]{{1,40}}\))?(?:,\ \w{{2,9}},)?
     (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*
@@ -95,17 +100,37 @@ _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([
 _FENCED: Final = re.compile(r"(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)", re.DOTALL)
 _OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
+_CODE: Final = re.compile(
+    r"```(?!(?:json|la?te?x|markdown|md|output|plaintext|te?xt|yaml)\b)[A-Za-z][^\n`]*\n[^`]*(?:`(?!``)[^`]*)*```(?=\s*\S)"
+)
+"""A program with something below: its ``answer = 6 * 7`` states nothing."""
 _TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
+_OPENS_OBJECT: Final = re.compile(r"\s*(?:```(?:json)?\s*)?\{\s*\"")
+_FIELD: Final = re.compile(
+    rf"""[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")|(?P<bare>[^\s"{{}}\[\],]+))""",
+    re.IGNORECASE,
+)
+"""The answer in an object: ``"final_answer": "B"``."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _REMARK_LINE: Final = re.compile(
-    r"\[\d+\][: ]|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
+    r"\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)",
     re.IGNORECASE,
 )
+_ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
+"""A matrix, of whatever lines: one formula."""
+_REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
+"""Where another part begins: ``B。【解析】…``."""
+_ENDED: Final = re.compile(
+    r"(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
+    r"|(?:<\|?end\|?>|\[END\])\s*\Z",
+    re.DOTALL,
+)
+"""What follows the token that ends a reply, and that token: ``B</s>``."""
 _STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
 """What Markdown crosses out: ``~~5~~ 6``."""
 _OPENER: Final = re.compile(
@@ -118,7 +143,7 @@ _LONGEST_BARE: Final = 5
 """Words of a line that is an answer as a whole."""
 _NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)", re.IGNORECASE)
 """Where a model goes on with a question of its own, as base models do."""
-_ASIDE: Final = re.compile(r"(?<=\S) \((?![A-J]\))[^()\n]*\)")
+_ASIDE: Final = re.compile(r"(?<=[^\s,;*/+^-]) \((?![A-J]\))[^()\n]*\)")
 _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
 """What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``."""
 _NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
@@ -178,16 +203,18 @@ def without_reasoning(text: str) -> str | None:
     return text if last is None else text[last.end() :] if any(last.groups()) else None
 
 
-def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
+def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     """Return the part that states the answer; None for reasoning without an end, and for no text behind it.
 
-    ``denied``: whether "the answer is not …" states one, as it does where a label is ``not spam``.
+    ``labels``: what may be answered, as in ``in_a_sentence``.
     """
     rest = without_reasoning(text)
     if rest is None or not rest.strip():
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
-    tail = _STRUCK.sub("", tail).strip() or tail
+    tail = _ENDED.sub("", _STRUCK.sub("", tail)).strip() or tail
+    tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
+    tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= _LONGEST_BARE and before[-1:] not in ":!"
     tail = before if more and (bare or _marked(before) or in_a_sentence(before)) else tail
@@ -195,7 +222,7 @@ def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
-    return _in_an_object(tail) or _marked(tail) or in_a_sentence(tail, denied) or last
+    return _in_an_object(tail) or _marked(tail) or in_a_sentence(tail, labels) or last
 
 
 def _in_an_object(text: str) -> Stated | None:
@@ -204,7 +231,7 @@ def _in_an_object(text: str) -> Stated | None:
     inside = fenced["inside"] if fenced else text
     value = written_value(inside)
     if not isinstance(value, dict):
-        return None
+        return _in_a_broken_object(text)
     called = value.get("arguments") if "name" in value else None
     value = called if isinstance(called, dict) else value
     answers = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
@@ -220,9 +247,21 @@ def _in_an_object(text: str) -> Stated | None:
     return Stated(answer.strip(), "object", text)
 
 
+def _in_a_broken_object(text: str) -> Stated | None:
+    """Return the answer in an object that is no JSON, as with line breaks or LaTeX in its reasoning; None without just one."""
+    found = {each["text"] or each["bare"] or "" for each in _FIELD.finditer(text)} if _OPENS_OBJECT.match(text) else ()
+    if len(found) != 1:
+        return None
+    answer = found.pop()
+    with suppress(ValueError):
+        answer = str(json.loads(answer if answer[:1] == '"' else f'"{answer}"', strict=False)).translate(_UNESCAPED)
+    return Stated(answer.strip('" \n'), "object", text)
+
+
 def _marked(text: str) -> Stated | None:
     marks: list[tuple[int, AnswerSource, str]] = []
-    if (line := _last(_ANSWER_LINE, text)) is not None:
+    prose = _CODE.sub(lambda block: re.sub("[^\n]", " ", block[0]), text) if "```" in text else text
+    if (line := _last(_ANSWER_LINE, prose)) is not None:
         marks.append((line.end(), "answer line", _behind(text, line)))
     if (tag := _last(_TAG, text)) is not None:
         marks.append((tag.start(), "tag", tag["inside"] or tag["bracketed"] or ""))
@@ -231,14 +270,16 @@ def _marked(text: str) -> Stated | None:
     if (box := _last(BOX, text)) is not None:
         boxes = [until_closing(text[each.end() :]) for each in [*BOX.finditer(text)][-_MOST_BOXES:]]
         between = _BETWEEN_BOXES.split(text)[1:-1] if 1 < len(boxes) < _MOST_BOXES else []
-        joined = 1 < len(boxes) == len(between) + 1 and all(_JOINS.sub("", each) == "and" for each in between)
+        joints = [_JOINT.fullmatch(_JOINS.sub("", each)) for each in between]
+        joined = 1 < len(boxes) == len(between) + 1 and all(joints)
         marks.append((box.end(), "box", ", ".join(boxes) if joined else boxes[-1]))
     if (hashes := _last(_HASHES, text)) is not None:
         marks.append((hashes.end(), "hashes", text[hashes.end() :].partition("\n")[0]))
     if not marks:
         return None
     _, source, stated = max(marks)
-    inner = in_a_sentence(_ASIDE.sub("", stated.strip())) if source == "answer line" else None
+    prose = stated if re.search(r"\$|\\\(", stated) else _ASIDE.sub("", stated)  # brackets of a formula are no aside
+    inner = in_a_sentence(prose.strip()) if source == "answer line" else None
     stated = _CORRECTED.sub("", stated.strip()) if inner is None else inner.text
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
@@ -250,13 +291,22 @@ _TASK: Final = re.compile(
 )
 
 
+_ANNOUNCES: Final = re.compile(
+    rf"(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*", re.IGNORECASE
+)
+"""The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
+_WORKED: Final = re.compile(r"[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b", re.IGNORECASE)
+"""The beginning of a solution, of which the last line is the answer."""
+
+
 def _behind(text: str, mark: re.Match[str]) -> str:
     """Return the rest of an answer line; below a heading, which has no rest or asks again, the answer or first paragraph."""
     line, _, below = text[mark.end() :].partition("\n")
     asks = "?" in line and len(line.split()) >= _FEWEST_WORDS
     if (asks or _TASK.match(line)) and in_a_sentence(below):
         return below
-    if line.strip(" \t*_`#") and not (asks and below.strip() and line.rstrip(' \t*_`"').endswith("?")):
+    asks = asks and bool(below.strip()) and line.rstrip(' \t*_`"').endswith("?")
+    if line.strip(" \t*_`#") and not (asks or _ANNOUNCES.fullmatch(line)):
         return line
     lines: list[str] = []
     for each in below.split("\n"):
@@ -265,23 +315,47 @@ def _behind(text: str, mark: re.Match[str]) -> str:
                 break
         else:
             lines.append(each)
-    return "\n".join(lines)
+    is_worked = _WORKED.match(lines[0]) if len(lines) > 1 else None
+    return lines[-1] if is_worked or (len(lines) > 1 and all("=" in each for each in lines)) else "\n".join(lines)
 
 
-def in_a_sentence(text: str, denied: bool = False) -> Stated | None:
-    """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
+def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
+    """Return the rest of the last sentence of the form "the answer is …".
+
+    "Is not …" states none, unless a label is ``not spam``; neither does "is correct" beside another text, unless a label is.
+    """
+    denied, judged = (any(map(pattern.match, labels)) for pattern in (_LABEL_NOT, _JUDGED))
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
         rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
-        if not rest.strip() or (not denied and _NEGATED.match(rest)):
+        if not rest.strip(" \t\n.!\u3002\uff01") or (not denied and _NEGATED.match(rest)):
             continue
-        if rest.startswith("\n"):
+        if found["result"] and _CONCLUDES.search(rest[:_NEAR]):
+            continue
+        if not judged and _JUDGED.match(rest) and re.search(r"\w", text[: found.start()] + rest.partition("\n")[2]):
+            continue
+        if _ANNOUNCES.fullmatch(rest.partition("\n")[0]):
             return Stated(_behind(text, found).strip(), "sentence", text)
         end = next((each for each in _SENTENCE_END.finditer(rest) if not _abbreviates(rest, each)), None)
         if end and end[0].startswith("?"):
             continue
         return Stated(rest[: end.start()].strip() if end else rest.strip(), "sentence", text)
     return None
+
+
+_LABEL_NOT: Final = re.compile(r"not?\b.", re.IGNORECASE)
+_JUDGED: Final = re.compile(
+    r"(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
+    r"(?=\W*(?:$|\n|[.!] ))",
+    re.IGNORECASE,
+)
+"""What a reply says of its own answer: ``So the answer is correct.``"""
+_CONCLUDES: Final = re.compile(
+    r"(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b", re.IGNORECASE
+)
+"""A conclusion from a result: ``the result is 24. Therefore, …``."""
+_NEAR: Final = 2_000
+"""Characters behind a result in which it may be followed by a conclusion."""
 
 
 def _abbreviates(text: str, end: re.Match[str]) -> bool:

@@ -39,13 +39,13 @@ class Reference(ABC):
 
     def compare(self, output: str) -> Compared:
         """Compare an output. Raises ``RewardError`` for one that has two readings."""
-        stated = stated_answer(output, denied=self._denies)
+        stated = stated_answer(output, self._labels)
         if stated is None:
             return nothing(output)
         if not re.search(r"\bnot\b", self.text):
             stated = replace(stated, text=REJECTED.sub("", stated.text))
         *before, after = TAKES_BACK.split(stated.whole)
-        again = stated_answer(after, denied=self._denies) if before else None
+        again = stated_answer(after, self._labels) if before else None
         later = Compared(False, "", states=again is not None)
         with suppress(RewardError):
             later = self._compare(again) if again else later
@@ -77,9 +77,9 @@ class Reference(ABC):
         return len(head.split()) <= len(self.text.split()) + 1
 
     @property
-    def _denies(self) -> bool:
-        """Whether a denial may be the answer."""
-        return False
+    def _labels(self) -> tuple[str, ...]:
+        """What may be answered, as far as that is known."""
+        return (self.text,)
 
     @abstractmethod
     def _compare(self, stated: Stated) -> Compared: ...

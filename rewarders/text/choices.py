@@ -454,8 +454,8 @@ class LabelReference(OptionReference):
     """Plain texts that are read as a label, to the label."""
 
     @property
-    def _denies(self) -> bool:
-        return any(re.match(r"not?\b.", label) for label in self._known)
+    def _labels(self) -> tuple[str, ...]:
+        return self.labels
 
     @property
     def is_truth(self) -> bool:
