@@ -26,21 +26,19 @@ from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, is_or
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import (
     JOINED_LETTERS,
-    LETTERS,
     SEVERAL_LETTERS,
     TRUTH,
     TRUTH_ABROAD,
     ChoiceReference,
     ChoicesReference,
     LabelReference,
-    ends_in_numbered_options,
     letter_of,
-    options_of,
 )
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
+from tfgrpo.rewarders.text.options import LETTERS, ends_in_numbered_options, options_of
 from tfgrpo.rewarders.text.quantities import NumberReference
 from tfgrpo.rewarders.text.references import INTEGER_ASKED, ExactReference, JsonReference, read_reference
 from tfgrpo.rewarders.text.rules import Compared, shown
@@ -221,19 +219,8 @@ class GroundTruth(Options, Comparing):
                 raise RewardError(f"the reference {shown(bare)} is none of the labels")
             truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*map(plain, self.labels)} <= {*each}), {})
             return LabelReference(bare, self.labels, truths)
-        if self.match == "choice" and "1" in options:
-            return _numbered(bare, options)
         if self.match == "choice":
-            letter = option_sign(bare) or plain(bare)
-            if letter.isdecimal() and len(letter) == 1 and int(letter) >= self.first:
-                letter = LETTERS[int(letter) - self.first]
-            if SEVERAL_LETTERS.fullmatch(bare) or JOINED_LETTERS.fullmatch(bare):
-                return ChoicesReference(bare, options)
-            same = "" if bare.strip("() ") in options else letter_of(bare, options)  # of elements, B is both
-            if not same and letter not in (options or LETTERS):
-                known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
-                raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")
-            return ChoiceReference(same or letter, options)
+            return _numbered(bare, options) if "1" in options else _lettered(bare, options, prompt, self.first)
         if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
             return NumberReference(bare, number)  # 025 of a competition, not a code
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
@@ -252,6 +239,21 @@ def option_sign(text: str) -> str:
     """Return the letter or the digit of an option that a text is: ``B``, ``(b)``, ``option_b``, ``3``; empty for none."""
     sign = re.fullmatch(r"(?:(?:option|choice|opt|op|answer|ans)[ _]?)?([a-j0-9])", plain(text))
     return sign[1].upper() if sign else ""
+
+
+def _lettered(bare: str, options: Mapping[str, str], prompt: str, first: int) -> Reference:
+    letter = option_sign(bare) or plain(bare)
+    if letter.isdecimal() and len(letter) == 1 and int(letter) >= first:
+        letter = LETTERS[int(letter) - first]
+    if SEVERAL_LETTERS.fullmatch(bare) or JOINED_LETTERS.fullmatch(bare):
+        return ChoicesReference(bare, options)
+    same = "" if bare.strip("() ") in options else letter_of(bare, options)  # of elements, B is both
+    last = max(options or LETTERS)
+    if letter in LETTERS[1:] and letter > last and re.search(rf"{letter}[.:)\]\u3001\uff09\uff0e\uff1a]", prompt):
+        return ChoiceReference(letter)  # options in a layout that is not read whole
+    if not same and not (len(letter) == 1 and "A" <= letter <= last):
+        raise RewardError(f"the reference {shown(bare)} is no letter from A to {last}, and no option of its item")
+    return ChoiceReference(same or letter, options)
 
 
 def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:

@@ -24,7 +24,7 @@ from tfgrpo.rewarders.composite import AnyScorer, scorers_within
 from tfgrpo.rewarders.gt import MATCH_OF, read_column
 from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.rewarders.text.answers import written_value
-from tfgrpo.rewarders.text.choices import options_of
+from tfgrpo.rewarders.text.options import options_of
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
 from tfgrpo.stores.json_values import canonical_json, key_digest
 from tfgrpo.stores.numeric import is_number

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.gt import ColumnReading, GroundTruth, option_sign, options
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Scorer, answer_text
 from tfgrpo.rewarders.text.answers import several_in
-from tfgrpo.rewarders.text.choices import options_of
+from tfgrpo.rewarders.text.options import options_of
 from tfgrpo.rewarders.text.rules import shown
 from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names

@@ -8,6 +8,7 @@ __all__ = [
     "lexer",
     "moments",
     "numbers",
+    "options",
     "quantities",
     "references",
     "rules",

@@ -81,7 +81,7 @@ _SENTENCE: Final = re.compile(
     rf"""(?:คำตอบคือ|\bjibu\ ni\b
     |答案[是为為]|(?<![是为為])正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|answers(?=\ (?:are|were))|{_CHOSEN}
-    |(?:(?<=the\ )|(?<=our\ )|(?<=final\ ))(?P<result>result))
+    |(?P<result>result)(?:(?<=the\ result)|(?<=our\ result)|(?<=final\ result)))
     (?:\ \([^()\n]{{1,40}}\))?(?:,\ \w{{2,9}},)?
     (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*

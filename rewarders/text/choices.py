@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple
+from itertools import pairwise
+from typing import ClassVar, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import (
     UNSPACED,
@@ -24,6 +25,7 @@ from tfgrpo.rewarders.text.answers import (
 from tfgrpo.rewarders.text.base import Reference, whole_words
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
+from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
 from tfgrpo.rewarders.text.parts import LONGEST_PART, OPTION_MARK, parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
@@ -31,18 +33,6 @@ from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, is_form_of, plain, without_accents
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
-
-_LETTER: Final = re.compile(
-    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
-    (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ])
-        |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*]*(?=\s|$)""",
-    re.VERBOSE,
-)
-_OPTION_LINE: Final = re.compile(
-    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
-)
-
 
 _WORD: Final = re.compile(r"[^\W\d_]{3,}")
 _NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|cannot")
@@ -68,57 +58,6 @@ def _contents(text: str) -> list[str]:
 _STEM: Final = 4
 """Letters at the beginning of a word that its forms share."""
 _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
-LETTERS: Final = "ABCDEFGHIJ"
-_NUMBERS: Final = "123456789"
-_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
-
-
-def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
-
-    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
-    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
-    of letters.
-    """
-    prompt = re.sub(r"\\q+uad|\$", " ", re.sub(r"\\(?:textbf|text|mathrm)\{([^{}]*)\}", r"\1", prompt))
-    lines = _OPTION_LINE.findall(prompt)
-    for signs in _OPTION_SIGNS:
-        options = {sign: text for sign, text in lines if sign in signs}
-        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
-        if len(options) > 1 and signs[0] in options and in_order:
-            return {sign.upper(): text for sign, text in options.items()}
-    within = next((found for line in reversed(prompt.splitlines()) if (found := _options_within(line))), {})
-    return within or _options_of_metadata(metadata if isinstance(metadata, Mapping) else {})
-
-
-def _options_within(line: str) -> dict[str, str]:
-    """Return the options that a line has one after the other: ``A) red B) blue``."""
-    for signs in _OPTION_SIGNS:
-        ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
-        places: list[re.Match[str]] = []
-        for sign in signs:
-            mark = re.compile(rf"""(?<![^\s,;'"])[(\[]?{sign}{ends}(?=\S)""")
-            place = mark.search(line, places[-1].end() if places else 0)
-            if place is None:
-                break
-            places.append(place)
-        if len(places) > 1:
-            ends_at = [*(place.start() for place in places[1:]), len(line)]
-            listed = line[places[0].start() - 1] in "'\"" if places[0].start() else False  # ['A)800', 'B)720']
-            drop = " ,;|\t" + "'\"]" * listed
-            texts = (line[place.end() : end].strip(drop) for place, end in zip(places, ends_at, strict=True))
-            return dict(zip(signs.upper(), texts, strict=False))
-    return {}
-
-
-def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
-    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
-    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
-        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
-        if len(options) > 1 and "A" in options:
-            return options
-    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
-    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
 
 
 @dataclass(frozen=True)
@@ -204,29 +143,28 @@ class OptionReference(Reference):
 class _Letters(ReadAnswer["ChoiceReference"]):
     @cached_property
     def bare(self) -> str:
-        borders = rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$"
-        return re.sub(borders, " ", MARKUP.sub("", self.text)).strip()
+        return narrow(self.text).strip()
 
     @cached_property
     def places(self) -> list[re.Match[str]]:
-        return [found for found in _LETTER.finditer(self.bare) if not _is_word(self.bare, found)]
+        return letters_in(self.bare, self.reference.options)
 
     @cached_property
     def letters(self) -> frozenset[str]:
         """The letters that are not denied; of these, those that are never denied, where there are any."""
-        named = frozenset(_letter(each) for each in self.places if not self.is_denied(each))
+        named = frozenset(sign_of(each) for each in self.places if not self.is_denied(each))
         return named - self.denied or named
 
     @cached_property
     def denied(self) -> frozenset[str]:
-        return frozenset(_letter(each) for each in self.places if self.is_denied(each))
+        return frozenset(sign_of(each) for each in self.places if self.is_denied(each))
 
     @cached_property
     def excepted(self) -> frozenset[str]:
         """The options that are denied, by letter or by text: all of what the answer is where a question has NOT."""
         lowered, statement = self.bare.lower(), comparable(self.text)
         denied = [each for each in self.places if self.is_denied(each)]
-        named = {*self.denied} - {_letter(each) for each in denied if not self._excepts(lowered, *self.span(each))}
+        named = {*self.denied} - {sign_of(each) for each in denied if not self._excepts(lowered, *self.span(each))}
         for letter, option in self.reference.options.items():
             places = [(statement, *each.span()) for each in re.finditer(whole_words(comparable(option)), statement)]
             named |= {letter} if places and all(self._excepts(*each) for each in places) else set()
@@ -238,11 +176,11 @@ class _Letters(ReadAnswer["ChoiceReference"]):
             return False
         predicate = _PREDICATE.match(text, end)
         words = _beginnings(predicate[1]) if predicate else set()
-        return not words or not words.isdisjoint(_beginnings(_exception_asked(self.reference.prompt)))
+        return not words or not words.isdisjoint(_beginnings(exception_asked(self.reference.prompt)))
 
     def span(self, letter: re.Match[str]) -> tuple[int, int]:
         """Return where a letter is, with its option."""
-        option = re.escape(self.reference.options.get(_letter(letter), ""))
+        option = re.escape(self.reference.options.get(sign_of(letter), ""))
         behind = re.compile(f" ?{option}", re.IGNORECASE).match(self.bare, letter.end())
         return letter.start(), (behind or letter).end()
 
@@ -253,7 +191,7 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         return frozenset(filter(None, [self.reference.whole(self.text)]))
 
     def marked(self) -> frozenset[str]:
-        mark = OPTION_MARK.match(MARKUP.sub("", self.text).strip())
+        mark = _LETTER_OF_TEXT.match(self.bare)
         other = self.reference.whole(mark.string[mark.end() :]) if mark else None
         return frozenset((mark[1].upper(), other)) if mark and other else frozenset()
 
@@ -264,8 +202,9 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     def first(self) -> frozenset[str]:
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
         is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
-        first = _letter(self.places[0]) if self.places and self.places[0].start() == 0 else ""
-        is_first = first in self.letters and _LETTER_FIRST.match(self.bare) and not is_list
+        first = sign_of(self.places[0]) if self.places and self.places[0].start() == 0 else ""
+        joined = first and re.match(_JOINED, self.bare[self.span(self.places[0])[1] :])  # (A) red and (C) green
+        is_first = first in self.letters and _LETTER_FIRST.match(self.bare) and not (is_list or joined)
         return frozenset({first}) | self.concluded() if is_first else frozenset()
 
     def only(self) -> frozenset[str]:
@@ -302,10 +241,6 @@ class OptionWay(NamedTuple):
     example: str
     """An output that names B, of A) Rome, B) Paris, C) Berlin."""
     of: Callable[[_Letters], frozenset[str]]
-
-
-def _letter(place: re.Match[str]) -> str:
-    return str(place["upper"] or place["lower"]).upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +282,7 @@ class ChoiceReference(OptionReference):
 
     def is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it, as ``Reference`` does; not if that is asked."""
-        return not _exception_asked(self.prompt) and Reference.is_denied_in(self, stated)
+        return not exception_asked(self.prompt) and Reference.is_denied_in(self, stated)
 
     def _parts(self, stated: Stated) -> list[str]:
         return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
@@ -357,29 +292,23 @@ class ChoiceReference(OptionReference):
         if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
         said = _Letters(self, part)
-        if _exception_asked(self.prompt) and len(said.excepted) == 1 and said.first() <= said.excepted:
+        if exception_asked(self.prompt) and len(said.excepted) == 1 and said.first() <= said.excepted:
             return said.excepted
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
-
-
-def _exception_asked(prompt: str) -> str:
-    """Return the question for the option of which something does not hold, ``Which is NOT a fruit?``; empty for another."""
-    head = _OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()
-    found = _EXCEPTION.search(head)
-    return re.split("[.!?\n]", head[: found.start()])[-1] + found[0] if found else ""
 
 
 def _beginnings(text: str) -> set[str]:
     return {each[:4] for each in re.findall(r"[^\W\d_]{2,}", text.casefold())} - {"not", "the"}
 
 
-_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
 _REJECTS: Final = re.compile(r"(?:\bnot|n't) (?:\w+ )?$", re.IGNORECASE)
 """What denies that an option is the answer, and nothing of the option."""
 _PREDICATE: Final = re.compile(
     r"\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)", re.IGNORECASE
 )
 """What is said of an option."""
+_LETTER_OF_TEXT: Final = re.compile(r"[(\[]?([A-Ja-j])(?:[).:\]]\s*|\s?[-\u2013\u2014]{1,2}\s?)(?=\S)")
+"""A letter before its option: ``B. Paris``, ``B--Paris``."""
 _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
 """The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
@@ -412,33 +341,50 @@ class ChoicesReference(Reference):
         return shown(", ".join(re.findall("[A-J]", self.text)))
 
     def _compare(self, stated: Stated) -> Compared:
-        lines = MARKUP.sub("", stated.whole[-LONGEST_PART:])  # nothing but letters, one below the other
-        text = MARKUP.sub("", stated.text[:LONGEST_PART]) if re.search(r"\w{2}", lines) else lines
-        text = re.sub("[,\u3001]", ", ", text)
-        joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-        found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
-        if joined is None and (denies(text) or any(is_denied(text.lower(), *each.span()) for each in found)):
-            raise RewardError(f"{shown(text)} denies an option, or has several answers")
+        letters, wanted = self._letters(stated), re.findall("[A-J]", self.text)
+        free = is_order_free(self.prompt)
+        asked = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not free
+        same = {*letters} == {*wanted} and not asked and len({*wanted}) == len(wanted)
+        if same and letters != wanted != sorted(wanted) and not free:
+            raise RewardError(f"{shown(stated.text)} has the letters in another order")
+        return Compared(same or letters == wanted, shown(stated.text))
+
+    def _letters(self, stated: Stated) -> list[str]:
+        """Return the letters of an answer; of a list as it is. Raise ``RewardError`` for what is denied beside them."""
+        lines = narrow(stated.whole[-LONGEST_PART:])
+        numbered = _ANSWERS.findall(lines)  # those of several questions
+        if len(numbered) > 1 and all(int(one) + 1 == int(other) for (one, _), (other, _) in pairwise(numbered)):
+            return [letter for _, letter in numbered]
+        text = narrow(parts_of(stated)[0]) if re.search(r"\w{2}", lines) else lines
+        if _LETTERS_ALONE.fullmatch(text):
+            return re.findall("[A-J]", text.upper() if text.islower() else text)
         named = [letter_of(each, self.options) for each in comparable(text).split(", ")]
-        letters = [*joined[1]] if joined else named if all(named) else [*dict.fromkeys(map(_letter, found))]
-        wanted = re.findall("[A-J]", self.text)
-        ordered = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not is_order_free(
-            self.prompt
-        )
-        right = letters == wanted if ordered else {*letters} == {*wanted}
-        return Compared(right, shown(stated.text))
+        if all(named):
+            return named
+        letters: list[str] = []
+        names = False
+        for clause in _CLAUSE.split(text):
+            places = letters_in(clause, self.options)
+            denied = [is_denied(clause.lower(), *each.span()) for each in places]
+            if not places or not all(denied):
+                if any(denied) or denies(clause):
+                    raise RewardError(f"{shown(text)} denies an option, or has several answers")
+                letters += map(sign_of, places)
+            names = names or bool(places)
+        if names and not letters:
+            raise RewardError(f"{shown(text)} denies all that it names")
+        return [*dict.fromkeys(letters)]
 
 
-def _is_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    if re.search(r"\d ?$", text[: found.start()]):
-        return True  # a unit: 3 J
-    within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
-    return found[0].strip(" (\"'") in _LETTER_WORDS and not within and bool(_NO_VERB.match(text, found.end()))
-
-
-_LETTER_WORDS: Final = ("A", "I")
-_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
+_CLAUSE: Final = re.compile(r"[;.] |\n|,?\s*\b(?:while|whereas|but)\b")
+_ANSWERS: Final = re.compile(
+    r"^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$", re.MULTILINE | re.IGNORECASE
+)
+"""A line of the answers to several questions: ``21. B``."""
+_PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
+_LETTERS_ALONE: Final = re.compile(
+    rf"{_PARTED}(?:(?:options?|choices?)\b|选项|选)?{_PARTED}(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
+)
 
 
 JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
@@ -602,13 +548,6 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
-
-
-def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
-    """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
-    head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
-    asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
-    return bool(asked) and len(tail.split()) <= _SHORT and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
 
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:

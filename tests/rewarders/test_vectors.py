@@ -9,8 +9,8 @@ from tests.support.rewards.scoring import verdict
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.judge.reading import read_preference, read_score, read_verdict
 from tfgrpo.rewarders.scorer import Abstained, parse_completion
-from tfgrpo.rewarders.text.choices import options_of
 from tfgrpo.rewarders.text.numbers import answered_number, reference_number
+from tfgrpo.rewarders.text.options import options_of
 from tfgrpo.stores.errors import RewardError
 
 EXISTING = [*read_vectors("graders"), *read_vectors("graders_extra")]

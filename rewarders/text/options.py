@@ -1,0 +1,170 @@
+"""Find the options of a multiple-choice question, and the letters of options in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from tfgrpo.rewarders.text.spelling import MARKUP
+
+LETTERS: Final = "ABCDEFGHIJ"
+_NUMBERS: Final = "123456789"
+_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
+_OPTION_LINE: Final = re.compile(
+    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
+)
+_NEXT_OPTION: Final = re.compile(r"(?<=\S)[ \t\u3000]{2,9}(?=[(\[]?[B-J][.:)\]\u3001])")
+"""Between two options of a line."""
+_WIDE: Final[Mapping[int, str]] = {
+    **{ord(sign) + 0xFEE0: f"{sign} " if sign in ".,:;" else sign for sign in map(chr, range(0x21, 0x7F))},
+    **dict(zip((0x3010, 0x3011, 0x300C, 0x300D), "[][]", strict=True)),
+}
+"""Signs as wide as Chinese ones, and brackets of Chinese, in ASCII."""
+
+
+def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
+
+    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
+    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
+    of letters.
+    """
+    prompt = re.sub(r"\\q+uad|\$", " ", re.sub(r"\\(?:textbf|text|mathrm)\{([^{}]*)\}", r"\1", prompt))
+    prompt = prompt if prompt.isascii() else prompt.translate(_WIDE)
+    lines = _OPTION_LINE.findall(_NEXT_OPTION.sub("\n", prompt))
+    for signs in _OPTION_SIGNS:
+        options = {sign: text for sign, text in lines if sign in signs}
+        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
+        if len(options) > 1 and signs[0] in options and in_order:
+            return {sign.upper(): text for sign, text in _with_missing(options, signs).items()}
+        if signs is LETTERS and (within := _options_within_lines(prompt, (signs,))):
+            return within
+    known = metadata if isinstance(metadata, Mapping) else {}
+    return _options_within_lines(prompt, _OPTION_SIGNS[1:]) or _options_of_metadata(known)
+
+
+def _options_within_lines(prompt: str, kinds: Iterable[str]) -> dict[str, str]:
+    """Return the options of the last line that has some one after the other."""
+    lines = reversed(prompt.splitlines())
+    return next((found for line in lines for signs in kinds if (found := _options_within(line, signs))), {})
+
+
+def _with_missing(options: Mapping[str, str], signs: str) -> dict[str, str]:
+    """Return options in order, also those behind another in its line, ``(B) blue. (C) green``; not what is far from them."""
+    found = dict(options)
+    for before, sign in pairwise(signs):
+        last = max(found) if len(found) == len(options) else signs[-1]  # in lines of two the last may be behind another, too
+        if sign not in found and before in found and sign <= last:
+            head, *tail = re.split(rf"(?<=\S)\s[(\[]?{sign}[.:)\]]\s*(?=\S)", found[before], maxsplit=1)
+            found |= {before: head, sign: tail[0]} if tail else {}
+    near = (sign for at, sign in enumerate(signs) if at < 2 or not found.keys().isdisjoint(signs[at - 2 : at]))
+    return {sign: found[sign] for sign in near if sign in found}
+
+
+_MARKS: Final = {
+    sign: re.compile(rf"""(?<![^\s,;'"?\u3000-\u9fff])[(\[]?{sign}{ends}(?=\S)""")
+    for signs in _OPTION_SIGNS
+    for ends in (r"(?:[.:][ ]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*",)
+    for sign in signs
+}
+"""What is before an option within a line, by its sign."""
+
+
+def _options_within(line: str, signs: str) -> dict[str, str]:
+    """Return the options that a line has one after the other: ``A) red B) blue``."""
+    places: list[re.Match[str]] = []
+    for sign in signs:
+        place = _MARKS[sign].search(line, places[-1].end() if places else 0)
+        if place is None:
+            break
+        places.append(place)
+    if len(places) < 2:
+        return {}
+    ends_at = [*(place.start() for place in places[1:]), len(line)]
+    listed = line[places[0].start() - 1] in "'\"" if places[0].start() else False  # ['A)800', 'B)720']
+    drop = " ,;|\t\u3002" + "'\"]" * listed
+    texts = (line[place.end() : end].strip(drop) for place, end in zip(places, ends_at, strict=True))
+    return dict(zip(signs.upper(), texts, strict=False))
+
+
+def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
+    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
+    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
+        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
+        if len(options) > 1 and "A" in options:
+            return options
+    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
+    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
+
+
+def exception_asked(prompt: str) -> str:
+    """Return the question for the option of which something does not hold, ``Which is NOT a fruit?``; empty for another."""
+    head = _OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()
+    found = _EXCEPTION.search(head)
+    return re.split("[.!?\n]", head[: found.start()])[-1] + found[0] if found else ""
+
+
+_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
+
+
+_FEW_WORDS: Final = 8
+"""Most words behind the options of a prompt that ends in them."""
+
+
+def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
+    """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
+    head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
+    asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
+    return bool(asked) and len(tail.split()) <= _FEW_WORDS and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
+
+
+_LETTER: Final = re.compile(
+    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
+    (?:(?P<upper>[A-J])
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ])
+        |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*\u3001\u3002\u060c\u0964]*(?=\s|$)""",
+    re.VERBOSE,
+)
+
+
+def narrow(text: str) -> str:
+    r"""Return a text without markup, with the letters of options apart from other scripts and out of LaTeX: ``选 B``."""
+    if not text.isascii():
+        text = _SCRIPT_ENDS.sub(r"\1 ", _SCRIPT_BEGINS.sub(" ", text.translate(_WIDE)))
+        text = re.sub("([\u3001\u060c])(?=\\S)", r"\1 ", text)
+    if "\\" in text or "$" in text:
+        text = re.sub(r"\\(?:text(?:bf|it)?|mathbf)\s?\{([^{}]*)\}", r" \1 ", text)
+        text = re.sub(r"\\(?:[,;:! ()\[\]]|q?quad)|[~$]", " ", text)
+    return re.sub(r"^(\W{0,3}[A-J][)\]:]{1,2})(?=\w)", r"\1 ", MARKUP.sub("", text))  # (B)blue
+
+
+_SCRIPT: Final = r"[^\W\x00-\u02ff]"
+"""A letter that is no Latin one."""
+_SCRIPT_BEGINS: Final = re.compile(rf"(?<={_SCRIPT})(?=[(\[]?[A-J](?![A-Za-z0-9'+#]))")
+_SCRIPT_ENDS: Final = re.compile(rf"(?<![A-Za-z0-9'])([A-J][)\].:,;\u3001\u3002\u060c]*)(?={_SCRIPT}|[(\[])")
+
+
+def sign_of(place: re.Match[str]) -> str:
+    """Return the letter at a place that ``letters_in`` found."""
+    return str(place["upper"] or place["lower"]).upper()
+
+
+def letters_in(text: str, options: Mapping[str, str]) -> list[re.Match[str]]:
+    """Return where a text has letters of options."""
+    last = max(options, default=LETTERS[-1])
+    found = (each for each in _LETTER.finditer(text) if sign_of(each) <= last)
+    return [each for each in found if not _is_word(text, each)]
+
+
+def _is_word(text: str, found: re.Match[str]) -> bool:
+    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
+    if found[0][0] not in "([" and re.search(r"\d ?$", text[: found.start()]):
+        return True  # a unit: 3 J
+    within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
+    return found[0].strip(" (\"'") in _LETTER_WORDS and not within and bool(_NO_VERB.match(text, found.end()))
+
+
+_LETTER_WORDS: Final = ("A", "I")
+_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
