@@ -107,7 +107,7 @@ _CODE: Final = re.compile(
 _TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
-_OPENS_OBJECT: Final = re.compile(r"\s*(?:```(?:json)?\s*)?\{\s*\"")
+_OPENS_OBJECT: Final = re.compile(r"^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"", re.MULTILINE)
 _FIELD: Final = re.compile(
     rf"""[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")|(?P<bare>[^\s"{{}}\[\],]+))""",
     re.IGNORECASE,
@@ -249,7 +249,8 @@ def _in_an_object(text: str) -> Stated | None:
 
 def _in_a_broken_object(text: str) -> Stated | None:
     """Return the answer in an object that is no JSON, as with line breaks or LaTeX in its reasoning; None without just one."""
-    found = {each["text"] or each["bare"] or "" for each in _FIELD.finditer(text)} if _OPENS_OBJECT.match(text) else ()
+    opened = _OPENS_OBJECT.match(text) or (_OPENS_OBJECT.search(text) if text.rstrip("` \n").endswith("}") else None)
+    found = {each["text"] or each["bare"] or "" for each in _FIELD.finditer(text, opened.start())} if opened else ()
     if len(found) != 1:
         return None
     answer = found.pop()
