@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import Stated, bare_reference
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.lexer import unit_of, written
-from tfgrpo.rewarders.text.parts import parts_of
+from tfgrpo.rewarders.text.parts import LONGEST_PART, parts_of
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
@@ -25,12 +26,15 @@ class _Formula(ReadAnswer["FormulaReference"]):
     stated: Stated
 
     def is_denied(self) -> bool:
-        return denies(self.stated.text) and not denies(self.reference.text)
+        text = self.text[:LONGEST_PART]
+        several = len(_runs(text)) > 1 and _is_prose(_NEXT.sub(" ", _WRITTEN.sub("", text)))
+        return (several or denies(self.stated.text)) and not denies(self.reference.text)
 
     def is_same(self) -> bool:
         wanted = self.reference.text
         same = plain(self.text) == plain(wanted) and not re.search(r"[)\]]\W*$", wanted)
-        return same or _formula(wanted) in (_formula(self.text), _formula(self.stated.text))
+        forms = {_formula(wanted), _formula(in_latex(wanted))}
+        return same or not forms.isdisjoint((_formula(self.text), _formula(self.stated.text)))
 
     def is_same_outcome(self) -> bool:
         return is_same_outcome(plain(self.reference.text), plain(self.stated.text))
@@ -54,8 +58,7 @@ class _Formula(ReadAnswer["FormulaReference"]):
         return bool(mixed and ours and theirs and {*ours.groups(), *theirs.groups()} & {"[", "]"})
 
     def is_equal(self) -> bool:
-        wanted = in_latex(self.reference.text)
-        answer = in_latex(self.text)
+        answer, wanted = (in_latex(each.strip(" $")) for each in (self.text, self.reference.text))
         if _INTEGRAL.search(self.reference.prompt) and _CONSTANT.search(wanted):
             answer, wanted = (_CONSTANT.sub("+ C", each) for each in (answer, wanted))
         return self.reference.equal is not None and self.reference.equal(answer, wanted)
@@ -81,14 +84,30 @@ class FormulaReference(Reference):
     )
 
     def _compare(self, stated: Stated) -> Compared:
-        answer = stated.text.strip(AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
+        answer, said = self._formula_in(stated)
         answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
-        answer = _CONDITION.split(answer)[0].strip()
+        answer = _without_condition(answer)
         answer = answer if "=" in self.text else _last_side(answer)
         answer = in_latex(re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
-        unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{[23]\})?$", answer)
+        unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{?[23]\}?)?$", answer)
         answer = answer[: unit.start()] if unit and unit_of(unit[1]) and unit[1] not in self.text else answer
-        return verdict_by(self.rules, _Formula(self, answer, stated))
+        return verdict_by(self.rules, _Formula(self, answer, replace(stated, text=said)))
+
+    def _formula_in(self, stated: Stated) -> tuple[str, str]:
+        """Return the formula that a text states, and its sentence with what follows: among words, the one between signs."""
+        if stated.is_marked:
+            text = stated.text[:LONGEST_PART]
+            return (_is_prose(_WRITTEN.sub("", text)) and _told_by(text)) or stated.text.strip(AROUND_FORMULA), stated.text
+        if (shown := _DISPLAYED.search(stated.whole[-LONGEST_PART:])) and "\n" in shown[0].strip():
+            return next(filter(None, shown.groups())).strip(AROUND_FORMULA), shown[0]
+        for place, part in enumerate(parts_of(stated)):
+            for sentence, rest in _sentences(part):
+                if formula := _said_in(sentence, self.prompt):
+                    return formula, stated.text if place else rest
+            between_words = [each for each in PROSE.split(_without_condition(part)) if _SIGNS.search(each)]
+            if between_words:
+                return str(between_words[-1]).strip(AROUND_FORMULA + "!"), stated.text
+        return stated.text, stated.text
 
 
 def _last_side(equation: str) -> str:
@@ -102,9 +121,9 @@ def _last_side(equation: str) -> str:
 
 def in_latex(formula: str) -> str:
     """Return a formula as LaTeX, also one in the notation of programs: ``sqrt(2)*x**2``."""
-    formula = _MATRIX.sub(_as_matrix, _RAISED.sub(_raised, formula).replace("**", "^"))
+    formula = _MATRIX.sub(_as_matrix, _RAISED.sub(_raised, " ".join(formula.split())).replace("**", "^"))
     formula = formula if "\\" in formula else written(formula, "formulas")
-    return written(formula, "notations")
+    return written(written(formula, "arguments"), "notations")
 
 
 def _as_matrix(rows: re.Match[str]) -> str:
@@ -118,24 +137,99 @@ def _raised(raised: re.Match[str]) -> str:
     return f"{'_' if raised[1] else '^'}{{{unicodedata.normalize('NFKC', raised[0]).translate(QUOTES)}}}"
 
 
-def _formula_in(stated: Stated) -> str:
-    """Return the formula of a text without a mark: between dollars or in bold, else the last between words of a line."""
-    for part in (_CONDITION.split(each)[0] for each in parts_of(stated)):
-        written = _WRITTEN.findall(part)
-        if written:
-            return "".join(written[-1]).strip(AROUND_FORMULA)
-        between_words = [each for each in PROSE.split(part) if re.search(r"\d|\\[a-z]|[²³π√∞]", each)]
-        if between_words:
-            return str(between_words[-1]).strip(AROUND_FORMULA + "!")
-    return stated.text
+class _Run(NamedTuple):
+    """Formulas between the signs of LaTeX or in bold, one after the other: ``$2$, $3$ and $5$``."""
+
+    formula: str
+    end: int
+    is_told: bool  # by a word such as "is" or "get" before it
+    is_conditional: bool  # behind the beginning of a condition
 
 
-_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
+def _runs(text: str) -> list[_Run]:
+    words = _WRITTEN.sub(lambda found: "$" * len(found[0]), text)
+    condition, reason = (found.start() if found else len(text) for found in (_CONDITION.search(words), _REASON.search(words)))
+    runs: list[_Run] = []
+    for found in _WRITTEN.finditer(text):
+        begin, formula = found.start(), "".join(filter(None, found.groups())).strip(AROUND_FORMULA)
+        if runs and _NEXT.fullmatch(text, runs[-1].end, begin) and "=" not in runs[-1].formula + formula:
+            runs[-1] = runs[-1]._replace(formula=f"{runs[-1].formula}, {formula}", end=found.end())
+        elif (not runs or begin < reason) and (_SIGNS.search(formula) or not PROSE.search(formula)):
+            is_told = _TOLD.search(text, max(0, begin - _LONGEST_TELLING), begin) is not None
+            runs.append(_Run(formula, found.end(), is_told, begin > condition))
+    return runs
+
+
+def _said_in(sentence: str, prompt: str) -> str:
+    """Return the last formula of a sentence, with a condition the one that is told or ahead of it; empty for none."""
+    runs = _runs(conclusion_of(sentence)) or _runs(sentence)
+    told, ahead = ([each for each in runs if each.is_told], [each for each in runs if not each.is_conditional])
+    if len(ahead) < len(runs):
+        own = [each for each in ahead if not is_in_prompt(each.formula, prompt)]
+        runs = [each for each in told if each in ahead] or told or own or runs
+    return runs[-1].formula if runs else ""
+
+
+def _told_by(answer: str) -> str:
+    """Return the only formula that an answer in words tells, or has ahead of a condition; empty for none and for several."""
+    if runs := _runs(answer):
+        told, ahead = ([each for each in runs if each.is_told], [each for each in runs if not each.is_conditional])
+        return next((each[0].formula for each in (told, ahead) if len(each) == 1), "")
+    *words, rest = _IS.split(answer)
+    rest = _without_condition(rest)
+    is_one = words and _SIGNS.search(rest) and not (_is_prose(rest) or _NEXT.search("".join(words)))
+    return rest.strip(AROUND_FORMULA) if is_one else ""
+
+
+def told_last(text: str) -> str:
+    """Return the formulas that a text ends with if its last sentence tells them and no others; empty for a denial."""
+    sentence = next(_sentences(text[-LONGEST_PART:]))[0]
+    runs = _runs(sentence)
+    told = [each for each in runs if each.is_told]
+    alone = told == runs[-1:] and not any(re.search(r"\w", sentence[each.end :]) for each in told)
+    return told[0].formula if told and alone and not denies(sentence) else ""
+
+
+def _sentences(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the sentences of a text from the last to the first, each with what follows it."""
+    begins = [0, *(found.end() for found in _SENTENCE_ENDS.finditer(text)), len(text)]
+    for begin, end in reversed([*pairwise(begins)]):
+        yield text[begin:end], text[begin:]
+
+
+def _is_prose(text: str) -> bool:
+    return PROSE.search(_FUNCTIONS.sub("", text)) is not None
+
+
+def _without_condition(text: str) -> str:
+    """Return what comes before a condition if it is a formula; all of the text otherwise: ``It holds for x > 3``."""
+    head = _CONDITION.split(text)[0].strip()
+    return head if _SIGNS.search(head) or not PROSE.search(head) else text
+
+
+_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]")
 PROSE: Final = re.compile(
     r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)", re.IGNORECASE
 )
 _CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
 """What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
+_REASON: Final = re.compile(r"(?<=\S)\s\(?(?:because|since)\b")
+_TOLD: Final = re.compile(
+    r"(?:\b(?:is|are|was|be|equals?|gets?|gives?|yields?|becomes?|obtain|(?:equal|simplif|reduc|evaluat|expand|factor)\w* to"
+    r"|(?:is|are) (?:then|thus|therefore|simply|given by|the \w+))|[:=])[ \t]*\Z"
+)
+"""What comes before a formula that a sentence tells: ``The angle is …``, ``we get …``."""
+_LONGEST_TELLING: Final = 40
+_NEXT: Final = re.compile(r"\s*(?:,|,?\s*and\b)\s*")
+_IS: Final = re.compile(r"\b(?:is|are|equals|holds? (?:for|when|if)(?: all)?)\s+")
+_SIGNS: Final = re.compile(r"\d|\\[a-z]|[²³π√∞]")
+"""What a formula has between words."""
+_SENTENCE_ENDS: Final = re.compile(r"(?:(?<=[.!?])|(?<=[.!?]\$)|(?<=[.!?]\\[\])]))\s+(?=[A-Z])")
+_DISPLAYED: Final = re.compile(
+    r"(?:\\\[((?:(?!\\\[).)+?)\\\]|\$\$((?:(?!\$\$).)+)\$\$|(\\begin\{(?:(?!\\begin).)+?\\end\{\w+\*?\}))[\s.*]{0,9}\Z",
+    re.DOTALL,
+)
+"""A formula in lines of its own at the end."""
 _CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
 """That of an integral."""
 _INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNORECASE)
@@ -145,8 +239,7 @@ AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
 
 
 def _formula(text: str) -> str:
-    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text.translate(QUOTES)))
-    text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", written(text.translate(QUOTES), "arguments")))
     text = re.sub(r"_\{?(\d+)\}?", r"\1", re.sub(r"\^(\d?[+-]$|\w)", r"^{\1}", text))
     text = re.sub(r"(?<=[A-Za-z])\s*(?:\\cdot|\\times|[·×*])\s*(?=[A-Za-z](?![A-Za-z]))", "", text)
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
@@ -154,6 +247,9 @@ def _formula(text: str) -> str:
 
 _ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]])")
 _EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
+_OPERATION: Final = re.compile(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=]|(?:[<>]=?|[≤≥])\s*-?)\s*[\w(][\w\s()+*/=.-]*")
+_BETWEEN: Final = re.compile(r"-?[\d.]+\s*[<≤]=?\s*[A-Za-z]\s*[<≤]=?\s*-?[\d.]+")
+"""An inequality of two sides: ``-3 < a <= 10``."""
 _MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
 """What a prompt of mathematics has."""
 
@@ -179,7 +275,6 @@ def is_formula(text: str, prompt: str = "") -> bool:
         (re.search("[√π]", bare) and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare)))
         or re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
         or (
-            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=<>])\s*[\w(][\w\s()+*/=.-]*", bare)
-            and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
+            (_OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare)) and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
         )
     )

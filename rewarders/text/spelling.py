@@ -19,7 +19,7 @@ SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
 """A factorial, or a prime: their signs are no punctuation."""
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
 _LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
-LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
+LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle)|(?<!\\)\\[,;:! ()\[\]]|\$")
 MARKUP: Final = re.compile(
     r"\*\*|__(?!\w{1,80}__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
 )
