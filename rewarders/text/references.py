@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import (
@@ -27,7 +28,7 @@ from tfgrpo.rewarders.text.answers import (
 )
 from tfgrpo.rewarders.text.base import Reference, nothing
 from tfgrpo.rewarders.text.choices import label_reference, letter_of
-from tfgrpo.rewarders.text.formulas import FormulaReference, in_latex, is_formula, is_in_prompt
+from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
 from tfgrpo.rewarders.text.lexer import DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
@@ -63,28 +64,39 @@ class _Series(ReadAnswer["ListReference"]):
         return next((each for each in map(self.reference.read, parts_of(self.stated)) if each is not None), None)
 
     @cached_property
-    def pair(self) -> tuple[list[Fraction], list[Fraction]]:
-        ours, theirs = ([number.value for number in each.numbers] if each else [] for each in (self.read, self.reference))
+    def pair(self) -> tuple[list[tuple[Fraction, ...]], list[tuple[Fraction, ...]]]:
+        ours, theirs = (each.points if each else [] for each in (self.read, self.reference))
         return ours, theirs
 
     def is_equal(self) -> bool:
         return self.pair[0] == self.pair[1]
 
-    def is_its_relation(self) -> bool:
+    def may_be_relation(self) -> bool:
         asked = _SETS_ASKED.search(self.reference.prompt) or re.search(r"[\[\]]", self.reference.text)
-        equal = self.reference.equal if self.is_relation() and asked else None
+        return bool(asked and self.is_relation())
+
+    def needs_algebra(self) -> bool:
+        return self.reference.equal is None and self.may_be_relation()
+
+    def is_its_relation(self) -> bool:
+        equal = self.reference.equal if self.may_be_relation() else None
         if is_in_prompt(self.stated.text, self.reference.prompt):
             return False
-        answer = re.sub(r"\\[dt]frac", r"\\frac", self.stated.text).replace("≤", r"\le ").replace("≥", r"\ge ")
         with suppress(RewardError):
-            return equal is not None and equal(in_latex(answer), in_latex(self.reference.text))
+            return equal is not None and equal(in_latex(self.stated.text), in_latex(self.reference.text))
         return False
 
     def is_relation(self) -> bool:
         return is_relation(self.stated.text, self.reference.text)
 
     def has_same(self) -> bool:
-        return self.read is not None and sorted(self.pair[0]) == sorted(self.pair[1])
+        ours, theirs = (sorted({*each} if self.reference.has_points else each) for each in self.pair)
+        return self.read is not None and ours == theirs
+
+    def has_same_apart(self) -> bool:
+        """Return whether the numbers are the same, in points on one side only."""
+        ours, theirs = self.pair
+        return len(ours) != len(theirs) and sorted(sum(ours, ())) == sorted(sum(theirs, ()))
 
     def is_same_text(self) -> bool:
         both = (self.stated.text if self.stated.is_marked else self.stated.whole, self.reference.text)
@@ -98,7 +110,8 @@ class _Series(ReadAnswer["ListReference"]):
         if entries[0] == entries[1] and all(re.search(r"[a-z]{3}", each) for each in entries[1]):
             return True
         of_one = NAMED_VALUE.search(wanted.text) and wanted.text.count("=") == 1
-        return bool((is_order_free(wanted.prompt) or of_one) and not wanted.is_ordered and self.has_same())
+        prompt = _POINTS_ASKED.sub("", wanted.prompt)
+        return bool((is_order_free(prompt) or of_one) and not wanted.is_ordered and self.has_same())
 
     @property
     def edges(self) -> list[str]:
@@ -112,7 +125,7 @@ class _Series(ReadAnswer["ListReference"]):
     def has_other_edges(self) -> bool:
         """Return whether an interval is open where the reference is closed, or the other way round."""
         edges = self.edges
-        closed = "[" in edges[0] and len(self.pair[1]) == 2
+        closed = "[" in edges[0] and len(self.pair[1]) == 2 and len(edges[-1]) == 2
         mixed = any({*each} in ({"[", ")"}, {"(", "]"}) for each in edges)
         return (mixed or closed) and edges[0] != edges[-1] != ""
 
@@ -128,6 +141,7 @@ class ListReference(Reference):
     rules: ClassVar[Rules[_Series]] = (
         Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda said: denies(said.stated.text)),
         Rule("right", "is the inequality of the interval", "(3, 4]", "3 < x ≤ 4", _Series.is_its_relation),
+        Rule("unclear", f"is an inequality; {NEEDS_MATH}", "(3, 4]", "3 < x ≤ 4", _Series.needs_algebra),
         Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("right", "is the same text", "a: 1, b: 2", "a: 1\nb: 2", _Series.is_same_text),
         Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
@@ -137,6 +151,7 @@ class ListReference(Reference):
         Rule("right", "has these numbers", "1, 2, 3", "They are 1, 2 and 3.", lambda said: said.is_equal()),
         Rule("right", "has all that is asked for", "1, 2", "2, 1", _Series.has_all_asked, "Find all solutions."),
         Rule("unclear", "has another order", "1, 2", "2, 1", lambda it: it.has_same() and not it.reference.is_ordered),
+        Rule("unclear", "may pair them otherwise", "(1, 2), (3, 4)", "1, 2, 3, 4", _Series.has_same_apart),
         Rule("wrong", "has other numbers", "1, 2", "1, 3", lambda _: True),
     )
 
@@ -158,26 +173,53 @@ class ListReference(Reference):
     @property
     def is_ordered(self) -> bool:
         """Whether brackets make it a point or an interval, of which the order counts, or braces a set."""
-        return self.is_set or "(" in self.text or "[" in self.text
+        return self.is_set or (("(" in self.text or "[" in self.text) and not self.has_points)
+
+    @property
+    def has_points(self) -> bool:
+        """Whether it is a list of points: ``(1, 2), (3, 4)``."""
+        return len(self.points) < len(self.numbers)
+
+    @property
+    def points(self) -> list[tuple[Fraction, ...]]:
+        """The values, those of a point together if there are several points, else each alone."""
+        values = iter(number.value for number in self.numbers)
+        sizes = [len(_list_parts(each)) for each in _POINT.findall(self.text)]
+        several = len(sizes) > 1 and sum(sizes) == len(self.numbers)
+        return [tuple(islice(values, size)) for size in (sizes if several else [1] * len(self.numbers))]
 
     def _compare(self, stated: Stated) -> Compared:
         both = _EITHER_SIGN.search(stated.text[-_LONGEST_LINE:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
+        told = "" if both or roots else told_last(stated.text)
+        told = told.rpartition("=")[2] if told.count("=") == 1 else told
         several = f"{_sum(both, 1)}, {_sum(both, -1)}" if both else f"{roots[2]}, {roots[3]}" if roots else ""
         if several and re.match(r"\W*[(\[]", self.text):
             return Compared(False, shown(stated.text))  # solutions are neither a point nor an interval
-        stated = replace(stated, text=several) if several else stated
+        stated = replace(stated, text=several or told or stated.text)
         return verdict_by(self.rules, _Series(self, stated.text, stated))
 
     def read(self, text: str) -> ListReference | None:
-        """Return the only list of a text. Raise ``RewardError`` for several, and for a multiple of one."""
-        text = conclusion_of(REMARK.sub("", text)) or REMARK.sub("", text)
+        """Return the only list of a text. Raise ``RewardError`` for several that are no points, and for a multiple of one."""
+        text = REMARK.sub("", _NAMES.sub("", text))
+        text = conclusion_of(text) or text
+        if self.has_points and (points := _POINTS.search(text)) and not _POINT.search(text.replace(points[0], "")):
+            return ListReference.of(points[0], self.decimal)
         inside = [*re.finditer(r"[(\[{⟨][^()\[\]{}⟨⟩]*\d[^()\[\]{}⟨⟩]*[)\]}⟩]", _ANGLES.sub(r"(\1)", text))]
         lists = [each for each in inside if ListReference.of(each[0], self.decimal) is not None]
         if len(lists) > 1 or (lists and _FACTOR.search(lists[0].string[: lists[0].start()])):
             raise RewardError(f"{shown(text)} has several lists, or a multiple of one")
         spaced = re.sub(r"(?<=\d) (?=-?\d)", ", ", text) if re.fullmatch(r"-?\d+(?: -?\d+)+", text) else text
         return ListReference.of((lists[0][0] if lists else spaced), self.decimal)
+
+
+_POINT: Final = re.compile(r"(?:\\left)?[(\[](?=[^()\[\]]*\d)[^()\[\]]*[)\]]")
+_BETWEEN_POINTS: Final = r"(?:[,;$\s]|and\b|\\(?:q?quad|[,;\s()]|text\s?\{\s?and\s?\}))*"
+_POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.pattern})+")
+"""Several points: ``(1, 2), (3, 4)``."""
+_NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
+"""Those of the coordinates of a point: ``(x, y) = (3, 4)``."""
+_POINTS_ASKED: Final = re.compile(r"\bordered (?=pair|triple|quad|tuple|n-)", re.IGNORECASE)
 
 
 def _sum(found: re.Match[str], sign: int) -> str:
@@ -207,6 +249,7 @@ def is_relation(answer: str, reference: str) -> bool:
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", re.sub(r"\\text\{([^{}]*)\}", r"\1", text.translate(QUOTES))).strip(" .\n*`")
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
+    inside = _NAMES.sub("", inside)
     inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!"))
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
