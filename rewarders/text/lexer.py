@@ -36,12 +36,12 @@ _NUMBER: Final = re.compile(
     (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
       | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
     (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
-      | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
+      | \ ?[\u00d7\u00b7\u22c5*xX]\ ?10(?:\ ?\^\ ?\(?|(?<=\u00d710)(?=-))(?P<ten>[+-]?\d{{1,4}})\)?(?!\w)
       | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
       | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
     (?P<magnitude>(?(money)[kmb](?![\w^])|(?-i:[kKMB](?![\w^])))
       |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn|tn|mio|mrd|mln)(?!\w)\.?)?
-    (?P<percent>\ ?(?:%|per\ ?cent\b|pct\b|Prozent\b))?
+    (?P<percent>\ {{0,2}}(?:%|per\ ?cent\b|pct\b|Prozent\b))?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -59,8 +59,10 @@ _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _ENDLESS: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9}?)(\d)\3{2,9}(?:\.{3}|\u2026)")
 _REPEATING: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\(?:overline|bar|dot)\{(\d{1,9})\}")
-_IN_DOLLARS: Final = re.compile(r"\$(?=[^$\n\\]*\\[A-Za-z])([^$\n]*)\$")
-"""A formula between the dollars of LaTeX, which are no money."""
+_IN_DOLLARS: Final = re.compile(
+    r"\$(?=[^$\n\\]*\\[A-Za-z])([^$\n]*)\$|(?<![\w\\$])\$(?!\s)((?:[^$\n\\A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+)(?<!\s)\$(?!\d)"
+)
+"""A formula between the dollars of LaTeX, which are no money: ``$75$``, but not ``$5-$7``."""
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 
 _METRIC: Final = {
@@ -90,7 +92,7 @@ _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
     r"(?:(?P<nation>U\.S\.|US|Hong[ ]Kong|New[ ]Zealand|Singapore|[A-Z]\w*(?:an|ish|ese|ch|ss))[ ]"
     r"(?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
-    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|B\.C\.(?:E\.)?|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
+    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|(?:A\.D|C\.E|B\.C(?:\.E)?)\.|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
@@ -133,10 +135,18 @@ class Token(NamedTuple):
 
 
 _WORD_OPERATOR: Final = r"(?<![A-Za-z])(?i:{})"
+_NAME: Final = r"(?:sqrt|cbrt|(?:arc)?(?:sin|cos|tan)h?|log|ln|exp)"
+FUNCTION: Final = rf"(?:[√∛∜]|(?<![\\A-Za-z]){_NAME}(?:\d?[ ]?[(\d\\π]|[ ][a-z]\b)|\\{_NAME}(?![A-Za-z]))"
+r"""A function, in LaTeX or as programs have it: ``\sqrt``, ``sqrt(2)``, ``ln 2``; not the noun in ``2 log files``."""
+CONSTANT: Final = r"(?:π|\\pi(?![A-Za-z])|(?<![\\A-Za-z])pi(?![^\W\d_]))"
 PART: Final = Surroundings(
     Beside("span", "12:«05»", r"\d[:/-](?![ \t$(])", r"[:/-]\d"),
-    Beside("function", r"\sqrt «2»", r"\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|overline|bar)(?:\[\d+\])?|[√∛∜]"),
-    Beside("divisor", r"\pi/«2»", r"(?:\\[A-Za-z]+|π|\)|(?<![A-Za-z])[a-z])[ \t]*/"),
+    Beside(
+        "function",
+        r"\sqrt «2»",
+        rf"\\(?:{_NAME}|[dtc]?binom|overline|bar)(?:\[\d+\])?|[√∛∜]|(?<![A-Za-z])(?:{_NAME}\d?(?=[ (])|(?<=\d[ ])choose)",
+    ),
+    Beside("divisor", r"\pi/«2»", r"(?:\\[A-Za-z]+|π|\)|(?<![A-Za-z])(?:[a-z]|pi)|[\d}](?=[ \t]*/\())[ \t]*/"),
     Beside("spoken", "square root of «2»", _WORD_OPERATOR.format("sqrt|log|ln|minus|negative|root of")),
     Beside("relation", "x ≤ «3»", r"\\(?:[lg]eq?|[lg]t|neq?)|[≠≤≥<]|[<>]=|[ \t$]>|(?<![\w</])[A-Za-z]>|^>(?![ \t$(])"),
     Beside("either", "5 ± «2»", r"\\(?:pm|mp)|±", r"[ \t$]*(?:±|\\(?:pm|mp)(?![A-Za-z]))"),
@@ -153,11 +163,11 @@ PART: Final = Surroundings(
         r"[ \t$]*[*×·⋅÷^+<>-][ \t$]*(?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])",
     ),
     Beside("dividend", "«2»/x", "", r"[ \t$]*/[ \t]*(?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()"),
-    Beside("raised", "«2» squared", "", r"[ \t$]*(?:squared|cubed|factorial)s?\b|\^|[ -]?fold\b|[²³¹\u2070-\u2089]"),
+    Beside("raised", "«2»²", "", r"[ \t$]*(?:squared|cubed|factorial|choose(?=[ ]\d))s?\b|\^|[ -]?fold\b|[²³¹\u2070-\u2089]"),
     Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
     Beside("decade", "«1990»s", "", r"[ \t$]*(?<=\d\d0)s\b"),
-    Beside("constant", "«2»π", "", r"[ \t$]*(?:[π√]|\\(?:pi|sqrt|log|ln)(?![A-Za-z]))"),
-    Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ][a-z]{2})|\("),
+    Beside("constant", "«2»π", "", rf"[ \t$]*(?:[-+*×·⋅÷/][ \t$]*)?(?:{FUNCTION}|{CONSTANT})"),
+    Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ]{0,2}-?[a-z]{2})|\("),
     Beside("endless", "«0.33»…", "", r"…|\.\."),
     Beside("version", "«3.1».4", "", r"\.\d|_\d|\+(?![\w(.])|(?![ckm]?m[23]\b)[A-Za-z]+\d"),
     look=20,
@@ -176,6 +186,7 @@ ONE_OF: Final = Surroundings(
         r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
         r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
     ),
+    Beside("until", "«1988» to June 1990", "", r"[ ](?:to|until|through|[-–])[ ](?:[A-Z][a-z]{2,8}[ /]){1,2}\d"),
     Beside("root", "«3» or x = 7", "", r"[ \t$),]*(?i:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d"),
     Beside(
         "likewise",
@@ -341,7 +352,7 @@ def _as_fraction(repeating: re.Match[str]) -> str:
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
     text = written(_ENDLESS.sub(_as_endless, text), "numbers")
-    text = _IN_DOLLARS.sub(r" \1 ", text) if "\\" in text else text
+    text = _IN_DOLLARS.sub(r" \1\2 ", text) if "$" in text else text
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
         text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
