@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -25,14 +25,16 @@ _LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _OUT_OF: Final = re.compile(
-    r"\b(?:out[ \t]+|(?<!total[ \t]))of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*$", re.IGNORECASE
+    r"\b(?:out\s+|(?<!total )(?<!sists )(?<!sisted )(?<!mainder )(?<!at the age ))of\s+(?:the\s+|all\s+|a\s+total\s+of\s+)*$",
+    re.IGNORECASE,
 )
+"""What the number behind it is the whole of: ``3 of the 12``, but not ``it consists of 12``."""
 _CONCLUSION: Final = re.compile(
-    r"\b(?:so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)|(?<!\w )(?:in total|altogether)"
+    r"\b(?:(?<!ained )(?<!\bor )so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)|(?<!\w )(?:in total|altogether)"
     r"|(?:which|that) (?:is|makes|gives|leaves))\b",
     re.IGNORECASE,
 )
-_EXPRESSION: Final = re.compile(r"[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
+_EXPRESSION: Final = re.compile(r"\s*(?=[\d.$€£])[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
 _FRACTION: Final = re.compile(r"\s*\d+\s*/\s*\d+[\s.]*")
 _BREAKDOWN: Final = re.compile(
     r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
@@ -40,7 +42,9 @@ _BREAKDOWN: Final = re.compile(
 """A list below an answer of the parts of a sum."""
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _EQUALS: Final = re.compile("=")
-_IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ](?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
+_WHERE: Final = re.compile(r"(=[^=.;]*?\d(?:[^\d=.,;]|,(?=\w))*)\b(?:that|where|when|if|satisfying)\b[^.;]*+[.;]?\s*$")
+"""A clause behind a result with other equations: ``= 15 pairs that satisfy x + y = 9``."""
+_IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
 _REASON: Final = re.compile(r"\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b(?!.*\banswer\b)", re.IGNORECASE)
 """A number with a reason behind it."""
 _OF_YEAR: Final = re.compile(r"\b(?:in|since|by|until|of)[ ]$", re.IGNORECASE)
@@ -66,7 +70,11 @@ _FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 TOTAL: Final = Surroundings(
-    Beside("sum", "a total of «42»", r"\b(?:total(?: \w+){0,2}(?: of|:| =|,)?|altogether,?|in (?:total|all)[:,])\s\W{0,3}"),
+    Beside(
+        "sum",
+        "total «42»",
+        r"\b(?:total(?: (?!before|after|in\b)\w+){0,2}(?: of|[:,]| =)?|altogether,?|in (?:total|all)[:,])\s\W*",
+    ),
     Beside("result", "which comes to «42»", r"\b(?:makes|we get|comes? to)\s\W{0,3}"),
     Beside("parts", "«42» eggs in total", "", r"(?: [^\W\d]+){0,4} (?:in (?:total|all)|altogether)\b"),
     flags=re.IGNORECASE,
@@ -86,6 +94,7 @@ _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _NAMED_BY_NUMBER: Final = re.compile(
     r"\b0[xX][\da-fA-F]+|\d-[A-Z]{2}|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
+    r"|^[A-Z]\w+(?: [A-Z]\w+)*, (?:in|who|which)\b[\w ]* \d|^[Aa]n? (?:\w+ )+circa "
     r"|\w\W{1,3}\((?:1[5-9]|20)\d\d\)\W*$"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
@@ -118,6 +127,14 @@ _NOT_ALONE: Final = (
 )
 """What makes a number in words of another language a part of something else."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
+_TIMES: Final = {"once": 1, "twice": 2, "thrice": 3}
+_WORD_OF_NUMBER: Final = "|".join((*_UNITS, *(name for name in MAGNITUDES if len(name) > 5)))
+_SPELLED: Final = re.compile(
+    rf"(?<![\w-])(?:(?<!at )once(?! (?:upon|again|more|he|she|it|they)\b)|twice|thrice|(?:{_WORD_OF_NUMBER})"
+    rf"(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*)(?![\w-])",
+    re.IGNORECASE,
+)
+"""A number in words within a text, but for that of ``two-digit``."""
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
@@ -142,13 +159,17 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "", promp
     if not stated.is_marked:
         above = _BREAKDOWN.sub("", stated.whole)
         leading = _WORD_FIRST.match(stated.text)
-        spelled = number_in_words(leading[1]) if leading else _spelled_beside_known(stated.text, decimal, asked)
-        return spelled or _concluded_number(stated if above == stated.whole else stated_answer(above) or stated, decimal, asked)
+        stated = stated if above == stated.whole else stated_answer(above) or stated
+        written = _beside_known(stated.text, decimal, asked)
+        stated = replace(stated, text=written, whole=stated.whole.replace(stated.text, written))
+        return (number_in_words(leading[1]) if leading else None) or _concluded_number(stated, decimal, asked)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     is_sentence = stated.source != "box" and "=" not in text
-    found = _number_of_sentence(text, decimal, prompt) if is_sentence else None
-    return found or read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
+    written = _beside_known(text, decimal, asked) if is_sentence else text
+    found = _number_of_sentence(written, decimal, asked, prompt) if is_sentence else None
+    found = found or read(text, decimal) or number_in_words(text) or read(stated.text, decimal)
+    return found or (only_number(written, decimal) if written != text else None)
 
 
 @lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again
@@ -224,7 +245,14 @@ class _Values(NamedTuple):
 
     def is_year(self, token: Token) -> bool:
         """Return whether a number is the year of something: ``in 2021``."""
-        return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(self.text[: token.start]))
+        before = self.text[max(0, token.start - _LOOK) : token.start]
+        return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(before))
+
+    @property
+    def undated(self) -> list[Token]:
+        """Return the numbers but for years; nothing where all may be years."""
+        has_other = any(not _YEAR_LIKE.fullmatch(each.number.text) for each in self.tokens)
+        return [*filterfalse(self.is_year, self.tokens)] if has_other else []
 
     @property
     def present(self) -> list[Token]:
@@ -249,9 +277,16 @@ class _Values(NamedTuple):
         return [each for each in self.tokens if each.end <= len(left)] if is_worked else []
 
     @property
+    def equal(self) -> list[Token]:
+        """Return the numbers behind the last ``=``, but for that of a clause behind a result."""
+        until = len(_WHERE.sub(r"\1", self.text, count=1))
+        at = max(self.text.rfind(sign, 0, until) for sign in ("=", "\u2248", r"\approx"))
+        return [each for each in self.tokens if 0 <= at < each.start < until]
+
+    @property
     def total(self) -> list[Token]:
         """Return the last number, or the first with its parts behind a colon."""
-        first = [each for each in self.tokens[:1] if re.match(r"\D*[:(]", self.text[each.end :])]
+        first = [each for each in self.tokens[:1] if re.match(r"[^\d.]*(?:[:(]|, (?:with )?(?=\d))", self.text[each.end :])]
         ends = (*first, *self.tokens[-1:])
         return [each for each in ends if TOTAL.of(self.text, each.start, each.end) and not self.is_total(each)]
 
@@ -277,11 +312,11 @@ WAYS: Final = (
     Way("the only one", "It costs 42 dollars.", lambda line: line.tokens),
     Way("what something is", "The bill for 3 people is 42 dollars.", lambda line: line.present),
     Way("before =", "42 = 6 × 7", lambda line: line.left),
-    Way("behind =", "6 × 7 = 42", lambda line: line.behind(_EQUALS) if "=" in line.text else ()),
+    Way("behind =", "6 × 7 = 42", lambda line: line.equal),
     Way("behind so", "7 times 6 is asked, so 42.", lambda line: filterfalse(line.is_total, line.behind(_CONCLUSION))),
     Way("outside brackets", "It has 42 (6 rows, 7 each).", lambda line: filterfalse(line.is_bracketed, line.tokens)),
     Way("before its reason", "42, since 6 groups of 7 are there", lambda line: line.before(_REASON)),
-    Way("but for a year", "In 2021 they won 42 of them.", lambda line: filterfalse(line.is_year, line.tokens)),
+    Way("but for a year", "In 2021 they won 42 of them.", lambda line: line.undated),
     Way("the total", "12 on Monday and 30 on Tuesday, 42 in total", lambda line: line.total),
 )
 """How a line with several numbers concludes with one, the surest first."""
@@ -310,6 +345,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
         if len(words) == 1 and words[0]:
             return words[0]
         known = _numbers_in(asked, decimal)
+        line = _asked_for(line, asked, known)
         fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
         spans = [found[1] or found[2] for found in _BOLD.finditer(stated.whole)]
         alone = [token for each in spans for token in _Values.of(plain_digits(each, decimal)).tokens]
@@ -332,19 +368,25 @@ def _numbers_in(question: str, decimal: DecimalMark) -> frozenset[tuple[Fraction
     return frozenset((token.number.value, "/" in token.number.text) for token in tokens)
 
 
-def _number_of_sentence(text: str, decimal: DecimalMark, prompt: str) -> Number | None:
+def _number_of_sentence(text: str, decimal: DecimalMark, asked: str, prompt: str) -> Number | None:
     """Return the number that a sentence with several states; None where the first one counts, as in ``42 in 3 steps``.
 
     It is the only one that the prompt does not have, else what the line concludes with. Raises ``RewardError`` for neither.
     """
     sentence = next((each for each in _SENTENCE.split(text) if re.search(r"\d", each)), "")
     line = _Values.of(plain_digits(sentence, decimal))
+    known = {*_DIGITS.findall(plain_digits(prompt, decimal))}
     short = len(sentence.split()) <= _BARE_WORDS and sentence.isascii()
     if len({each.number.value for each in line.tokens}) < 2 or short or re.match(r"\W*(?:n?either|not)\b", sentence):
         return None
     if any(each.value is None for each in line.tokens):
         return None  # a part of something else, or one of several answers
-    known = {*_DIGITS.findall(plain_digits(prompt, decimal))}
+    asked_for = _asked_for(line, asked, _numbers_in(asked, decimal)).tokens
+    if len({each.number.value for each in asked_for}) == 1:
+        told = {each.number.value for each in line.tokens} - {value for value, _ in _numbers_in(prompt, decimal)}
+        if WHEN.search(asked) and len(told) > 1:
+            raise RewardError(f"{shown(sentence)} may state more than {asked_for[0].number.text}")
+        return asked_for[0].value
     fresh = [each for each in line.tokens if known and known.isdisjoint(_DIGITS.findall(each.number.text))]
     if re.match(r"\W*\d", line.text):
         is_first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
@@ -354,15 +396,6 @@ def _number_of_sentence(text: str, decimal: DecimalMark, prompt: str) -> Number 
     if concluded is not None and concluded.value != first.number.value and is_stated:
         raise RewardError(f"{shown(sentence)} may state {first.number.text} or {concluded.text}")
     return concluded
-
-
-def _spelled_beside_known(line: str, decimal: DecimalMark, asked: str) -> Number | None:
-    """Return the number in words of a line whose digits are all in the question: ``Seven months have 31 days``."""
-    known = {value for value, _ in _numbers_in(asked, decimal)}
-    tokens = NumberLine.of(plain_digits(line, decimal)).tokens if known else []
-    if not tokens or any(token.number.value not in known for token in tokens):
-        return None
-    return number_in_words(_LEADING.sub(r"\1", re.sub(r"[\d.,]+", "", line)))
 
 
 def _without_items(text: str) -> str:
@@ -394,9 +427,73 @@ _WORD_FIRST: Final = re.compile(
 _DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
 """The end of a sentence."""
-_LEADING: Final = re.compile(r"^([^,:;(]*).*", re.DOTALL)
 _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
+WHEN: Final = re.compile(
+    r"(?:^|[.:?!\n])\W*when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b", re.IGNORECASE
+)
+"""A question for a year: ``When was it made?``, ``In what year …``."""
+_YEAR_LIKE: Final = re.compile(r"[12]\d{3}")
+_THINGS: Final = re.compile(r" (?:people|men|women|(?!(?:ha|i|wa|a)s\b)[a-z]+s)\b")
+_PARTS_FOLLOW: Final = re.compile(r"[^\d:.;]*(?:: (?=[^.]*\d)|, (?:including|of which)\b)")
+"""What is behind the number of all: ``4 chambers: 2 atria and 2 ventricles``."""
+_HOW_MANY: Final = re.compile(
+    r"\b(?:how many|number of) (?:[\w'-]+ ){0,3}?(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b",
+    re.IGNORECASE,
+)
+"""What a question asks to count: ``episodes`` of "How many episodes are there?"."""
+
+
+def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]]) -> _Values:
+    """Return a line with the years alone where a question asks when, and with what it asks to count where else are years."""
+    others = {each for each in line.tokens if (each.number.value, "/" in each.number.text) in known}
+    years, counted = (
+        [each for each in line.tokens if _YEAR_LIKE.fullmatch(each.number.text) and each not in others],
+        _counted(asked),
+    )
+    if WHEN.search(asked):
+        return line._replace(tokens=[each for each in years if not _THINGS.match(line.text, each.end)] or line.tokens)
+    of_it = [each for each in line.tokens if each not in others and counted.match(line.text, each.end)]
+    whole = [each for each in of_it if _PARTS_FOLLOW.match(line.text, each.end)]
+    is_only = {*line.tokens} == {*others, *years, *of_it}
+    return line._replace(tokens=whole or (is_only and of_it) or line.tokens)
+
+
+@lru_cache(maxsize=64)
+def _counted(asked: str) -> re.Pattern[str]:
+    """Return a pattern for what a question asks to count, behind its number."""
+    found = _HOW_MANY.search(asked)
+    stem = re.escape(re.sub("(?:ie|e)?s$", "", found[1])) if found else "(?!)"
+    return re.compile(rf"(?: (?!(?:of|the|in|and)\b)[\w'-]+){{0,2}}? {stem}\w{{0,3}}\b", re.IGNORECASE)
+
+
+def in_digits(text: str, asked: str) -> str:
+    """Return a text with its numbers in words in digits; ``one`` only before what the question asks to count."""
+    counted = _counted(asked)
+
+    def written_out(found: re.Match[str]) -> str:
+        times = _TIMES.get(found[0].lower())
+        if times is not None:
+            return f"{times} times" if "times" in asked.lower() else found[0]
+        number = _number_in_english(found[0])
+        is_pronoun = found[0].lower() == "one" and not counted.match(text, found.end())
+        return found[0] if number is None or is_pronoun else format_value(number.value)
+
+    return _SPELLED.sub(written_out, text)
+
+
+def _beside_known(text: str, decimal: DecimalMark, asked: str) -> str:
+    """Return a text with its numbers in words in digits where it has no digits but those of the question, and years."""
+    if not _SPELLED.search(text) or len(text.split()) > 3 * _MOST_WORDS:
+        return text
+    known = {value for value, _ in _numbers_in(asked, decimal)}
+    line, written, counted = NumberLine.of(plain_digits(text, decimal)), in_digits(text, asked), _counted(asked)
+    if not line.tokens:
+        return text if number_in_words(text) else written
+    is_counted = any(counted.match(written, found.end()) for found in _DIGITS.finditer(written))
+    years = [each for each in line.tokens if _YEAR_LIKE.fullmatch(each.number.text) and not counted.match(line.text, each.end)]
+    known |= {each.number.value for each in years if is_counted}
+    return written if {each.number.value for each in line.tokens} <= known else text
 
 
 def _last_line_number(line: _Values, *others: Sequence[Token]) -> Number | None:
@@ -506,8 +603,6 @@ def _number_in_english(text: str) -> Number | None:
 _MOST_WORDS: Final = 14
 _NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
 """Words before ``one`` where it is a pronoun."""
-
-
 _CHINESE: Final = re.compile(
     "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
 )
