@@ -13,12 +13,26 @@ from typing import ClassVar, Final
 from tfgrpo.rewarders.text.answers import Stated, last_question
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex, is_in_prompt
-from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, DecimalMark, Number, NumberLine, plain_digits, unit_of
+from tfgrpo.rewarders.text.lexer import (
+    CONSTANT,
+    FUNCTION,
+    MAGNITUDES,
+    MONEY,
+    TO_BASE,
+    DecimalMark,
+    Number,
+    NumberLine,
+    plain_digits,
+    unit_of,
+)
 from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import (
     MEANINGS,
+    REFUSAL,
+    WHEN,
     answered_number,
     format_value,
+    in_digits,
     number_of,
     numbers_agree,
     only_number,
@@ -44,6 +58,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
+        question = question if _YEAR.fullmatch(self.wanted.text) else WHEN.sub(" ", question)
         number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
@@ -120,19 +135,21 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def is_bound_asked(self) -> bool:
         asked = next((bound for extreme, bound in _BOUNDS if extreme.search(last_question(self.reference.prompt))), None)
-        without = asked.sub("", self.stated.whole) if asked is not None else ""
+        whole = in_digits(self.stated.whole, self.reference.prompt)
+        without = asked.sub("", whole) if asked is not None else ""
         with suppress(RewardError):
-            number = answered_number(without, self.reference.decimal) if without not in ("", self.stated.whole) else None
+            number = answered_number(without, self.reference.decimal) if without not in ("", whole) else None
             return number is not None and self.equals(number)
         return False
 
     @cached_property
     def formula(self) -> str:
         """A formula that is left to be worked out, such as a factorial; empty for none."""
-        formula = self.stated.text.strip(AROUND_FORMULA + "$")
-        left = self.number is None and _WORKED.search(formula) and not _POWER.fullmatch(formula) and not self.wanted.unit
-        left = left and not is_in_prompt(formula, self.reference.prompt)
-        return formula if left and not PROSE.search(re.sub(r"\\[a-z]+", "", formula)) else ""
+        formula = re.split(r"\b(?:is|equals)\b", self.stated.text)[-1].strip(AROUND_FORMULA + "$")
+        constant = _CONSTANT if "." in self.wanted.text else _FUNCTION  # what is rounded may be a multiple of π
+        left = self.number is None and (_WORKED.search(formula) or constant.match(formula)) and not _POWER.fullmatch(formula)
+        left = left and not self.wanted.unit and not is_in_prompt(formula, self.reference.prompt)
+        return formula if left and not PROSE.search(re.sub(rf"\\[a-z]+|choose|{FUNCTION}", "", formula)) else ""
 
     def has_formula_for_it(self) -> bool:
         return (
@@ -147,6 +164,19 @@ class _Numeric(ReadAnswer["NumberReference"]):
         failed = re.search(_FAILED, self.text if self.stated.is_marked else self.stated.whole, re.IGNORECASE)
         place = word and word[1] and re.search(rf"{word[1]}|where|which", self.reference.prompt, re.IGNORECASE)
         return bool((failed or (word and not place)) and self.agrees())
+
+    def is_one_of_several(self) -> bool:
+        """Return whether nothing but several things are stated of which one is this: ``80 girls and 16 boys``."""
+        text = plain_digits(self.text, self.reference.decimal)
+        several = self.number is None and _SEVERAL.search(text)
+        return bool(several and any(self.equals(each.number) for each in NumberLine.of(text).tokens))
+
+    def is_stated_all_the_same(self) -> bool:
+        """Return whether a sentence that begins with "However" has the number, and one before it refuses to answer."""
+        refused, _, told = self.stated.whole.partition("However")
+        is_refused = self.number is None and REFUSAL.search(refused) and not REFUSAL.search(told)
+        tokens = NumberLine.of(plain_digits(told, self.reference.decimal)).tokens if is_refused else []
+        return any(self.equals(each.number) for each in tokens)
 
     def is_of_another_variable(self) -> bool:
         ours, theirs = (NAMED_VALUE.search(each) for each in (self.text, self.reference.text))
@@ -278,6 +308,8 @@ class NumberReference(Reference):
         Rule("unclear", "may be points of a scale", "4", "4/5", _Numeric.may_be_points),
         Rule("unclear", "may be of another magnitude", "5", "5 million", _Numeric.has_other_magnitude),
         Rule("wrong", "is another number", "42", "43", lambda said: said.number is not None),
+        Rule("unclear", "is one of several", "80", r"\boxed{80 \text{ hens and } 16 \text{ pigs}}", _Numeric.is_one_of_several),
+        Rule("unclear", "may be stated all the same", "4", "I do not know. However, it is 4.", _Numeric.is_stated_all_the_same),
         Rule("none", "is no number", "42", "Paris", lambda _: True),
     )
 
@@ -304,6 +336,10 @@ _BOUNDS: Final = tuple(
 """What a question asks for, and how an answer says it."""
 _WORKED: Final = re.compile(r"\d!|\^|\\(?:binom|sqrt|log|ln)|\d\s*\*\*")
 """What a formula has that is left for the reader to work out; sums and products may be those of the question."""
+_NO_VARIABLE: Final = r"(?!.*(?<![\\A-Za-z])[a-df-hj-z](?![A-Za-z])).*"
+_FUNCTION: Final = re.compile(rf"{_NO_VARIABLE}(?:{FUNCTION}|\d choose \d)")
+_CONSTANT: Final = re.compile(rf"{_FUNCTION.pattern}|{_NO_VARIABLE}(?:{CONSTANT}|\d[ ]?[*/]?[ ]?e\b)")
+"""A formula without variables that is left to be worked out: ``2*sqrt(3)``; and one that can only be rounded: ``2π``."""
 _POWER: Final = re.compile(r"[\d.]+(?:/[\d.]+)?\^[-+]?\d+")
 """What is read as a number, unless it is too large or has no value."""
 _NONE: Final = re.compile(
@@ -329,6 +365,8 @@ NAMED_VALUE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
 _COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _FROM_LAST: Final = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
 _DIGITS_OF_FLOAT: Final = 16
+_SEVERAL: Final = re.compile(r"\d[ ]*[a-z]{3,}[ ]+and[ ]+\d|\d (?:to|until|through) [A-Z][a-z/A-Z]+ \d")
+"""Things with their numbers, or a span of time: ``80 girls and 16 boys``, ``1988 to June 1990``."""
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 """Points of a scale, or a fraction."""
 
