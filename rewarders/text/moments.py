@@ -24,7 +24,9 @@ Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 
 _MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
 _MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
-_Y, _D = r"(?P<y>\d{4})", r"(?P<d>\d{1,2})"
+_ERA: Final = r"\s?(?:a\.?d|c\.?e|(?P<before>b\.?c(?:\.?e)?))\b\.?"
+_Y: Final = rf"(?P<y>\d{{4}}|\d{{3}}(?={_ERA.replace('?P<before>', '?:')}|\W*$|[.,;!)]\W))(?:{_ERA})?"
+_D: Final = r"(?P<d>\d{1,2})"
 _TH: Final = r"(?:st|nd|rd|th)?"
 _OF: Final = r"(?:st|nd|rd|th|er|\.|º)?(?:\s+(?:of|de))?[\s-]+"
 _DATES: Final = tuple(
@@ -81,7 +83,8 @@ def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder
             found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
         else:
             month = _MONTHS[part["month"].lower()] if "month" in part else int(part["m"])
-            found.append({(int(part.get("y") or 0), month, int(part.get("d") or 0))})
+            year = int(part.get("y") or 0) * (-1 if part.get("before") else 1)
+            found.append({(year, month, int(part.get("d") or 0))})
     return _distinct(found)
 
 
@@ -169,6 +172,10 @@ class _Moment(ReadAnswer["MomentReference"]):
         months = {(*each[:2], 0) for each in self.wanted if len(each) == 3 and each[0] > 31}
         return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
 
+    def has_day(self) -> bool:
+        found = [] if self.readings or any(not each[0] for each in self.wanted) else dates(plain(self.text))
+        return len(found) == 1 and {(*each[:2], 0) for each in found[0]} == self.wanted
+
     def is_related(self) -> bool:
         before = re.split(rf"\d(?!\d* (?:{_TIME_UNITS})\b)", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
@@ -220,6 +227,7 @@ class MomentReference(TextReference):
         Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),
         Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
         Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
+        Rule("right", "is a day of this month", "January 2024", "January 3rd, 2024", _Moment.has_day),
         Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),
         Rule("right", "is as long", "2:03:59", "2 h 3 min 59 s", _Moment.lasts_as_long),
         Rule("unclear", "may be as long", "1:45", "105 min", _Moment.may_last),
