@@ -79,9 +79,10 @@ class Comparing(ItemScorer):
         options = options_of(prompt, field_of(item, "metadata"))
         found: list[Reference] = []
         reasons: list[str] = []
-        for text in self.accepted(item):
+        texts = tuple(self.accepted(item))
+        for text in texts:
             try:
-                found.append(replace(self.reference(text, options, prompt), prompt=prompt))
+                found.append(replace(self.reference(text, options, prompt), prompt=prompt, accepted=texts))
                 if isinstance(found[-1], NumberReference) and ends_in_numbered_options(prompt, options):
                     found.append(replace(_numbered(text.strip(), options), prompt=prompt))
             except RewardError as error:

@@ -384,11 +384,13 @@ def conclusion_of(text: str) -> str:
 
 
 def several_in(text: str) -> list[str]:
-    """Return the texts that a cell may have between bars, semicolons or slashes, or as a list; empty for one text."""
+    """Return the texts that a cell may have between bars, semicolons, slashes or ``or``, or as a list; empty for one text."""
     value = written_value(text)
     if not isinstance(value, list) and re.search(r"[{}=<>$\n]|\w\(| -\w", text):  # code, or JSON
         return []
     parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
+    either = text.split(" or ")
+    parts = either if len(parts) == 1 and all(len(each.split()) <= _LONGEST_BARE for each in either) else parts
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from tfgrpo.rewarders.text.answers import REJECTED, TAKES_BACK, Stated, any_of, conclusion_of, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.numbers import REFUSAL
 from tfgrpo.rewarders.text.parts import LONGEST_PART
-from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, denies, is_denied, shown
+from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, as_asked, denies, is_denied, shown
 from tfgrpo.rewarders.text.spelling import TRIMMED, plain
 from tfgrpo.stores.errors import RewardError
 
@@ -31,6 +31,8 @@ class Reference(ABC):
     text: str
     prompt: str = field(default="", kw_only=True)
     """The question; empty where it is not known."""
+    accepted: tuple[str, ...] = field(default=(), kw_only=True)
+    """All accepted answers, of which the text is one."""
 
     @property
     def shown(self) -> str:
@@ -60,6 +62,7 @@ class Reference(ABC):
     def is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it. Raise ``RewardError`` where it has no answer."""
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
+        statement = as_asked(statement, self.prompt)
         statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
         opens = _OPENS.pattern + whole_words(wanted)
@@ -100,3 +103,60 @@ def whole_words(text: str) -> str:
     if ADDRESS.search(text):
         return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"
+
+
+VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
+_OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
+_KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
+"""A word for the kind of what follows: the city of Chicago is Chicago."""
+_MOST_OF: Final = 7
+"""Words of a phrase without a verb: ``the president of the United States``."""
+_SETS_ASIDE: Final = re.compile(
+    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
+)
+_SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
+
+
+def is_set_aside(span: re.Match[str]) -> bool:
+    """Return whether what is in bold is not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
+    before = span.string[: span.start()]
+    return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(span.string, span.end())))
+
+
+def is_of(statement: str, place: re.Match[str]) -> bool:
+    """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
+    if _KIND_OF.search(statement[: place.start()]):
+        return False
+    subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
+    rest = statement[: place.start()] + statement[place.end() :]
+    phrase = not VERB.search(statement) and len(rest.split()) <= _MOST_OF
+    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
+
+
+def states_text(wanted: str, clause: str) -> bool:
+    """Return whether a clause ends in a text behind a verb, or is it."""
+    return bool(re.search(rf"(?:{VERB.pattern}|^) ?{DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
+
+
+def is_sentence(text: str) -> bool:
+    """Return whether a text has a sentence's length and end."""
+    ends = text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", text)  # King Jr.
+    return ends and text.count(" ") > 2
+
+
+_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
+
+
+def has_others_like(wanted: str, statement: str) -> bool:
+    """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
+    is_call = re.fullmatch(r"\w\([^()]*", wanted)
+    numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
+    address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
+    shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
+    concluded = conclusion_of(statement)
+    said = concluded if wanted in concluded else statement
+    head, *more = ELABORATION.split(said)[0].split(". ")
+    settled = address and (states_text(wanted, head) if more else head.endswith(wanted))
+    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
+    found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
+    return any(address is None or each.start() > said.rfind(wanted) for each in found)

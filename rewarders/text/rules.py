@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.text.answers import any_of
+from tfgrpo.rewarders.text.answers import any_of, last_question
 from tfgrpo.stores.errors import RewardError
 
 _Verdict: TypeAlias = Literal["right", "wrong", "unclear", "none"]
@@ -117,7 +118,11 @@ class Surroundings:
 
 
 _NOT: Final = any_of("not")
-_OR: Final = any_of("or")
+OR: Final = any_of("or")
+_STEM: Final = 4
+"""Letters at the beginning of a word that its forms share."""
+_COPULA: Final = r"(?<!\bit )(?<!\bhe )(?<!\bthat )(?<!\bthis )(?:is|are|was|were)"
+"""What ends the denial of another verb: ``those who did not pass are 12``, but not ``not that it is 12``."""
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*"
 UNCLEAR: Final = re.compile(
@@ -129,8 +134,11 @@ DENIALS: Final = Surroundings(
         "negated",
         "it is not «paris»",
         rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)"
-        rf"(?:\s+(?!(?:{any_of('but')})(?!\w)|-+\s)\S*[^\s.,!?;:]){{0,2}}\s*",
+        rf"(?:\s+(?!(?:{any_of('but')}|{_COPULA})(?!\w)|-+\s)\S*[^\s.,!?;:)]){{0,2}}\s*",
         rf"\s+(?:isn't|wasn't)\b|:?\s+(?!statt)(?:{_NOT}|no)\s*(?:[.,!;]|$)",
+    ),
+    Beside(
+        "excluded", "they rejected «bob»", r"\b(?:exclud|eliminat|reject|discard)\w*(?! by\b)(?:\s+\S*[^\s.,!?;:)]){0,2}\s*"
     ),
     Beside(
         "crossed",
@@ -163,13 +171,16 @@ DENIALS: Final = Surroundings(
         "«paris» is wrong",
         "",
         r"[^\w#]{0,3}\s*(?:is|are|was|(?:would|can) be|seems|ist|est|es)\s+(?:(?:also|clearly|simply|just|an?|the)\s+)?"
-        r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|considered|possible|plausible|falsch|faux"
+        r"(?:not\b(?! (?:only|just))|wrong|incorrect|false|impossible|a distractor|possible|plausible|falsch|faux"
+        r"|considered(?! (?:(?!(?:but|and|or|though|too|here|first|for|in|by)\b)\w|by \w+(?: \w+)? (?:to|as|an?|the)\b))"
         r"|falso|(?:exclud|eliminat|reject|deni|cancell)ed|ruled out)"
         r"|\s[^.,;!?\n]{0,60}, (?:and|but) (?:it|that)(?:'s| is) (?:wrong|incorrect|false|not)\b",
     ),
 )
 ALTERNATIVES: Final = Surroundings(
-    Beside("another", "paris or «rome»", rf"\b(?:{_OR}|either)\W{{0,3}}\s*", rf"\W{{0,2}}\s*(?:{_OR}|o)(?!\w)\s*\S"),
+    Beside("explained", "«ghent» (or gent)", "", rf"\W?\s\((?:{OR})\s(?!(?:maybe|perhaps|possibly|probably)\b)[^()]*(?:\)|$)"),
+    Beside("renamed", "the «jawbone», or the mandible", "", rf",\s(?:{OR})\s(?:(?:the|an?)\s|[^,.;:]{{1,40}},)"),
+    Beside("another", "paris or «rome»", rf"\b(?:{OR}|either)\W{{0,3}}\s*", rf"\W{{0,2}}\s*(?:{OR}|o)(?!\w)\s*\S"),
     Beside("slash", "paris/«rome»", r"(?<![.{'])/\W{0,3}\s*", r"\s*/"),
     look=20,
 )
@@ -188,6 +199,7 @@ TURNED: Final = Surroundings(
         r"(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b| \w{3,}s that (?!(?:s?he|it|they)\b)",
     ),
     Beside("conceded", "«paris» is large but rome is old", "", r"[^\n]* but "),
+    Beside("preceded", "the previous host, «ann»", r"\b(?:previous|predecessor|t(?:ook|aking) over from)\b[^.;:!?\n]{0,40}"),
     Beside("owned", "rome, the capital of «italy»", r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?"),
 )
 """What makes a sentence with a text one about something else."""
@@ -248,6 +260,54 @@ def is_same_outcome(wanted: str, said: str) -> bool:
 def denies(text: str) -> bool:
     """Return whether an answer denies something, or has alternatives."""
     return UNCLEAR.search(text) is not None
+
+
+_DENIED: Final = re.compile(
+    rf"(?:\b(?:{_NOT}|without|except|lack(?:s|ed|ing)?)\b|n't)\s*(?:(?:the|an?|any|of|been|be|have|to|which|what)\b\s*)*(?P<rest>(\w*))"
+)
+"""What is denied, by its first word: ``did not win``, ``the lack of which vitamin``."""
+_WITHOUT: Final = re.compile(r"\b(?:without|lack)(?: an?| the)?\W*$")
+"""A question that ends in a denial: ``What is it made without?``."""
+_COMPARED: Final = re.compile(
+    r"\b((?:(?:more|less|fewer) )?\w+) than\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
+)
+"""A comparison: ``faster than Chile``."""
+_RELATION: Final = re.compile(r"(?P<rest>\b(\w+) )(?:against|after|before|near|outside|beyond|until) ")
+"""What is related, by the word before it: ``named after``."""
+_RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.]| (?:in|on|at|during|for|\w+ly)\b)")
+"""The same in a question for what it is related to: ``Whom is it named after?``."""
+
+
+def stems(text: str) -> set[str]:
+    """Return the beginnings of the words of a text, which their forms share: ``study``, ``studied``."""
+    return {each[:_STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
+
+
+@lru_cache(maxsize=16)
+def _asked(prompt: str) -> tuple[set[str], ...]:
+    """Return stems of what a question denies, of what it relates, and of all its words."""
+    asked = last_question(prompt).casefold()
+    denied, related = ({each[2][:_STEM] for each in pattern.finditer(asked)} for pattern in (_DENIED, _RELATION_ASKED))
+    return denied if _WITHOUT.search(asked) else denied - {""}, related, stems(asked)
+
+
+def _rest_if_in(known: set[str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: found["rest"] if {found[2][:_STEM], ""} & known else found[0]
+
+
+def as_asked(statement: str, prompt: str) -> str:
+    """Return a sentence in plain form without what the question denies, relates or compares as well.
+
+    ``Sampras did not win the French Open``, for the one that he did not win; ``Norway was faster than Chile``, for the faster.
+    """
+    denied, related, words = _asked(prompt)
+    for pattern, known in ((_DENIED, denied), (_RELATION, related)):
+        statement = pattern.sub(_rest_if_in(known), statement) if known else statement
+
+    def uncompared(found: re.Match[str]) -> str:
+        return found[1] if stems(found[1]) <= words and not _DENIAL.search(statement[: found.start()]) else found[0]
+
+    return _COMPARED.sub(uncompared, statement) if " than " in statement else statement
 
 
 def is_denied(text: str, start: int, end: int) -> bool:

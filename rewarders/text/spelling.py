@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, any_of
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import number_in_words, ordinal, roman
-from tfgrpo.rewarders.text.rules import SHOWN
+from tfgrpo.rewarders.text.rules import OR, SHOWN
 
 TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
 """Around an answer. So is ``#`` before it and ``!`` behind it, but not the other way round: ``C#`` and ``!p`` are names."""
@@ -95,7 +95,9 @@ _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe",
 NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
 _DIGITS_OF_CODE: Final = 9
 """Digits of a code without letters, such as a telephone number, at least."""
-_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b(jr|sr)\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+_SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
+"""The years of a season: ``1951-52``, ``1951/1952``."""
 
 
 @lru_cache(maxsize=64)
@@ -105,10 +107,17 @@ def comparable(text: str) -> str:
     listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
     bare = _DROPPED.sub("", plain(listed))
     bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
-    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}" if found[2] else found[3], bare)
+    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}r" if found[2] else found[3], bare)
     bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
     bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
-    return _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+    return _SHORT_YEAR.sub(_in_full, _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare))))
+
+
+def _in_full(found: re.Match[str]) -> str:
+    """Return the years of a season in full: ``1951-1952``; others, and months, as they are."""
+    later = found[2] < found[3] or (int(found[2]) + 1) % 100 == int(found[3])
+    century = int(found[1]) + (found[3] < found[2])
+    return f"{found[1]}{found[2]}-{century}{found[3]}" if later else found[0]
 
 
 def one_spelling(text: str) -> str:
@@ -137,7 +146,8 @@ def _small_number(found: re.Match[str]) -> str:
     return "2 times" if found[0] == "twice" else str(number.value) if number and number.value.denominator == 1 else found[0]
 
 
-def _american(text: str) -> str:
+def american(text: str) -> str:
+    """Return a text in plain form with American spelling: ``color`` for ``colour``."""
     for british, american in _BRITISH:
         text = re.sub(british, american, text)
     return text
@@ -161,8 +171,12 @@ def is_acronym(short: str, full: str) -> bool:
     return len(words) > 1 and bare == initials and not re.search(r"[a-z]\b.* [a-z]{4,}", full)
 
 
+_WITHIN_NAMES: Final = re.compile(
+    r"[,()]|(?<=[^\W\d]):(?=\w)|(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})|(?<=[^\W\d_])[!?](?= )|/(?!\d)|\b(?:of|the|von|van) "
+)
+"""What one writes in a name, and another does not: ``Oh! What a Lovely War``, ``Kiss Me, Kate``."""
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
-    _american,
+    american,
     _numbered,
     lambda text: re.sub(r"(?<=[a-z])'(?=[a-z])", "", text),
     lambda text: re.sub(r"\b(?:twice|[a-z]{3,6})\b", _small_number, text.replace("a day", "daily")),
@@ -170,7 +184,8 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: re.sub(r"^(?:the )?(?:uk|united kingdom)$", "uk", text),
     lambda text: re.sub(r"(?<=\d[-:]\d\d)(?:z|\+00[-:]?00)$", "", text),
     lambda text: text.replace(" ", "") if re.fullmatch(r"(?!the )[a-z]{3,} ?[a-z]{3,}", text) else text,
-    lambda text: " ".join(re.sub(r"[,()]|(?<=[^\W\d]):(?=\w)|/(?!\d)|\b(?:of|the|von|van) ", " ", text).split()),
+    lambda text: re.sub(r"(?:^|(?<=, ))(?:an?|the) (?=\w)", "", text),
+    lambda text: " ".join(_WITHIN_NAMES.sub(" ", text).split()),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.translate(_UMLAUTS),
     lambda text: text.replace(" ", "") if "->" in text else text,
@@ -202,7 +217,9 @@ def abbreviates(short: str, full: str) -> bool:
 
 
 _SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
-_BASE_ASKED: Final = re.compile(r"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+))", re.IGNORECASE)
+_BASES: Final = {word: str(value) for word, value in VOCABULARY["numbers"].items() if 1 < value < 17}
+_BASE_ASKED: Final = re.compile(rf"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b", re.IGNORECASE)
+"""The base of a number that is asked for: ``in base eight``."""
 
 
 def is_same_in_base(prompt: str, one: str, other: str) -> bool:
@@ -210,12 +227,14 @@ def is_same_in_base(prompt: str, one: str, other: str) -> bool:
     asked = [*_BASE_ASKED.finditer(prompt)]
     if not asked:
         return False
-    base = asked[-1][4] or ("2", "8", "16")[(asked[-1].lastindex or 1) - 1]
+    named = (asked[-1][4] or ("2", "8", "16")[(asked[-1].lastindex or 1) - 1]).lower()
+    base = _BASES.get(named, named)
+    either = "|".join((base, *(word for word, value in _BASES.items() if value == base)))
     bare = (
         re.sub("[\u2080-\u2089]+(?=\\W*$)", lambda it: "_" + unicodedata.normalize("NFKC", it[0]), each)
         for each in (one, other)
     )
-    return len({re.sub(rf"^0{_SIGN_OF_BASE.get(base, '(?!)')}|_\{{?{base}\}}?$", "", plain(each)) for each in bare}) == 1
+    return len({re.sub(rf"^0{_SIGN_OF_BASE.get(base, '(?!)')}|_\{{?(?:{either})\}}?$", "", plain(each)) for each in bare}) == 1
 
 
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
@@ -232,3 +251,123 @@ def without_accents(text: str) -> str:
     """Return a plain text without accents and strokes."""
     parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
     return "".join(each for each in parts if not unicodedata.combining(each))
+
+
+TITLES: Final = any_of("titles")
+TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
+_MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
+_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
+"""A name, with or without its legal form."""
+
+
+def turned_name(name: str) -> str:
+    """Return a name in plain form without its title, the surname last: ``john watson`` for ``watson, dr. john``."""
+    return re.sub("^([^,]+), ([^,]+)$", r"\2 \1", TITLE.sub("", name, count=1))
+
+
+def is_same_company(one: str, other: str) -> bool:
+    """Return whether two names in one spelling are of one company: ``apple``, ``apple inc``."""
+    (name, form), (wanted, known) = (_COMPANY.findall(each)[0] for each in (one, other))
+    short, full = sorted((form, known), key=len)
+    is_known = known or " " not in wanted  # Jane Roe and Jane Roe Ltd are two
+    return bool(name == wanted and is_known and (full.startswith(short) or abbreviates(short, full)))
+
+
+def may_be_same_person(said: str, wanted: str, written: str) -> bool:
+    """Return whether two names in one spelling may be of one person: with a middle name, a nickname, initials or a title."""
+    untitled = [TITLE.sub("", each, count=1) for each in (said, wanted)]
+    names = [re.sub(" [js]r$", "", each).replace(".", " ").split() for each in untitled]
+    if len({*untitled}) < 2 or not 1 < len(names[0]) < _MOST_NAMES or len(names[1]) < 2 or not all(map(str.isalpha, names[0])):
+        return False
+    (*given, last), (*known, surname) = names
+    few, many = sorted((given, known), key=len)
+    nickname = re.search(rf"[\"'(]{given[0]}[\"')]", written.translate(QUOTES), re.IGNORECASE)
+    others = iter(many)
+    same = (nickname or _is_initial(few[0], many[0])) and all(any(_is_initial(each, one) for one in others) for each in few)
+    is_name = all(each.strip("\"'(")[:1].isupper() for each in written.split()) and not re.match("(?:the|an?) ", wanted)
+    is_name = is_name or any(re.search(r" [a-z]\b| [js]r$", each) for each in untitled)
+    return bool(is_name and last == surname and (same or (len(given) == 1 and re.fullmatch(TITLES, given[0]))))
+
+
+def _is_initial(one: str, other: str) -> bool:
+    return one in (other, other[:1]) or other == one[:1]
+
+
+_REMARK: Final = re.compile(
+    r"(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?", re.IGNORECASE
+)
+"""A text with a remark before or behind it: ``World Health Organization (WHO)``."""
+_ENUMERATED: Final = re.compile(r"[A-Za-z]|[IVXLivxl]+|\d{1,3}|.*[=<>;].*")
+"""What is no remark in brackets: ``iron (III)``, ``Article 5 (a)``."""
+
+
+def without_remark(text: str) -> tuple[str, str]:
+    """Return a text without a remark in brackets before or behind it, and the remark; empty where it has none, or two."""
+    found = _REMARK.fullmatch(text.strip())
+    remark = (found["before"] or "") + (found["behind"] or "") if found else ""
+    alone = found and remark and not (found["before"] and found["behind"]) and not _ENUMERATED.fullmatch(remark)
+    return (found["bare"], remark) if found and alone else ("", "")
+
+
+def tells_apart(remark: str, bare: str) -> bool:
+    """Return whether a remark may tell one thing from others of its name: ``Mercury (planet)``, but not ``(1701-1714)``."""
+    converts = remark[:1].isdigit() and re.search(r"\d", bare)  # 12 km (7.5 mi)
+    return re.match(r"[a-z]|\d(?!\d{3}|.*\d{4})", remark) is not None and not converts
+
+
+def is_short_name(short: str, full: str) -> bool:
+    """Return whether a text is an acronym of another, or the formula or the letters for a term: ``NaCl``, ``DNA``."""
+    term = full.islower() and re.fullmatch(r"(?=.*[A-Z])[A-Z][A-Za-z\d]*", short) is not None
+    letters = short.isupper() and short[0].lower() == full[0]
+    return is_acronym(short, full) or (term and (letters or not (short.isalpha() and (short.isupper() or short.istitle()))))
+
+
+_NAME: Final = re.compile(r"[^\W\d_a-z]\S*(?: (?:d[aeiu]|de[lr]|von|van|l[ae]|of|the|and|\W*[^\W_a-z]\S*))* \W*[^\W_a-z]\S*")
+"""Words with capitals, and what is between them: ``Leonardo da Vinci``."""
+_MOST_NAMES: Final = 6
+"""Words of a name that is looked for within a sentence, and one more."""
+
+
+def written_alike(name: str, text: str) -> Iterator[str]:
+    """Yield what of a text may be a name in another spelling: the same letters, the same first or last word, an acronym."""
+    bare, folded = (without_accents(each.translate(QUOTES).lower()) for each in (name, text))
+    letters = [*filter(str.isalnum, re.sub(r"^(?:the|an?) (?=\w{2})", "", bare))]
+    if (
+        letters
+        and len(folded) == len(text)
+        and "".join(letters) in "".join(filter(str.isalnum, folded))
+        and len(letters) < SHOWN
+    ):
+        pattern = r"[\W_]{0,3}".join(map(re.escape, letters))
+        yield from (text[slice(*each.span())] for each in re.finditer(rf"(?<!\w)\+?{pattern}(?!\w)", folded))
+    known = [each.strip(TRIMMED) for each in bare.split()]
+    words = [re.sub(r"['\u2019]s?\W*$", "", each.strip("\"'()[]")) for each in text.split()]
+    begins = [each[:1].isupper() for each in words] if name[:1].isupper() and len(known) <= _MOST_NAMES else []
+    for start in (at for at, capital in enumerate(begins) if capital):
+        for end in range(start + 1, min(start + _MOST_NAMES, len(words)) + 1):
+            ends = [without_accents(words[at].strip(TRIMMED).lower()) for at in (start, end - 1)]
+            both = " ".join(words[start:end]).strip(TRIMMED)
+            same = end > start + 1 and (ends[0] == known[0] or ends[1] == known[-1]) and _NAME.fullmatch(both)
+            if same or ((name if end > start + 1 else both).isupper() and _may_be_acronym(name, both)):
+                yield both
+            if words[end - 1][-1:] in [*",;:?!"]:
+                break
+
+
+def _may_be_acronym(one: str, other: str) -> bool:
+    short, full = sorted((one, other), key=len)
+    return is_acronym(short, full) and (len(short) > len("UK") or not re.search(" [a-z]", full))
+
+
+@lru_cache(maxsize=16)
+def _comparables(texts: tuple[str, ...]) -> list[str]:
+    return sorted({*map(comparable, texts)}, key=len, reverse=True)
+
+
+def without_accepted(statement: str, wanted: str, accepted: tuple[str, ...]) -> str:
+    """Return a comparable sentence without other accepted answers next to an ``or``: ``the cella or naos``."""
+    for each in _comparables(accepted) if len(accepted) > 1 and re.search(rf"\b(?:{OR})\b|/", statement) else ():
+        if each != wanted and each in statement:
+            name = rf"[\"']?(?<!\w){re.escape(each)}(?!\w)[\"']?"
+            statement = re.sub(rf",? (?:{OR}) (?:the |an? )?{name}|/{name}|{name}(?: (?:{OR}) |/)", "", statement)
+    return statement

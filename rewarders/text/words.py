@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
@@ -14,7 +14,6 @@ from tfgrpo.rewarders.text.answers import (
     Stated,
     any_of,
     asks_order,
-    conclusion_of,
     is_order_free,
     last_question,
     several_in,
@@ -22,7 +21,20 @@ from tfgrpo.rewarders.text.answers import (
     without_envelope,
     written_value,
 )
-from tfgrpo.rewarders.text.base import ADDRESS, BECAUSE, DETERMINER, ELABORATION, Reference, whole_words
+from tfgrpo.rewarders.text.base import (
+    ADDRESS,
+    BECAUSE,
+    DETERMINER,
+    ELABORATION,
+    VERB,
+    Reference,
+    has_others_like,
+    is_of,
+    is_sentence,
+    is_set_aside,
+    states_text,
+    whole_words,
+)
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
 from tfgrpo.rewarders.text.parts import LONGEST_PART, MOST_BARE, OPTION_MARK, is_bare, parts_of
@@ -31,12 +43,14 @@ from tfgrpo.rewarders.text.rules import (
     ALTERNATIVES,
     Compared,
     ReadAnswer,
+    as_asked,
     first_of,
     is_aside,
     is_denied,
     is_same_outcome,
     says_absent,
     shown,
+    stems,
     verdict_by,
 )
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
@@ -48,17 +62,26 @@ from tfgrpo.rewarders.text.spelling import (
     NAMES_OF_DAYS,
     QUOTES,
     SIGNED,
+    TITLES,
     TRIMMED,
-    abbreviates,
+    american,
     code,
     comparable,
     is_acronym,
     is_same_address,
+    is_same_company,
     is_same_in_base,
     is_short_for,
+    is_short_name,
+    may_be_same_person,
     one_spelling,
     plain,
+    tells_apart,
+    turned_name,
     without_accents,
+    without_accepted,
+    without_remark,
+    written_alike,
 )
 from tfgrpo.stores.errors import RewardError
 
@@ -91,7 +114,9 @@ class _Spelled(ReadAnswer["TextReference"]):
         return len(theirs) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
 
     def has_all_asked(self) -> bool:
-        return is_order_free(self.reference.prompt) and self.has_other_order()
+        asked = last_question(self.reference.prompt) if self.has_other_order() else ""
+        two = _TWO_ASKED.search(asked) and not asks_order(asked)
+        return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
 
     def is_same_code(self) -> bool:
         return self.both(code) and code(self.form) != ""
@@ -116,31 +141,15 @@ class _Spelled(ReadAnswer["TextReference"]):
         before, found, behind = longer.partition(shorter)
         extra = f"{before} {behind}".strip(" ,")
         apart = (not before or before[-1] == " ") and (not behind or behind[0] in " ,")
-        few = len(extra.split()) <= MOST_BARE // 2 + 1 and not _VERB.search(extra)
-        question = _stems(last_question(self.reference.prompt).partition("?")[0])
-        return bool(found and extra and apart and few and self.reference.is_asked(extra) and _stems(extra) <= question)
+        few = len(extra.split()) <= MOST_BARE // 2 + 1 and not VERB.search(extra)
+        question = stems(last_question(self.reference.prompt).partition("?")[0])
+        return bool(found and extra and apart and few and self.reference.is_asked(extra) and stems(extra) <= question)
 
-    def is_same_company(self) -> bool:
-        (name, form), (other, wanted) = (_COMPANY.findall(each)[0] for each in (self.form, self.wanted))
-        known = wanted or " " not in other  # Jane Roe and Jane Roe Ltd are two
-        short, full = sorted((form, wanted), key=len)
-        return bool(name == other and known and (full.startswith(short) or abbreviates(short, full)))
+    def is_joined(self) -> bool:
+        return len({_HYPHEN.sub("", comparable(each)) for each in (self.text, self.reference.text)}) == 1
 
     def may_be_another_person(self) -> bool:
-        untitled = {_untitled(self.form), _untitled(self.wanted)}
-        shorter = {_MIDDLE.sub("", each) for each in untitled}
-        return len(untitled) > 1 and ((len(shorter) == 1 and bool(untitled & shorter)) or self._has_other_names())
-
-    def _has_other_names(self) -> bool:
-        """Return whether surnames are equal, and first names or their initials, or one name is a title with the surname."""
-        names = [_untitled(each).replace(".", " ").split() for each in (self.form, self.wanted)]
-        if not 1 < len(names[0]) < 5 or len(names[1]) < 2 or not all(map(str.isalpha, names[0])):
-            return False
-        (first, *middle, last), (other, *more, surname) = names
-        same = first == other or (len(first) == 1 and other.startswith(first))
-        by_title = f"{first} {last}" == self.form.replace(".", "") and re.fullmatch(_TITLES, first)
-        is_name = all(each[0].isupper() for each in self.reference.text.split()) and not _ARTICLE.match(self.wanted)
-        return bool(is_name and last == surname and (by_title or (same and not (middle and more))))
+        return may_be_same_person(self.form, self.wanted, self.reference.text)
 
     def is_same_unaccented(self) -> bool:
         return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
@@ -159,22 +168,31 @@ class _Mention(ReadAnswer["TextReference"]):
     """The part in the same form as what is wanted."""
     places: list[re.Match[str]]
     """Where it has what is wanted and does not deny it."""
+    other_name: str
+    """What may be the same, where it does not have it; empty for nothing."""
 
     @classmethod
-    def of(cls, reference: TextReference, part: str) -> _Mention:
+    def of(cls, reference: TextReference, part: str, *, respelled: bool = False) -> _Mention:
         wanted, statement = comparable(reference.text), comparable(part)
-        wanted = without_accents(wanted) if statement.isascii() and " " in wanted else wanted
         if SIGNED.fullmatch(wanted):
             statement = " ".join(part.translate(QUOTES).casefold().split())
+        statement = without_accepted(statement, wanted, reference.accepted)
+        statement = _IN_QUOTES.sub(r'"\1"', as_asked(statement, reference.prompt))
         if not re.search(whole_words(wanted), statement):
-            wanted = _TITLE.sub("", _ARTICLE.sub("", wanted))
-            statement = re.sub(_SPACED.sub("[ _-]", re.escape(wanted)), lambda _: wanted, statement)
+            wanted, statement = _ARTICLE.sub("", american(wanted)), american(statement)
+            if f"{wanted}'" in statement and _OWNER_ASKED.search(last_question(reference.prompt)):
+                statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
         if not re.match("https?:", wanted):
             statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
-        found = re.finditer(whole_words(wanted) + (_END if _is_sentence(reference.text) else ""), statement)
-        return cls(reference, part, wanted, statement, [each for each in found if not is_denied(statement, *each.span())])
+        found = [*re.finditer(whole_words(wanted) + (_END if is_sentence(reference.text) else ""), statement)]
+        named = found or respelled or is_sentence(reference.text) or ", " in wanted
+        name, surely = ("", False) if named else reference.written_in(part)
+        if surely:
+            return cls.of(replace(reference, text=name), part, respelled=True)
+        places = [each for each in found if not is_denied(statement, *each.span())]
+        return cls(reference, part, wanted, statement, places, name)
 
     def is_spaceless(self) -> bool:
         held = not self.places and self.wanted in self.statement
@@ -189,21 +207,30 @@ class _Mention(ReadAnswer["TextReference"]):
             )
         )
 
-    def is_same_number(self) -> bool:
-        signs = code(self.wanted) if not self.places else ""
-        if signs.strip("+").isdigit():
-            return {code(each) for each in _TELEPHONE.findall(self.text)} == {signs}
-        spaced = r"[ .-]?".join(map(re.escape, signs))
-        return len(signs) > _LONG_CODE and re.search(rf"(?<!\w){spaced}(?![\w-])", self.statement) is not None
-
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
         return not self.places and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.text)) is not None
 
-    def has_alternative(self) -> bool:
+    @cached_property
+    def alternatives(self) -> list[str]:
+        """What parts each place from an alternative; empty where it has none, as where it is explained or a version."""
         versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
-        found = (each for each in self.places if not versions.match(self.statement, each.start()))
-        return any(ALTERNATIVES.of(self.statement, *each.span()) for each in found)
+        known = (versions.match(self.statement, each.start()) is not None for each in self.places)
+        found = (ALTERNATIVES.of(self.statement, *each.span()) for each in self.places)
+        return ["" if at else by.replace("explained", "") for at, by in zip(known, found, strict=True)]
+
+    def may_have_other_name(self) -> bool:
+        """Return whether not all places have an alternative, or one may be another name: ``it is called X or Y``."""
+        if not any(self.alternatives):
+            return False
+        first = self.alternatives.index(next(filter(None, self.alternatives)))
+        (begins, ends), (others, _) = (self.places[at].span() for at in (0, first))
+        settled = first > 0 and ". " in self.statement[ends:others] and ". " not in self.statement[:begins]
+        named = any(_CALLED.search(self.statement[: each.start()]) for each in self.places)
+        return not settled and (named or not all(self.alternatives) or "renamed" in self.alternatives)
+
+    def has_alternative(self) -> bool:
+        return all(self.alternatives)
 
     def is_with_another(self) -> bool:
         wanted = re.escape(self.wanted)
@@ -217,17 +244,17 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_emphasised(self) -> bool:
         spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":"]
         with suppress(RewardError):
-            return bool(spans) and not any(map(_is_set_aside, spans)) and all(self.reference.equals(each[1]) for each in spans)
+            return bool(spans) and not any(map(is_set_aside, spans)) and all(self.reference.equals(each[1]) for each in spans)
         return False
 
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
-        masked = MARKUP.sub("", self.text).replace(self.reference.text, _MASK)
+        masked = _SHORTENED.sub(r"\1", MARKUP.sub("", self.text)).replace(self.reference.text, _MASK)
         begins = _BEGINNING.search(masked)
         head = comparable(masked if begins is None or begins[0][0] == "?" else masked[: begins.start()])
         without = head not in ("", self.statement, comparable(masked)) and _MASK not in head
-        without = without and not re.search(whole_words(self.wanted), head)
-        return without and len(head.split()) <= 3 and not _VERB.search(head) and not _NO_ENTRY.match(head)
+        without = without and not re.search(whole_words(self.wanted), head) and not self.reference.is_asked(head)
+        return without and len(head.split()) <= 3 and not VERB.search(head) and not _NO_ENTRY.match(head)
 
     def is_aside(self) -> bool:
         told = BECAUSE.split(self.statement)[0]
@@ -247,31 +274,19 @@ class _Mention(ReadAnswer["TextReference"]):
         place = _ELSEWHERE.search(part)
         if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *NAMES_OF_DAYS):
             return True
-        return bool(clause) and not _states(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
+        return bool(clause) and not states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
     def is_beside_answer(self) -> bool:
         """Return whether a sentence without the text has words of the question, and none that says something of the text."""
-        asked = _stems(last_question(self.reference.prompt))
+        asked = stems(last_question(self.reference.prompt))
         sentences = [comparable(each) for each in _CLAUSES.split(self.text)]
         pattern = re.compile(whole_words(self.wanted))
         holding, others = ([each for each in sentences if bool(pattern.search(each)) is held] for held in (True, False))
-        told = any(_stems(each) & asked or self.reference.is_alone(each) for each in holding)
-        return bool(holding) and not told and any(_stems(each) & asked for each in others)
+        told = any(stems(each) & asked or self.reference.is_alone(each) for each in holding)
+        return bool(holding) and not told and any(stems(each) & asked for each in others)
 
     def has_others_like(self) -> bool:
-        """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
-        wanted, statement = self.wanted, self.statement
-        is_call = re.fullmatch(r"\w\([^()]*", wanted)
-        numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
-        address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
-        shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
-        concluded = conclusion_of(statement)
-        said = concluded if wanted in concluded else statement
-        head, *more = ELABORATION.split(said)[0].split(". ")
-        settled = address and (_states(wanted, head) if more else head.endswith(wanted))
-        found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
-        found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
-        return any(address is None or each.start() > said.rfind(wanted) for each in found)
+        return has_others_like(self.wanted, self.statement)
 
     def is_longer_list(self) -> bool:
         return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.places)
@@ -294,7 +309,7 @@ class _Mention(ReadAnswer["TextReference"]):
         return bool(ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
 
     def is_of_it(self) -> bool:
-        return all(_is_of(self.statement, each) for each in self.places)
+        return all(is_of(self.statement, each) for each in self.places)
 
     def is_longer_name(self) -> bool:
         """Return whether every occurrence of a name is a part of a longer one, or the first of a list."""
@@ -303,19 +318,19 @@ class _Mention(ReadAnswer["TextReference"]):
         if not _is_capital(name) or self.reference.is_asked(around):
             return False
         places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
+        region = re.compile("(?!)") if _REGION.fullmatch(name) else _REGION
         others = [
-            _NAME_BEHIND.match(self.text, each.end()) or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
+            (not region.match(self.text, each.end()) and _NAME_BEHIND.match(self.text, each.end()))
+            or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
             for each in places
         ]
-        return bool(others) and all(each and not self.reference.is_asked(each[0]) for each in others)
+        return bool(others) and all(each and not self.reference.is_asked(each[0].replace(" and ", " ")) for each in others)
 
-    def may_be_longer_name(self) -> bool:
-        """Return whether a first and a last name have others between them: ``Antonio Lucio Vivaldi``."""
-        first, *more = map(re.escape, _untitled(self.reference.text).split())
-        if self.places or len(more) != 1 or not re.fullmatch(r"[A-Z][^\W\d_]+ [A-Z][^\W\d_]+", self.reference.text):
-            return False
-        between = r"(?:\W{0,2}(?:[A-Z][\w.]*|d[aeiu]|von|van|of|the)\W{0,2}\s)"
-        return re.search(rf"(?<!\w){first}\s{between}{{1,4}}{more[0]}(?!\w)", self.text) is not None
+    def may_be_other_name(self) -> bool:
+        """Return whether there is, in its place, what may be the same and is not surely: ``Antonio Lucio Vivaldi``."""
+        name = comparable(self.other_name)
+        place = self.statement.find(name)
+        return bool(name) and not (place >= 0 and is_denied(self.statement, place, place + len(name)))
 
     def is_longer_term(self) -> bool:
         """Return whether a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
@@ -332,7 +347,7 @@ class _Mention(ReadAnswer["TextReference"]):
         rest = [each for each in head.replace(_MASK, " ").split() if each.isalnum() and each[-2:] != "ly"]
         if self.reference.is_asked(" ".join(rest)):
             return False
-        is_phrase = len(head.split()) <= 3 and not _VERB.search(head) and not _BETWEEN.search(" ".join(rest))
+        is_phrase = len(head.split()) <= 3 and not VERB.search(head) and not _BETWEEN.search(" ".join(rest))
         return bool(rest) and is_phrase and term.isascii()
 
 
@@ -366,16 +381,42 @@ class _Said(ReadAnswer["TextReference"]):
         return says_absent(plain(self.reference.text), plain(self.stated.text))
 
     def may_be_other_word(self) -> bool:
-        """Return whether a short word with capitals, which other words are, is not there as it is written."""
+        """Return whether a short word with capitals, which another is without, is not there as it is written."""
         said = self.stated.text if self.stated.is_marked else self.stated.whole
         word, said = self.reference.text.strip(), MARKUP.sub("", said).replace(".", "")
         capital = word if re.search(r"\bsymbol\b", self.reference.prompt) else word.upper()  # Co and CO
         written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(capital)})(?!\w)", said)
-        short = re.fullmatch(r"[^\W\d_]{2,4}", word) and word != word.lower() and not is_acronym(word, said)
+        other = re.fullmatch(rf"[^\W\d_]{{2}}|[^\W\d_a-z]{{3}}|(?i:{any_of('other words')})", word)
+        short = other and word != word.lower() and not is_acronym(word, said)
         return bool(short and not written and said != said.lower() and self.is_stated)
 
+    def states(self, text: str) -> bool:
+        """Return whether another text, in the place of the reference, is stated. Raises as ``compare`` does."""
+        return text.strip() != "" and replace(self.reference, text=text).states(self.stated)
+
+    def names_all(self) -> bool:
+        several = [comparable(each) for each in several_in(self.reference.text)]
+        named = _LISTS.sub("", comparable(self.stated.text)).split(", ")
+        return bool(several) and sorted(several) == sorted(named)
+
     def is_one_of_several(self) -> bool:
-        return any(TextReference(each).equals(self.stated.text) for each in several_in(self.reference.text))
+        return any(map(self.states, several_in(self.reference.text)))
+
+    def has_short_name(self) -> bool:
+        bare, remark = without_remark(self.reference.text)
+        return is_short_name(remark, bare) and self.states(remark)
+
+    def lacks_remark(self, *, may_matter: bool = False) -> bool:
+        """Return whether only a remark in brackets is missing, neither another one there nor what is left in the question."""
+        bare, remark = without_remark(self.reference.text)
+        other = f"{bare} (" in self.stated.whole or self.reference.is_asked(bare)
+        matters = tells_apart(remark, bare) or _REGION.fullmatch(remark) is not None
+        return remark != "" and not other and matters is may_matter and self.states(bare)
+
+    def may_lack_remark(self) -> bool:
+        _, remark = without_remark(self.reference.text)
+        alone = remark != "" and replace(self.reference, text=remark).equals(self.stated.text)
+        return alone or self.lacks_remark(may_matter=True)
 
     def is_part_of_name(self) -> bool:
         said, words = plain(self.stated.text), self.reference.text.split()
@@ -410,6 +451,10 @@ class TextReference(Reference):
         Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
         Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
         Rule("unclear", "may say that there is none", "none", "No name is given.", lambda it: it.says_absent() is None),
+        Rule("right", "names all of several", "red | blue", "red and blue", _Said.names_all),
+        Rule("right", "lacks a remark", "War of the Roses (1455-1487)", "War of the Roses", _Said.lacks_remark),
+        Rule("right", "has its short name", "sodium chloride (NaCl)", "NaCl", _Said.has_short_name),
+        Rule("unclear", "lacks a remark that may matter", "approve (with changes)", "approve", _Said.may_lack_remark),
         Rule("unclear", "may be one of several accepted answers", "red | blue", "red", _Said.is_one_of_several),
         Rule("unclear", "is a part of the name", "Marie Curie", "Curie", _Said.is_part_of_name),
         Rule("unclear", "may be the number of the reference", "5k", "5000", _Said.may_be_number),
@@ -422,6 +467,7 @@ class TextReference(Reference):
         Rule("right", "is the same code", "+49 30 1234567", "+49-30-1234567", _Spelled.is_same_code),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
+        Rule("right", "has a hyphen, or none", "email", "e-mail", _Spelled.is_joined),
         Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
         Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
         Rule("unclear", "may be its acronym", "EU", "European Union", _Spelled.may_be_acronym),
@@ -432,9 +478,9 @@ class TextReference(Reference):
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("right", "has a word of the question, too", "Po", "the River Po", _Spelled.has_word_asked, "Which river is it?"),
-        Rule("right", "is the same company", "Apple", "Apple Inc.", _Spelled.is_same_company),
+        Rule("right", "is the same company", "Apple", "Apple Inc.", lambda it: is_same_company(it.form, it.wanted)),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
-        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(_turned)),
+        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(turned_name)),
         Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
         Rule("right", "lacks or has accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
     )
@@ -442,9 +488,9 @@ class TextReference(Reference):
         Rule("right", "states it in a script without spaces", "東京", "答えは東京です", _Mention.is_stated_spaceless),
         Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
-        Rule("right", "has the same telephone number", "030 1234567", "It is 030-1234567.", _Mention.is_same_number),
-        Rule("unclear", "may be a longer name", "Tom Ford", "It is Tom Carl Ford.", _Mention.may_be_longer_name),
+        Rule("unclear", "may be another name", "Tom Ford", "It is Tom Carl Ford.", _Mention.may_be_other_name),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
+        Rule("unclear", "has two names of it", "jaw", "It is the jaw, or the mandible.", _Mention.may_have_other_name),
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
         Rule("right", "has nothing else in bold", "positive", "It is **positive**. I like it.", _Mention.is_emphasised),
@@ -537,49 +583,53 @@ class TextReference(Reference):
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
-        forms = dict.fromkeys(map(one_spelling, (bare, ELABORATION.split(bare)[0])))
+        head = ELABORATION.split(bare)[0]
+        whole = ", " in self.text and bare.startswith(",", len(head))  # of a list no part
+        forms = dict.fromkeys(map(one_spelling, (bare, bare if whole else head)))
         return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
 
     def is_in(self, part: str) -> bool:
         """Return whether a part is a sentence with the text, neither denied nor next to another. Raises as ``compare`` does."""
         return verdict_by(self.mentions, _Mention.of(self, part)).right
 
+    def written_in(self, part: str) -> tuple[str, bool]:
+        """Return another spelling of the text that a sentence has, and whether it surely is one; empty for none."""
+        alike = dict.fromkeys(written_alike(self.text, MARKUP.sub("", part)))
+        asked, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
+        for each in alike:
+            if plain(each) == plain(self.text) or (" or " not in asked and re.search(whole_words(one_spelling(each)), asked)):
+                continue  # a part of something else, or what the question says
+            try:
+                if self.equals(each):
+                    return each, True
+            except RewardError:
+                unsure = unsure or each
+        return unsure, False
+
     def is_asked(self, text: str) -> bool:
         """Return whether the question has every word of a text, in some form, and the reference is none of its choices."""
-        words = _stems(text)
-        return bool(words) and words <= _stems(self.prompt) and not re.search(whole_words(plain(self.text)), plain(self.prompt))
+        words = stems(text)
+        return bool(words) and words <= stems(self.prompt) and not re.search(whole_words(plain(self.text)), plain(self.prompt))
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
-        parts, wanted = comparable(part).split(", "), comparable(self.text)
+        parts, wanted = [each.rstrip("!") for each in comparable(part).split(", ")], comparable(self.text)
         if len(parts) > 1 and wanted in parts and all(len(each.split()) < MOST_BARE for each in parts):
             others = [each for each in parts if each != wanted]
-            is_sentence = any(_VERB.search(each) or _NO_ENTRY.match(each) for each in others)
-            if not is_sentence and not all(map(self.is_asked, others)):
+            is_sentence = any(VERB.search(each) or _NO_ENTRY.match(each) for each in others)
+            in_region = not _REGION.fullmatch(wanted) and all(map(_REGION.fullmatch, others))
+            if not is_sentence and not in_region and not all(map(self.is_asked, others)):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
 
+_CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|referred to as)\b[^.;:]{0,60}$")
+"""Before two names of one thing: ``it is called X or Y``."""
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
-_TELEPHONE: Final = re.compile(r"\+?\d[\d ()/.-]{6,30}\d")
 _PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})")
-
-
 _CLAUSES: Final = re.compile(
     r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
 )
-
-
-def _stems(text: str) -> set[str]:
-    return {each[:_STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
-
-
-def _untitled(name: str) -> str:
-    return _TITLE.sub("", name, count=1)
-
-
-def _turned(name: str) -> str:
-    return re.sub("^([^,]+), ([^,]+)$", r"\2 \1", _untitled(name))
 
 
 def _is_capital(name: str) -> bool:
@@ -589,87 +639,47 @@ def _is_capital(name: str) -> bool:
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
-_STEM: Final = 4
-"""Letters at the beginning of a word that its forms share: ``study``, ``studied``."""
+_HYPHEN: Final = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_]{2})")
+"""A hyphen within a word: ``e-mail``."""
 _ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
 """Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
-_SPACED: Final = re.compile(r"(?<=[^\W\d_])(?:\\[ -]|_)(?=\w)")
-"""An escaped space or hyphen, or an underscore, between words."""
+_IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
+"""A text in single quotes, of which the last one is no possessive: ``'Friends'``."""
+_TWO_ASKED: Final = re.compile(r"\bbetween (?:which|what)\b|\b(?:which|what) (?:two|three|four|five) \w+s\b", re.IGNORECASE)
+"""A question for several things in no order: ``Between which two countries``."""
+_OWNER_ASKED: Final = re.compile(r"^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ", re.IGNORECASE)
+"""A question for the owner of something: ``Whose house``, ``Which king's daughter``."""
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
-_OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
-_KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
-"""A word for the kind of what follows: the city of Chicago is Chicago."""
-_MOST_OF: Final = 7
-"""Words of a phrase without a verb: ``the president of the United States``."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
-_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
-_TITLES: Final = "dr|mrs?|ms|prof|professor|sir|dame|lord|rev|herr|frau|madame|mme|monsieur|señora?"
-_TITLE: Final = re.compile(rf"^(?:{_TITLES}) (?=[^ ]+ [^ ])")
-_MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _END: Final = r"(?=[.!?\"']|$)"
-
-
-def _is_of(statement: str, place: re.Match[str]) -> bool:
-    """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
-    if _KIND_OF.search(statement[: place.start()]):
-        return False
-    subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
-    rest = statement[: place.start()] + statement[place.end() :]
-    phrase = not _VERB.search(statement) and len(rest.split()) <= _MOST_OF
-    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
-
-
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
 """A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``."""
-
-
-def _states(wanted: str, clause: str) -> bool:
-    return bool(re.search(rf"(?:{_VERB.pattern}|^) ?{DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
-
-
-def _is_sentence(text: str) -> bool:
-    ends = text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", text)  # King Jr.
-    return ends and text.count(" ") > 2
-
-
-_LONG_CODE: Final = 9
-"""Signs of a code above which its groups may be written in any way: an account number."""
-_SETS_ASIDE: Final = re.compile(
-    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
-)
 _REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
-_SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
-
-
-def _is_set_aside(span: re.Match[str]) -> bool:
-    """Return whether what is in bold is not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
-    before = span.string[: span.start()]
-    return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(span.string, span.end())))
-
-
 _LITERAL: Final = re.compile(r"(?P<sign>['\"])(?P<inside>.*)(?P=sign)", re.DOTALL)
 _MASK: Final = "\ue000"
+_SHORTENED: Final = re.compile(r"\b(Mrs|Prof|Rev|Gen|Col|Sgt|Inc|Ltd|Vol)\.")
+"""An abbreviation, of which the dot is no end of a sentence."""
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
-_VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_NO_ENTRY: Final = re.compile(rf"(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE)
+_NO_ENTRY: Final = re.compile(
+    rf"(?!no one\b)(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE
+)
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences."""
-
-
-_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
-"""A name, with or without its legal form."""
-_NAME_BEHIND: Final = re.compile(r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+")
+_NAME_BEHIND: Final = re.compile(
+    r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+"
+    r"|,[ ]and[ ][A-Z]\w+\b(?:[ ][A-Z]\w+\b)*(?![ ](?:[A-Z]|is\b|was\b|has\b|\w+ed\b))"
+)
+_REGION: Final = re.compile(rf"(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or) )", re.IGNORECASE)
+"""What stands behind a place for where it is: ``Cincinnati, Ohio``."""
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
     r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"
-    rf"(?i:{_TITLES}))\b)[A-Z][a-z]+[ ]$"
+    rf"(?i:{TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
-
-
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")
