@@ -24,17 +24,9 @@ from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts,
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
 from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, is_order_free, stated_answer
 from tfgrpo.rewarders.text.base import Reference
-from tfgrpo.rewarders.text.choices import (
-    JOINED_LETTERS,
-    SEVERAL_LETTERS,
-    TRUTH,
-    TRUTH_ABROAD,
-    ChoiceReference,
-    ChoicesReference,
-    LabelReference,
-    letter_of,
-)
+from tfgrpo.rewarders.text.choices import JOINED_LETTERS, SEVERAL_LETTERS, ChoiceReference, ChoicesReference, letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
+from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
@@ -221,7 +213,10 @@ class GroundTruth(Options, Comparing):
             truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*map(plain, self.labels)} <= {*each}), {})
             return LabelReference(bare, self.labels, truths)
         if self.match == "choice":
-            return _numbered(bare, options) if "1" in options else _lettered(bare, options, prompt, self.first)
+            numbers = "1" in options and not re.fullmatch(r"\(?[A-J]\)?", bare)
+            return (
+                _numbered(bare, options) if numbers else _lettered(bare, {} if "1" in options else options, prompt, self.first)
+            )
         if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
             return NumberReference(bare, number)  # 025 of a competition, not a code
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
@@ -308,6 +303,8 @@ _LONGEST_LABEL: Final = 6
 """Words."""
 _NO_LABEL: Final = re.compile(r"[()\[\]{}\\|<>=*^$;\"]|(?:^|\s)-\w|^[\d.,%€£ -]+$")
 """What code, formulas and numbers have, and no label."""
+_REMARK: Final = re.compile(r"(?<=\w) \([\w ,/.-]{1,30}\)$|(?<=^[A-Z])(?:>>?|<<?|=)(?=[A-Z]$)")
+"""What a label may have besides words: ``positive (4-5)``, ``A>B``."""
 _EACH: Final = 3
 """Items that a label has on average, at least: fewer are names that happen to recur."""
 _LONG: Final = 12
@@ -362,7 +359,7 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
     truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
     few = len(frequent) <= most_labels and len(frequent) * _EACH <= total
-    if texts and short and ((few and not any(map(_NO_LABEL.search, frequent))) or truth):
+    if texts and short and ((few and not any(_NO_LABEL.search(_REMARK.sub("", each)) for each in frequent)) or truth):
         return ColumnReading("labels", total, labels=tuple(frequent))
     return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))
 

@@ -5,6 +5,7 @@ __all__ = [
     "base",
     "choices",
     "formulas",
+    "labels",
     "lexer",
     "moments",
     "numbers",

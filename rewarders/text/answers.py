@@ -134,7 +134,7 @@ _ENDED: Final = re.compile(
 _STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
 """What Markdown crosses out: ``~~5~~ 6``."""
 _OPENER: Final = re.compile(
-    rf"\A(?!\W*(?:first|step)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
+    rf"\A(?!\W*(?:first|step|yes|no)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
     r"(?=\S[^\n]*\n[ \t]*\n\s*\S)",
     re.IGNORECASE,
 )
@@ -329,6 +329,8 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
         rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
+        if _OF_ANOTHER.search(text[max(0, found.start() - _LONGEST_ABBREVIATION * 4) : found.start()]):
+            continue
         if not rest.strip(" \t\n.!\u3002\uff01") or (not denied and _NEGATED.match(rest)):
             continue
         if found["result"] and _CONCLUDES.search(rest[:_NEAR]):
@@ -344,6 +346,8 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     return None
 
 
+_OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
+"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
 _LABEL_NOT: Final = re.compile(r"not?\b.", re.IGNORECASE)
 _JUDGED: Final = re.compile(
     r"(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"

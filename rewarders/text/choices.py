@@ -1,41 +1,30 @@
-"""Compare an output with a label, or the letters of options, and find the options of a multiple-choice question."""
+"""Compare an output with the letters of options."""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import (
-    UNSPACED,
-    VOCABULARY,
-    Stated,
-    any_of,
-    conclusion_of,
-    in_a_sentence,
-    is_order_free,
-    last_question,
-    written_value,
-)
-from tfgrpo.rewarders.text.base import Reference, whole_words
+from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, any_of, conclusion_of, in_a_sentence, is_order_free, last_question
+from tfgrpo.rewarders.text.base import LONGEST_PART, OPTION_MARK, Reference, parts_of, whole_words
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
-from tfgrpo.rewarders.text.parts import LONGEST_PART, OPTION_MARK, parts_of
-from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.spelling import MARKUP, comparable, is_form_of, plain, without_accents
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, first_of, is_denied, shown
+from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 
-_WORD: Final = re.compile(r"[^\W\d_]{3,}")
-_NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|cannot")
+WORD: Final = re.compile(r"[^\W\d_]{3,}")
+NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|cannot")
 _AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
 
 
@@ -50,12 +39,12 @@ def _contents(text: str) -> list[str]:
     words = [
         each
         for each in re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
-        if each not in _AUXILIARIES and not _NEGATION.fullmatch(each)
+        if each not in _AUXILIARIES and not NEGATION.fullmatch(each)
     ]
-    return [each[:_STEM] for each in words]
+    return [each[:STEM] for each in words]
 
 
-_STEM: Final = 4
+STEM: Final = 4
 """Letters at the beginning of a word that its forms share."""
 _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 
@@ -80,9 +69,9 @@ class _Named(ReadAnswer["OptionReference"]):
         found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
         question, said = _contents(asked), _contents(self.text)
         whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
-        if not said or not whole or _HEDGED.search(text) or _NEGATION.search(asked) or _is_past(text) != _is_past(plain(asked)):
+        if not said or not whole or _HEDGED.search(text) or NEGATION.search(asked) or _is_past(text) != _is_past(plain(asked)):
             return ""
-        return "no" if _NEGATION.search(text) else "yes"
+        return "no" if NEGATION.search(text) else "yes"
 
     def says_so(self) -> bool:
         return self.polarity == self.reference.wanted
@@ -92,8 +81,8 @@ class _Named(ReadAnswer["OptionReference"]):
 
     def repeats(self) -> bool:
         """Return whether a part repeats most of a question for yes or no."""
-        asked = {*_WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
-        return bool(asked) and "?" not in self.text and 2 * len({*_WORD.findall(self.text.casefold())} & {*asked}) > len(asked)
+        asked = {*WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
+        return bool(asked) and "?" not in self.text and 2 * len({*WORD.findall(self.text.casefold())} & {*asked}) > len(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +124,20 @@ class OptionReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         sentence = in_a_sentence(stated.whole) if stated.is_marked else None  # \boxed{-150.8}, so the answer is (D)
         said = ((each, part) for each in filter(None, (stated, sentence)) for part in self._parts(each))
-        found = (first_of(self.rules, _Named(self, part, each)) for each, part in said)
+        behind = ((stated, part) for part in self._behind(stated)) if stated.source == "sentence" else ()
+        found = (first_of(self.rules, _Named(self, part, each)) for each, part in chain(said, behind))
         return next(filter(None, found), Compared(False, f"{shown(stated.text)}, which names none", states=False))
+
+    def _behind(self, stated: Stated) -> Iterator[str]:
+        """Yield what decides where a sentence with "answer" names none: a conclusion or last line behind it, or the opening."""
+        rest = stated.whole.rpartition(stated.text)[2].strip(" .\n")
+        if rest:
+            yield conclusion_of(rest) or rest.splitlines()[-1]
+        yield from filter(self.told, re.split(r"(?<=\w)[.:!]\s", stated.whole, maxsplit=1)[:1])
+
+    def told(self, line: str) -> str | None:
+        """Return the option that a line states, and no other."""
+        return self.whole(line)
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,10 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         is_first = first in self.letters and _LETTER_FIRST.match(self.bare) and not (is_list or joined)
         return frozenset({first}) | self.concluded() if is_first else frozenset()
 
+    def praised(self) -> frozenset[str]:
+        praised = frozenset(sign_of(each) for each in self.places if _PRAISE.match(self.bare, each.end()))
+        return praised if len(praised) == 1 and praised <= self.letters and not _OR_LETTER.search(self.bare) else frozenset()
+
     def only(self) -> frozenset[str]:
         return self.letters if len(self.letters) == 1 else frozenset()
 
@@ -254,6 +259,7 @@ class ChoiceReference(OptionReference):
         OptionWay("a letter with an option", "(B) Paris", _Letters.marked),
         OptionWay("the only one with a tick", "A ❌ B ✅ C ❌", _Letters.ticked),
         OptionWay("the letter that comes first", "B, as A and C are older.", _Letters.first),
+        OptionWay("the letter that is better", "I find that B is better than A.", _Letters.praised),
         OptionWay("the only letter", "The answer is (B).", _Letters.only),
         OptionWay("what it concludes with", "Of A and B the larger, so B.", _Letters.concluded),
         OptionWay("the only one with its number", "It is 36.", _Letters.valued),
@@ -309,6 +315,7 @@ _PREDICATE: Final = re.compile(
 """What is said of an option."""
 _LETTER_OF_TEXT: Final = re.compile(r"[(\[]?([A-Ja-j])(?:[).:\]]\s*|\s?[-\u2013\u2014]{1,2}\s?)(?=\S)")
 """A letter before its option: ``B. Paris``, ``B--Paris``."""
+_PRAISE: Final = re.compile(r" (?:is|was|seems) (?:(?:clearly|much|slightly|the) )*(?:best|better|correct|right)\b(?! or\b)")
 _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
 """The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
 _REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
@@ -383,171 +390,8 @@ _ANSWERS: Final = re.compile(
 """A line of the answers to several questions: ``21. B``."""
 _PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
 _LETTERS_ALONE: Final = re.compile(
-    rf"{_PARTED}(?:(?:options?|choices?)\b|选项|选)?{_PARTED}(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
+    rf"{_PARTED}(?:(?:(?:options?|choices?)\b|选项|选){_PARTED})?(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
 )
-
-
-JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
-SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
-
-
-@dataclass(frozen=True, slots=True)
-class LabelReference(OptionReference):
-    """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
-
-    labels: tuple[str, ...]
-    synonyms: Mapping[str, str] = field(default_factory=dict)
-    """Plain texts that are read as a label, to the label."""
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return self.labels
-
-    @property
-    def is_truth(self) -> bool:
-        """Whether the labels are yes and no."""
-        return bool(self.synonyms)
-
-    @property
-    def wanted(self) -> str:
-        """The key of the label."""
-        return self._key(self.text)
-
-    def _parts(self, stated: Stated) -> list[str]:
-        entries = written_value(stated.text if stated.is_marked else stated.whole)
-        pairs = ((key, TRUTH.get(plain(str(each)))) for key, each in entries.items()) if isinstance(entries, dict) else ()
-        flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
-        if flags:  # {"is_spam": false}
-            return [", ".join(flags)]
-        if (
-            "\n" not in stated.whole
-            and (field := _FIELD_LAST.search(stated.text[-_LAST_FIELD:]))
-            and self.whole(field[1]) is not None
-        ):
-            return [field[1]]
-        parts = parts_of(stated, self.whole)
-        is_whole = stated.is_marked or self.whole(parts[0]) is not None
-        return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
-
-    def named(self, part: str) -> frozenset[str]:
-        """Return the labels that a part names."""
-        known = self._known
-        statement = self._spelled(part, known)
-        if self.is_truth and statement in _TRUTH_LETTERS:
-            known = {**known, statement: _TRUTH_LETTERS[statement]}
-        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        both = re.search(rf"\bboth ({either}) and ({either})(?!\w)", statement)
-        if said := (statement,) if statement in known else both.groups() if both else ():
-            return frozenset(known[each] for each in said)
-        letter = rf"[^\W{UNSPACED}]"
-        own = "".join({sign for label in known for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
-        longer = rf"|[{own}]\w" if own else ""  # tech.app.android is not tech.app
-        pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|'[a-z]{longer})")
-        first = pattern.match(statement)
-        rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
-        listed = first and re.match(rest, statement[first.end() :])
-        if (
-            first
-            and not listed
-            and not is_denied(statement, *first.span())
-            and _CLAUSE_ENDS.match(statement, first.end())
-            and not re.search(rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$", statement)
-        ):
-            return frozenset({known[first[0]]})
-        pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
-        bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
-        if len(bold) == 1:
-            return frozenset(bold)
-        named: set[str] = set()
-        denied: set[str] = set()
-        for place in pattern.finditer(statement):
-            before, behind = statement[: place.start()], statement[place.end() :]
-            idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
-            if not idea or RELATED.of(statement, place.start(), place.start()):
-                continue  # no idea, or something beside a label
-            no = re.search(r"(?:^|\s)no $", before) or is_denied(statement, *place.span())
-            (denied if no else named).add(known[place[0]])
-        states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
-        last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
-        if len(named) > 1 and (concluded := conclusion_of(statement) or last):
-            return self.named(concluded)
-        others = {self._key(label) for label in self.labels} - denied
-        if not named and denied and len(others) == 1:
-            return frozenset(others)  # of two labels, not the one is the other
-        inflected = frozenset() if named or denied or self.is_truth else self._inflected(statement)
-        return inflected or frozenset(named or (denied and {*denied, ""}))  # any but the denied
-
-    def is_denied_in(self, stated: Stated) -> bool:
-        """Return what ``Reference`` does, but of an answer that says yes or no by other words: it denies something else."""
-        said = plain(stated.whole[-LONGEST_PART:])
-        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._known)
-        return named and Reference.is_denied_in(self, stated)
-
-    def _inflected(self, statement: str) -> frozenset[str]:
-        """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
-        if len(statement.split()) > _SHORT or re.search(
-            rf"\w[_./:]\w|{_NEGATION.pattern}|\b(?:nothing|none|nobody)\b", statement
-        ):
-            return frozenset()
-        shared = {label.rpartition(" ")[2] for label in self._known}
-        heads = {label.rpartition(" ")[0]: key for label, key in self._known.items()} if len(shared) == 1 else {}
-        if statement in heads:
-            return frozenset({heads[statement]})
-        tight = {re.sub(r"\W|_", "", label): key for label, key in self._known.items() if len(label) > _STEM}
-        words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
-        held = {}
-        for label, key in self._known.items():
-            own = _WORD.findall(label)
-            forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
-            found = [each for each in forms if each is not None]
-            same = [each[0] for each in found] == own
-            if len(found) == len(own) and not same and not is_denied(statement, found[-1].start(), found[-1].end()):
-                held[key] = len(own)
-        squeezed = tight.get(re.sub(r"\W|_", "", statement))
-        return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
-
-    def _spelled(self, part: str, known: Mapping[str, str]) -> str:
-        """Return the plain form of a part with the words of each label parted by spaces."""
-        borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        if not any("_" in label for label in self.labels):  # else an identifier is one word
-            borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
-        statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
-        spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
-        written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
-        return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
-
-    @property
-    def _known(self) -> dict[str, str]:
-        labels = {plain(label): self._key(label) for label in self.labels}
-        spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
-        bare = {without_accents(name): key for name, key in labels.items()}
-        tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
-        return {**bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
-
-    def whole(self, line: str) -> str | None:
-        """Return the label that a line is."""
-        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
-
-    def _key(self, label: str) -> str:
-        return self.synonyms.get(plain(label), plain(label))
-
-
-_ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
-"""What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
-_LAST_FIELD: Final = 80
-"""Characters from the end of a line in which its last field is."""
-_FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
-"""A field as the last thing: ``It sounds fine. Sentiment: positive``."""
-_SHORT: Final = 8
-"""Words of a statement that may name a label in another form."""
-_TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
-_CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
-_SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
-"""What else labels of one letter are called."""
-
-
-TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
-"""Readings of the labels of a yes-no question."""
 
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:
@@ -560,20 +404,5 @@ def letter_of(text: str, options: Mapping[str, str]) -> str:
     return same[0] if len(same) == 1 else ""
 
 
-def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
-    """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
-    if SEVERAL_LETTERS.fullmatch(label):
-        return ChoicesReference(label, options)
-    if re.fullmatch(r"\(?[A-J]\)?|\([a-j]\)", label):
-        return ChoiceReference(label.strip("()").upper(), options)
-    if letter := letter_of(label, options):
-        return ChoiceReference(letter, options)
-    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
-    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
-
-
-TRUTH_ABROAD: Final[Mapping[str, str]] = {
-    **TRUTH,
-    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
-}
-"""With words for yes and no in other languages, where the reference is one."""
+JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
+SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")

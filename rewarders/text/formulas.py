@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
-from tfgrpo.rewarders.text.base import Reference
+from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.lexer import unit_of, written
-from tfgrpo.rewarders.text.parts import LONGEST_PART, parts_of
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by

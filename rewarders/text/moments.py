@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
+from tfgrpo.rewarders.text.base import parts_of
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
-from tfgrpo.rewarders.text.parts import parts_of
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
@@ -173,7 +173,7 @@ class _Moment(ReadAnswer["MomentReference"]):
         return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
 
     def has_day(self) -> bool:
-        found = [] if self.readings or any(not each[0] for each in self.wanted) else dates(plain(self.text))
+        found = dates(plain(self.text))
         return len(found) == 1 and {(*each[:2], 0) for each in found[0]} == self.wanted
 
     def is_related(self) -> bool:
@@ -226,8 +226,8 @@ class MomentReference(TextReference):
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
         Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),
         Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
-        Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
         Rule("right", "is a day of this month", "January 2024", "January 3rd, 2024", _Moment.has_day),
+        Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
         Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),
         Rule("right", "is as long", "2:03:59", "2 h 3 min 59 s", _Moment.lasts_as_long),
         Rule("unclear", "may be as long", "1:45", "105 min", _Moment.may_last),

@@ -25,7 +25,7 @@ _LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _OUT_OF: Final = re.compile(
-    r"\b(?:out\s+|(?<!total )(?<!sists )(?<!sisted )(?<!mainder )(?<!at the age ))of\s+(?:the\s+|all\s+|a\s+total\s+of\s+)*$",
+    r"\b(?:out\s+|(?<!total |sists )(?<!sisted |verage )(?<!mainder )(?<!at the age ))of\s+(?:(?:the|all|a\s+total\s+of)\s+)*$",
     re.IGNORECASE,
 )
 """What the number behind it is the whole of: ``3 of the 12``, but not ``it consists of 12``."""
@@ -430,7 +430,8 @@ _SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
 _BARE_WORDS: Final = 3
 _TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
 WHEN: Final = re.compile(
-    r"(?:^|[.:?!\n])\W*when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b", re.IGNORECASE
+    r"(?:^|[.:?!\n])\W{0,9}when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b",
+    re.IGNORECASE,
 )
 """A question for a year: ``When was it made?``, ``In what year …``."""
 _YEAR_LIKE: Final = re.compile(r"[12]\d{3}")

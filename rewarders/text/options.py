@@ -80,7 +80,7 @@ def _options_within(line: str, signs: str) -> dict[str, str]:
         if place is None:
             break
         places.append(place)
-    if len(places) < 2:
+    if len(places) < 2 or re.match(r"(?:and|or)\b", line[places[0].end() :]):  # (a) or (b)
         return {}
     ends_at = [*(place.start() for place in places[1:]), len(line)]
     listed = line[places[0].start() - 1] in "'\"" if places[0].start() else False  # ['A)800', 'B)720']

@@ -26,13 +26,13 @@ from tfgrpo.rewarders.text.answers import (
     without_reasoning,
     written_value,
 )
-from tfgrpo.rewarders.text.base import Reference, nothing
-from tfgrpo.rewarders.text.choices import label_reference, letter_of
+from tfgrpo.rewarders.text.base import OPTION_MARK, Reference, nothing, parts_of
+from tfgrpo.rewarders.text.choices import letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
+from tfgrpo.rewarders.text.labels import label_reference
 from tfgrpo.rewarders.text.lexer import DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
-from tfgrpo.rewarders.text.parts import OPTION_MARK, parts_of
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules

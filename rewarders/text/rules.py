@@ -133,7 +133,7 @@ DENIALS: Final = Surroundings(
     Beside(
         "negated",
         "it is not «paris»",
-        rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)"
+        rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)(?! (?:only|merely)\b)"
         rf"(?:\s+(?!(?:{any_of('but')}|{_COPULA})(?!\w)|-+\s)\S*[^\s.,!?;:)]){{0,2}}\s*",
         rf"\s+(?:isn't|wasn't)\b|:?\s+(?!statt)(?:{_NOT}|no)\s*(?:[.,!;]|$)",
     ),
@@ -156,9 +156,16 @@ DENIALS: Final = Surroundings(
     Beside(
         "disbelieved",
         "i do not think that it is «paris»",
-        r"(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) \w+ that [^.,;!?]*|\b(?:nobody|no one) [^.,;!?]*",
+        r"(?:\b(?:no(?! (?:doubt|question))|not|cannot)|n't) (?!(?:change|deny|doubt|mean)\b)\w+ that [^.,;!?]*"
+        r"|\b(?:nobody|no one) [^.,;!?]*",
     ),
-    Beside("doubted", "i doubt that it is «paris»", r"(?<!no )(?<!a )\bdoubt (?:that|whether|if) [^.,;!?]*"),
+    Beside(
+        "judged",
+        "i do not think it is «paris»",
+        rf"(?:\bnot|n't) (?:\w+ )?(?:(?:{any_of('judging')})(?:l?ed|d)?\b(?:(?!\b(?:but|only|just)\b)[^.,;!?])*"
+        rf"|(?:{any_of('having')})\b(?:(?!\b(?:but|only|just|and|so|is|are)\b)[^.,;!?])*)",
+    ),
+    Beside("doubted", "i doubt that it is «paris»", r"(?<!no )(?<!a )(?<!n't )(?<!not )\bdoubt (?:that|whether|if) [^.,;!?]*"),
     Beside("open", "i will check whether the capital then was «paris»", _OPEN),
     Beside(
         "mistaken",
@@ -303,6 +310,7 @@ def as_asked(statement: str, prompt: str) -> str:
     denied, related, words = _asked(prompt)
     for pattern, known in ((_DENIED, denied), (_RELATION, related)):
         statement = pattern.sub(_rest_if_in(known), statement) if known else statement
+    statement = re.sub(r"\b(?:previous(?:ly)?|predecessor) ", "", statement) if {"prev", "pred"} & words else statement
 
     def uncompared(found: re.Match[str]) -> str:
         return found[1] if stems(found[1]) <= words and not _DENIAL.search(statement[: found.start()]) else found[0]

@@ -26,18 +26,22 @@ from tfgrpo.rewarders.text.base import (
     BECAUSE,
     DETERMINER,
     ELABORATION,
+    LONGEST_PART,
+    MOST_BARE,
+    OPTION_MARK,
     VERB,
     Reference,
     has_others_like,
+    is_bare,
     is_of,
     is_sentence,
     is_set_aside,
+    parts_of,
     states_text,
     whole_words,
 )
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
-from tfgrpo.rewarders.text.parts import LONGEST_PART, MOST_BARE, OPTION_MARK, is_bare, parts_of
 from tfgrpo.rewarders.text.rules import (
     ABOUT,
     ALTERNATIVES,

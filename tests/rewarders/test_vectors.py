@@ -19,7 +19,11 @@ OURS = [row for name in ("answers", "formats", "instructions", "trajectories") f
 
 def apart(name):
     """The library of formulas takes two seconds to load: one worker does."""
-    return pytest.param(name, marks=pytest.mark.xdist_group("math-verify")) if name in ("math-verify", "gt with formulas") else name
+    return (
+        pytest.param(name, marks=pytest.mark.xdist_group("math-verify"))
+        if name in ("math-verify", "gt with formulas")
+        else name
+    )
 
 
 @pytest.mark.parametrize("name", [apart(name) for name in sorted({row["grader"] for row in EXISTING})])

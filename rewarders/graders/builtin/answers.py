@@ -18,7 +18,7 @@ from tfgrpo.rewarders.gt import Comparing, GroundTruth
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
 from tfgrpo.rewarders.text.base import Reference
-from tfgrpo.rewarders.text.choices import LabelReference, label_reference
+from tfgrpo.rewarders.text.labels import LabelReference, label_reference
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.outcomes import RewardScore

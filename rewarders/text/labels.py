@@ -1,0 +1,292 @@
+"""Compare an output with a label of a set, or with yes or no."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
+from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
+from tfgrpo.rewarders.text.choices import (
+    NEGATION,
+    SEVERAL_LETTERS,
+    STEM,
+    WORD,
+    ChoiceReference,
+    ChoicesReference,
+    OptionReference,
+    letter_of,
+)
+from tfgrpo.rewarders.text.rules import RELATED, Compared, is_denied, shown
+from tfgrpo.rewarders.text.spelling import is_form_of, plain, without_accents
+from tfgrpo.stores.errors import RewardError
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReference(OptionReference):
+    """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
+
+    labels: tuple[str, ...]
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Plain texts that are read as a label, to the label."""
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self.labels
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether the labels are yes and no."""
+        return bool(self.synonyms)
+
+    @property
+    def wanted(self) -> str:
+        """The key of the label."""
+        return self._key(self.text)
+
+    def _compare(self, stated: Stated) -> Compared:
+        compared = super(LabelReference, self)._compare(stated)
+        said = self._spelled(stated.text[:LONGEST_PART], self._known)
+        if not (compared.right or compared.states or self.is_truth) and self._inflected(said, loosely=True):
+            raise RewardError(f"{shown(said)} may name a label in another form")  # it does not entail that
+        return compared
+
+    def _parts(self, stated: Stated) -> list[str]:
+        entries = written_value(stated.text if stated.is_marked else stated.whole)
+        pairs = ((key, TRUTH.get(plain(str(each)))) for key, each in entries.items()) if isinstance(entries, dict) else ()
+        flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
+        if flags:  # {"is_spam": false}
+            return [", ".join(flags)]
+        if (
+            "\n" not in stated.whole
+            and (field := _FIELD_LAST.search(stated.text[-_LAST_FIELD:]))
+            and self.whole(field[1]) is not None
+        ):
+            return [field[1]]
+        concluded = "" if stated.is_marked else conclusion_of(plain(stated.text))
+        if concluded and len(self.named(concluded)) == 1:
+            return [concluded]
+        parts = parts_of(stated, self.told)
+        is_whole = stated.is_marked or self.told(parts[0]) is not None
+        return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
+
+    def named(self, part: str) -> frozenset[str]:
+        """Return the labels that a part names."""
+        known = {**self._numbers, **self._known}
+        statement = self._spelled(part, known)
+        if self.is_truth and statement in _TRUTH_LETTERS:
+            known = {**known, statement: _TRUTH_LETTERS[statement]}
+        if statement in known:
+            return frozenset({known[statement]})
+        pattern = self._pattern(known)
+        pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
+        bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
+        opening = self._opening(statement, known, pattern)
+        if opening is not None or len(bold) == 1:
+            return frozenset(bold if opening is None else {opening})
+        predicated = self._predicated(statement, known, pattern)
+        both = re.search(r"\bboth (.+?) and ", statement)
+        if both and both[1] in known and not predicated and (other := pattern.match(statement, both.end())):
+            return frozenset({known[both[1]], known[other[0]]})
+        named, denied = self._mentioned(statement, known, pattern)
+        if len(named) > 1:
+            states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
+            last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
+            ends = (frozenset(self.named(each)) for each in (conclusion_of(statement), last) if each)
+            return next(filter(None, ends), predicated or named)
+        others = {self._key(label) for label in self.labels} - denied
+        if not named and denied and len(others) == 1:
+            return frozenset(others)  # of two labels, not the one is the other
+        inflected = frozenset() if named or denied or self.is_truth else self._inflected(statement)
+        return inflected or named or frozenset(denied and {*denied, ""})  # any but the denied
+
+    def told(self, line: str) -> str | None:
+        """Return the label that a line is, opens with, or is a sentence about: ``Yes, it does``, ``It is negative``."""
+        if (label := self.whole(line)) is not None:
+            return label
+        known = {**self._numbers, **self._known}
+        statement, pattern = self._spelled(line, known), self._pattern(known)
+        opening = None if re.match(r"[^,.;!]*:", statement) else self._opening(statement, known, pattern)
+        predicated = self._predicated(statement, known, pattern) if opening is None else frozenset()
+        return opening or next(iter(predicated), None)
+
+    def _pattern(self, known: Mapping[str, str]) -> re.Pattern[str]:
+        """Return what finds the labels, but for what is longer: ``tech.app.android`` is not ``tech.app``."""
+        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        letter = rf"[^\W{UNSPACED}]"
+        own = "".join({sign for label in known for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
+        longer = rf"|[{own}]\w" if own else ""
+        whose = r"'(?!s (?:answer|output|reply|response|solution)\b)[a-z]"
+        return re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|{whose}{longer})")
+
+    def _opening(self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+        """Return the label that a statement opens with, and no other behind it."""
+        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        first = pattern.match(statement)
+        rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
+        opens = (
+            first
+            and not re.match(rest, statement[first.end() :])
+            and not is_denied(statement, *first.span())
+            and _CLAUSE_ENDS.match(statement, first.end())
+            and not re.search(rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$", statement)
+        )
+        return known[first[0]] if first and opens else None
+
+    def _mentioned(
+        self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the labels that a statement names, and those that it denies."""
+        named: set[str] = set()
+        denied: set[str] = set()
+        for place in pattern.finditer(statement):
+            before, behind = statement[: place.start()], statement[place.end() :]
+            idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
+            if (
+                not idea
+                or (self.is_truth and _ATTRIBUTE.match(statement, place.start()))
+                or RELATED.of(statement, place.start(), place.start())
+            ):
+                continue  # no idea, or something beside a label
+            no = _NO_SIGN.search(before) or is_denied(statement, *place.span())
+            (denied if no else named).add(self._meant(place[0], known))
+        return frozenset(named), frozenset(denied)
+
+    def _meant(self, word: str, known: Mapping[str, str]) -> str:
+        """Return the label that a word is read as: ``correct`` says no where the question is whether there is an error."""
+        turned = self.is_truth and word in ("correct", "incorrect") and _ERROR_ASKED.search(last_question(self.prompt))
+        return {"yes": "no", "no": "yes"}[known[word]] if turned else known[word]
+
+    def _predicated(self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]) -> frozenset[str]:
+        """Return the only label that something is said to be, ``it is negative``, not ``some positive points``; else none."""
+        if self.is_truth:
+            return frozenset()
+        found = {
+            known[place[0]]
+            for place in pattern.finditer(statement)
+            if _IS.search(statement[max(0, place.start() - _LAST_FIELD) : place.start()])
+            and _IS_ALL.match(statement, place.end())
+            and not is_denied(statement, *place.span())
+        }
+        return frozenset(found) if len(found) == 1 else frozenset()
+
+    def is_denied_in(self, stated: Stated) -> bool:
+        """Return what ``Reference`` does, but of an answer that says yes or no by other words: it denies something else."""
+        said = plain(stated.whole[-LONGEST_PART:])
+        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._known)
+        return named and Reference.is_denied_in(self, stated)
+
+    def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
+        """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
+        long = len(statement.split()) > _SHORT or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
+        if (long and not loosely) or re.search(r"\b(?:nothing|none|nobody)\b", statement):
+            return frozenset()
+        shared = {label.rpartition(" ")[2] for label in self._known}
+        heads = {label.rpartition(" ")[0]: key for label, key in self._known.items()} if len(shared) == 1 else {}
+        if statement in heads:
+            return frozenset({heads[statement]})
+        tight = {re.sub(r"\W|_", "", label): key for label, key in self._known.items() if len(label) > STEM}
+        words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
+        held = {}
+        for label, key in self._known.items():
+            own = WORD.findall(label)
+            forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
+            found = [each for each in forms if each is not None]
+            same = [each[0] for each in found] == own
+            if (
+                len(found) == len(own)
+                and not same
+                and (loosely or not is_denied(statement, found[-1].start(), found[-1].end()))
+            ):
+                held[key] = len(own)
+        squeezed = tight.get(re.sub(r"\W|_", "", statement))
+        return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
+
+    def _spelled(self, part: str, known: Mapping[str, str]) -> str:
+        """Return the plain form of a part with the words of each label parted by spaces."""
+        borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
+        if not any("_" in label for label in self.labels):  # else an identifier is one word
+            borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
+        statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
+        spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
+        written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
+        return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
+
+    @property
+    def _known(self) -> dict[str, str]:
+        """The texts that are read as a label, in plain form, to its key."""
+        labels = {plain(label): self._key(label) for label in self.labels}
+        spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
+        bare = {without_accents(name): key for name, key in labels.items()}
+        tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
+        heads = Counter(_REMARK.sub("", name) for name in labels)
+        short = {head: key for name, key in labels.items() if heads[head := _REMARK.sub("", name)] == 1}
+        return {**short, **bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+
+    @property
+    def _numbers(self) -> dict[str, str]:
+        """The other number of labels of several words: ``no mental disorders``."""
+        spaced = ((re.sub("[_-]", " ", plain(label)), self._key(label)) for label in self.labels)
+        return {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced if " " in name}
+
+    def whole(self, line: str) -> str | None:
+        """Return the label that a line is."""
+        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
+
+    def _key(self, label: str) -> str:
+        return self.synonyms.get(plain(label), plain(label))
+
+
+_REMARK: Final = re.compile(r" \([^()]*$")
+"""What a label has in brackets, in plain form: ``positive (4-5``."""
+_ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
+"""What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
+_ATTRIBUTE: Final = re.compile(r"(?:in)?correct (?!(?:as|because|since|and|in|for|if)\b)[a-z0-9]")
+"""Says nothing of the question: ``the correct year``."""
+_ERROR_ASKED: Final = re.compile(r"\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b", re.IGNORECASE)
+_NO_SIGN: Final = re.compile(
+    r"(?:^|\s)no $|\bno (?:\w+ ){1,6}(?:such as|like) $"
+    r"|\bno (?:mention|signs?|evidence|indications?|hints?|traces?) of (?:\w+ )?$"
+)
+"""Before what there is no sign of: ``no mention of school``."""
+_IS: Final = re.compile(
+    r"\b(?:is|are|was|were|be|as|under|category|class|label|sentiment):? (?:(?:an?|the|clearly|mostly|overall|very) )*$"
+)
+_IS_ALL: Final = re.compile(r"\W*(?:$|(?<=[.,;:!?)\n])\s|(?:because|since|as|in|for|here|overall|and|with)\b)")
+"""With the one before: around a label that something is said to be."""
+_LAST_FIELD: Final = 80
+"""Characters from the end of a line in which its last field is."""
+_FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
+"""A field as the last thing: ``It sounds fine. Sentiment: positive``."""
+_SHORT: Final = 8
+"""Words of a statement that may name a label in another form."""
+_TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
+_CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
+_SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
+"""What else labels of one letter are called."""
+
+
+TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
+"""Readings of the labels of a yes-no question."""
+
+
+def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
+    """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
+    if SEVERAL_LETTERS.fullmatch(label):
+        return ChoicesReference(label, options)
+    if re.fullmatch(r"\(?[A-J]\)?|\([a-j]\)", label):
+        return ChoiceReference(label.strip("()").upper(), options)
+    if letter := letter_of(label, options):
+        return ChoiceReference(letter, options)
+    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
+    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
+
+
+TRUTH_ABROAD: Final[Mapping[str, str]] = {
+    **TRUTH,
+    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
+}
+"""With words for yes and no in other languages, where the reference is one."""
