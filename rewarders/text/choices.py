@@ -64,10 +64,11 @@ class _Named(ReadAnswer["OptionReference"]):
     def polarity(self) -> str:
         """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
         asked = re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt)) if self.reference.is_truth else ""
-        text = plain(self.text)
+        told = conclusion_of(self.text) or self.text
+        text = plain(told)
         there = re.match(r"(?:is|are|was|were) there (?:an? |any )?(\w+)", plain(asked))
         found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
-        question, said = _contents(asked), _contents(self.text)
+        question, said = _contents(asked), _contents(told)
         whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
         if not said or not whole or _HEDGED.search(text) or NEGATION.search(asked) or _is_past(text) != _is_past(plain(asked)):
             return ""

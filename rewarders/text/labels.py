@@ -66,6 +66,9 @@ class LabelReference(OptionReference):
             and self.whole(field[1]) is not None
         ):
             return [field[1]]
+        head, *remark = _EXPLAINED.split(stated.text if stated.is_marked else stated.whole[:LONGEST_PART], maxsplit=1)
+        if remark and len(self.named(head)) == 1:
+            return [head]
         concluded = "" if stated.is_marked else conclusion_of(plain(stated.text))
         if concluded and len(self.named(concluded)) == 1:
             return [concluded]
@@ -240,6 +243,8 @@ class LabelReference(OptionReference):
         return self.synonyms.get(plain(label), plain(label))
 
 
+_EXPLAINED: Final = re.compile(r"(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:", re.IGNORECASE)
+"""Where an answer is followed by its reason: ``It is negative. Reasoning: …``."""
 _REMARK: Final = re.compile(r" \([^()]*$")
 """What a label has in brackets, in plain form: ``positive (4-5``."""
 _ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
@@ -253,7 +258,8 @@ _NO_SIGN: Final = re.compile(
 )
 """Before what there is no sign of: ``no mention of school``."""
 _IS: Final = re.compile(
-    r"\b(?:is|are|was|were|be|as|under|category|class|label|sentiment):? (?:(?:an?|the|clearly|mostly|overall|very) )*$"
+    r"\b(?:is|are|was|were|be|(?<!such )as|under|category|class|label|sentiment):?"
+    r" (?:(?:an?|the|clearly|mostly|overall|very) )*$"
 )
 _IS_ALL: Final = re.compile(r"\W*(?:$|(?<=[.,;:!?)\n])\s|(?:because|since|as|in|for|here|overall|and|with)\b)")
 """With the one before: around a label that something is said to be."""
