@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
@@ -219,20 +221,14 @@ class LabelReference(OptionReference):
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
 
     @property
-    def _known(self) -> dict[str, str]:
+    def _known(self) -> Mapping[str, str]:
         """The texts that are read as a label, in plain form, to its key."""
-        labels = {plain(label): self._key(label) for label in self.labels}
-        spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in labels.items()}
-        bare = {without_accents(name): key for name, key in labels.items()}
-        tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in labels.items()}
-        heads = Counter(_REMARK.sub("", name) for name in labels)
-        short = {head: key for name, key in labels.items() if heads[head := _REMARK.sub("", name)] == 1}
-        return {**short, **bare, **tight, **_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+        return _readings(self.labels, tuple(self.synonyms.items()))
 
     @property
     def _numbers(self) -> dict[str, str]:
         """The other number of labels of several words: ``no mental disorders``."""
-        spaced = ((re.sub("[_-]", " ", plain(label)), self._key(label)) for label in self.labels)
+        spaced = ((re.sub("[_-]", " ", plain(label)), self._key(label)) for label in self.labels if re.search("[ _-]", label))
         return {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced if " " in name}
 
     def whole(self, line: str) -> str | None:
@@ -241,6 +237,18 @@ class LabelReference(OptionReference):
 
     def _key(self, label: str) -> str:
         return self.synonyms.get(plain(label), plain(label))
+
+
+@lru_cache(maxsize=64)  # each attempt is read several times by the labels of one dataset
+def _readings(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    keys = dict(synonyms)
+    known = {plain(label): keys.get(plain(label), plain(label)) for label in labels}
+    spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in known.items()}
+    bare = {without_accents(name): key for name, key in known.items()}
+    tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in known.items()}
+    heads = Counter(_REMARK.sub("", name) for name in known)
+    short = {head: key for name, key in known.items() if heads[head := _REMARK.sub("", name)] == 1}
+    return MappingProxyType({**short, **bare, **tight, **_SPELLED.get(frozenset(known), {}), **spaced, **known, **keys})
 
 
 _EXPLAINED: Final = re.compile(r"(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:", re.IGNORECASE)
