@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -352,13 +352,15 @@ def declared_range(holder: object, override: Sequence[Any] | None = None) -> Ran
 
 
 GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
-_BLOCK: Final = re.compile(
-    r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)"
-    r"(?:^[ \t]*(?P=fence)|(?P=fence)[ \t]*$|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
-"""A fenced block, also one whose end is missing."""
-_ANYTHING: Final = re.compile("")
+_BLOCKS: Final = [
+    re.compile(
+        r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<language>[\w+#.-]*+)[^\n`]*+\n(?P<code>.*?)"
+        rf"(?:^{before}(?P=fence)|(?<=\S)[ \t]*(?P=fence)[ \t]*$|\Z)",
+        re.DOTALL | re.MULTILINE,
+    )
+    for before in (r"[ \t]*", r"(?:(?P=indent))? {0,3}")
+]
+"""A fenced block, also one whose end is missing; by the second one, which is Markdown's, a string in it may have fences."""
 
 
 @runtime_checkable
@@ -393,20 +395,41 @@ def final_answer(item: GraderInput, *, or_completion: bool = False) -> str | Non
     return item.answer if item.answer and not item.answer.isspace() else item.completion if or_completion else None
 
 
-def program(item: GraderInput, languages: Collection[str], defines: re.Pattern[str] = _ANYTHING) -> str | None:
+def program(
+    item: GraderInput,
+    languages: Sequence[str],
+    claims: Callable[[str], object],
+    fits: Callable[[str], object],
+    within: Callable[[str], Iterable[str]],
+) -> str | None:
     """Return the code of an output: its last fenced block, else all of it; None for reasoning without an end.
 
-    Blocks in one of the languages count before those without a language, these before others. Of several the last one that
-    ``defines`` finds something in counts.
+    Blocks in one of the languages count before those without a language, these before others. Of several the last one counts
+    that ``claims`` to be what is asked for. One that does not, as far as can be said unrun, ``fits`` is read with the blocks
+    before it, up to another end, and as if the prompt had opened a block; an output without blocks as what is ``within`` it.
     """
     text = without_reasoning(item.completion)
     if text is None:
         return None
-    blocks = [
-        (block["language"].lower(), re.sub(f"^{block['indent']}", "", block["code"], flags=re.MULTILINE))
-        for block in _BLOCK.finditer(text)
-    ]
-    found = [code for language, code in blocks if language in languages]
-    found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
-    last = found[-1] if found else text.strip("`\n")
-    return next(filter(defines.search, reversed(found)), last)
+    found = [*_of_blocks(text, languages, claims, fits)]
+    whole = text.strip("`\n")
+    return next(filter(fits, found or within(whole)), found[0] if found else whole)
+
+
+def _of_blocks(
+    text: str, languages: Sequence[str], claims: Callable[[str], object], fits: Callable[[str], object]
+) -> Iterator[str]:
+    first = _BLOCKS[0].search(text)
+    readings = [(each, text) for each in _BLOCKS]
+    if first and not first["language"] and fits(text[: first.start()]):
+        readings.append((_BLOCKS[0], f"```{languages[0]}\n{text}"))
+    for pattern, read in readings:
+        blocks = [
+            (block["language"].lower(), re.sub(f"^{block['indent']}", "", block["code"], flags=re.MULTILINE))
+            for block in pattern.finditer(read)
+        ]
+        found = [code for language, code in blocks if language in languages]
+        found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
+        right = [at for at, code in enumerate(found) if claims(code)] or [at for at, code in enumerate(found) if fits(code)]
+        last = right[-1] if right else len(found) - 1
+        yield from [found[last], "\n".join(found[: last + 1])] if found else []

@@ -7,6 +7,7 @@ hostile run the whole of it in a container.
 from __future__ import annotations
 
 import ast
+import builtins
 import marshal
 import os
 import re
@@ -15,6 +16,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -34,6 +37,9 @@ _BY_THE_CLOCK: Final = 3
 """Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever."""
 _MOST_ENDLESS: Final = 3
 """Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
+_BUILT_IN: Final = {*dir(builtins), "__file__"}
+_MOST_READ: Final = 300_000
+"""Characters that are parsed in search of code in prose."""
 _SHOWN: Final = 200
 _COLUMNS: Final = ("cases", "tests", "test_list", "test_cases", "public_tests", "input_output", "test")
 _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"
@@ -149,11 +155,60 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     written = "\n".join(test.code or "" for test in tests)
     called = {entry} if defined else {*re.findall(r"(?<![.\w])\w+(?=\()", written)}
     names = "|".join(called - {*re.findall(r"\b(?:def|class)\s+(\w+)", written)})
-    defines = re.compile(rf"^[ \t]*(?:async )?(?:def|class)\s+(?:{names})\b|^(?:{names})\s*=" if names else "", re.MULTILINE)
-    code = program(item, _LANGUAGES, defines) or ""
-    if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
-        return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
-    return code
+    named = rf"^[ \t]*(?:async )?(?:def|class)\s+(?:{names})\b|^(?:{names})\s*=" if names else ""
+    defines = re.compile(named if written else r"\b(?:print|write|writelines)\(", re.MULTILINE)
+    # HumanEval: imports and helpers are in the prompt, or only a body was asked for.
+    before = prompt if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None else ""
+
+    def read(code: str) -> str | None:
+        """Return code that can run and has what the tests need, behind the prompt; None for any other text."""
+        has = defines.search(code) is not None
+        texts = [f"{before}\n{code}" if before else code, *(() if has else _bodies(before, code))]
+        return next((text for text in texts if _knows_its_names(text) and (has or _goes_on(before, text))), None)
+
+    code = program(item, _LANGUAGES, defines.search, read, lambda text: _runs(text, defines)) or ""
+    return read(code) or (f"{before}\n{code}" if before else code)
+
+
+def _knows_its_names(code: str) -> bool:
+    """Return whether a text is code, and each of its names is bound somewhere: words in a line are names, too."""
+    nodes = [*ast.walk(_parsed(code) or ast.Name("", ast.Load()))]
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    bound = {str(getattr(each, key, None)).partition(".")[0] for each in nodes for key in ("name", "asname", "arg", "rest")}
+    bound |= {each.id for each in names if not isinstance(each.ctx, ast.Load)} | _BUILT_IN
+    return "*" in bound or all(each.id in bound for each in names)
+
+
+def _goes_on(before: str, code: str) -> bool:
+    """Return whether the last function of the prompt is longer in code that begins with the prompt."""
+    given = ast.parse(before).body
+    return bool(given) and (ast.parse(code).body[len(given) - 1].end_lineno or 0) > (given[-1].end_lineno or 0)
+
+
+def _bodies(before: str, code: str) -> Iterator[str]:
+    """Yield a prompt with a body behind it that has no indent, lost the first one, or has others."""
+    lines = code.strip("\n").split("\n")
+    found = re.findall(r"^[ \t]+(?=\S)", before, re.MULTILINE)
+    if not found or not re.search(r"\b(?:return|yield)\b", code):
+        return
+    end = next((at for at, line in enumerate(lines) if at and line[:1].strip()), len(lines))
+    inner = [line[: len(line) - len(line.lstrip())] for line in lines[1:end] if line.strip()]
+    for indent, last in (("", len(lines)), (found[-1], end), (min(inner, key=len, default=""), end)):
+        body = textwrap.dedent("\n".join([indent + lines[0].lstrip(), *lines[1:last]]))
+        yield "\n".join([before, textwrap.indent(body, found[-1]), *lines[last:]])
+
+
+def _runs(text: str, defines: re.Pattern[str]) -> Iterator[str]:
+    """Yield what of a text is between two lines that are not indented, around its last definition, the longest first."""
+    last = max((each.start() for each in defines.finditer(text)), default=0)
+    margins = sorted({0, len(text), *(each.start() for each in re.finditer(r"^(?=\S)", text, re.MULTILINE))})
+    left = _MOST_READ
+    for end in reversed(margins):
+        for start in margins:
+            left -= end - start
+            if start > last or end <= last or left < 0:
+                break
+            yield text[start:end]
 
 
 def _cases(given: Any) -> Sequence[Any]:
@@ -208,7 +263,8 @@ def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:
 
 def _parsed(code: str) -> ast.Module | None:
     try:
-        return ast.parse(code)
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

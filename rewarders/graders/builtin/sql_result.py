@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -33,6 +34,13 @@ _IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\"
 _QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
 _LABEL: Final = re.compile(r"\A(?!\s*(?:--|/\*|select\b))[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
 """Words before a query: ``Answer: SELECT …``."""
+_IN_PROSE: Final = re.compile(
+    r"`((?:select|with)\b[^`]+)`|(?:^|;)[^\S\n]*(?:<\w+>\s*)?("
+    r"(?:select|with\s+(?:recursive\s+)?\w+\s*(?:\([^()]*\)\s*)?as\s*\(|(?:insert|delete|drop|create|alter|pragma)\b|update\s+\w+\s+set).*?)"
+    r"(?=;|</|\n\s*\n|\Z)",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+"""A statement with prose around it: ``Use `SELECT …` here``, ``SELECT …; This returns …``."""
 _INNER: Final = re.compile(r"\([^()]*\)")
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _Row: TypeAlias = tuple[Any, ...]
@@ -59,18 +67,18 @@ class SqlResult(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the score, with the first row that differs."""
-        query = _LABEL.sub("", program(item, ("sql", "sqlite", "sqlite3")) or "").strip()
-        if not query:
-            return RewardScore("", 0.0, "no query in the output")
         with closing(self._database(item)) as database:
+            code = program(item, ("sql", "sqlite", "sqlite3"), _claims, partial(_is_query, database), _in_prose)
+            query = _LABEL.sub("", code or "").strip()
+            if not query:
+                return RewardScore("", 0.0, "no query in the output")
             whys = [self._difference(database, query, each) for each in references(item)]
         return RewardScore("", float(None in whys), "the rows of the reference" if None in whys else str(whys[0]))
 
     def wanted(self, item: GraderInput) -> None:
         """Raise ``RewardError`` for a record without a database or a reference query."""
         self._source(item)
-        queries = (_QUERY.match(_IGNORED.sub(" ", each)) for each in references(item) if isinstance(each, str))
-        if not any(queries):
+        if not any(_claims(each) for each in references(item) if isinstance(each, str)):
             raise RewardError(f"{field_of(item, 'answer')!r:.60} is no SQL query")
 
     def _source(self, item: GraderInput) -> Path | str:
@@ -132,6 +140,24 @@ class SqlResult(Options, ItemScorer):
         return [
             tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row) for row in found.fetchmany(most)
         ]
+
+
+def _claims(text: str) -> bool:
+    """Return whether a text is meant to be a query."""
+    return _QUERY.match(_IGNORED.sub(" ", _LABEL.sub("", text))) is not None
+
+
+def _is_query(database: sqlite3.Connection, text: str) -> bool:
+    try:
+        database.execute(f"EXPLAIN {_LABEL.sub('', text)}")
+    except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError):
+        return False
+    return _claims(text)
+
+
+def _in_prose(text: str) -> list[str]:
+    found = {each[1] or each[2] for each in _IN_PROSE.finditer(text)}
+    return [text, *(found if len(found) == 1 else ())]
 
 
 def _shown(row: _Row | None) -> str:

@@ -28,6 +28,11 @@ def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it(completio
     assert graded(completion, {"tests": ADD}).score == 1.0
 
 
+@pytest.mark.parametrize("completion", rows_of("code_tests", "code_that_is_wrong_or_broken_in_the_end_is_not_rescued"))
+def test_code_that_is_wrong_or_broken_in_the_end_is_not_rescued(completion):
+    assert graded(completion, {"tests": ADD[:1]}).score == 0.0
+
+
 @pytest.mark.parametrize(
     ("tests", "count"), rows_of("code_tests", "tests_are_lists_or_texts_of_assertions_functions_and_loops")
 )
@@ -60,6 +65,13 @@ def test_human_eval_runs_its_check_on_the_entry_point_behind_its_prompt():
     assert graded(whole, record, prompt=prompt).score == 1.0
     half = graded("    return [2]\n", record, prompt=prompt)
     assert half.evidence == "0 of 1 tests passed; test 1, assert candidate([3]) == [6]: expected [6], got [2]"
+
+
+@pytest.mark.parametrize(("completion", "score"), rows_of("code_tests", "a_body_is_read_whatever_became_of_its_indents"))
+def test_a_body_is_read_whatever_became_of_its_indents(completion, score):
+    prompt = 'def add(a, b):\n    """Add."""\n'
+    record = {"test": "def check(candidate):\n    assert candidate(1, 2) == 3", "entry_point": "add"}
+    assert graded(completion, record, prompt=prompt).score == score
 
 
 def test_mbpp_runs_its_list_behind_its_set_up_code():
