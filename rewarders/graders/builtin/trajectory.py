@@ -5,6 +5,7 @@ What is not known of an attempt leaves it without a score, and is never 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
@@ -12,15 +13,17 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, references
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, references
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json, json_of, mapping_of
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
 
 MatchMode: TypeAlias = Literal["exact", "any_order", "subset"]
-_ARGUMENTS: Final = ("arguments", "args", "input", "parameters")
-"""As OpenAI, LangChain, Anthropic and Llama call them."""
+_ARGUMENTS: Final = ("arguments", "args", "input", "parameters", "kwargs", "params", "tool_input", "action_input")
+"""As OpenAI, LangChain, Anthropic, Llama, tau-bench and agents that write actions call them."""
+_UNSENT: Final = re.compile(r"[^A-Za-z0-9_-]")
+"""What the interfaces of models refuse in the name of a tool: ``math.hypot`` is called as ``math_hypot``."""
 _ACCEPTED: Final = "a list of objects with name and arguments"
 
 
@@ -65,11 +68,14 @@ class ToolCalls(Options, ItemScorer):
 
     def wanted(self, item: GraderInput) -> list[list[_Call]]:
         own = column(item, "tool_calls")
+        own = [] if own is None and field_of(item, "answer") == [] else own
         answers = references(item) if own is None else [own]
         whole = all(isinstance(each, dict) for each in answers)  # a list of calls, rather than of several references
-        return [_calls(each) for each in ([answers] if whole else answers)]
+        return [_calls(each, are_wanted=True) for each in ([answers] if whole else answers)]
 
     def _compared(self, wanted: Sequence[_Call], made: Sequence[_Call]) -> RewardScore:
+        if all(map(_can_be_sent, (wanted, made))):
+            wanted, made = ([each._replace(name=_UNSENT.sub("_", each.name)) for each in calls] for calls in (wanted, made))
         if self.mode == "exact":
             pairs = {at: at for at, (one, other) in enumerate(zip(wanted, made, strict=False)) if one.fits(other)}
         else:
@@ -84,18 +90,30 @@ class ToolCalls(Options, ItemScorer):
         return RewardScore("", score, f"{len(pairs)} of {len(wanted)} calls of the reference{faults[:1_000]}")
 
 
-def _calls(given: Any) -> list[_Call]:
-    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name."""
+def _can_be_sent(calls: Sequence[_Call]) -> bool:
+    """Return whether the names of some calls still differ as the interfaces of models have them."""
+    names = {each.name for each in calls}
+    return len({_UNSENT.sub("_", each) for each in names}) == len(names)
+
+
+def _calls(given: Any, *, are_wanted: bool = False) -> list[_Call]:
+    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name.
+
+    Raise ``RewardError`` for others, and for calls of a reference with an object that may be their arguments.
+    """
     read = json_of(given) if isinstance(given, str) else given
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):
         raise RewardError(f"{given!r:.100} is not {_ACCEPTED}")
     found = []
     for each in calls:
-        inner = mapping_of(mapping_of(each).get("function", each))
-        name, arguments = inner.get("name"), next((inner[key] for key in _ARGUMENTS if key in inner), None)
+        outer = mapping_of(each)
+        known = {**outer, "function": None, **mapping_of(outer.get("function"))}
+        name, arguments = known.get("name"), next((known[key] for key in _ARGUMENTS if key in known), None)
         if not isinstance(name, str):
             raise RewardError(f"{each!r:.100} is no object with name and arguments")
+        if are_wanted and arguments is None and any(isinstance(other, dict) for other in known.values()):
+            raise RewardError(f"{each!r:.100} has its arguments under no known name: {', '.join(_ARGUMENTS)}")
         if isinstance(arguments, str):
             read = json_of(arguments or "{}")
             arguments = arguments if read is None else read
