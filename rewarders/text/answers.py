@@ -504,6 +504,12 @@ def written_value(text: str) -> Any:
     return None
 
 
+def in_words(text: str) -> str:
+    """Return the entries of a list in code as a list in words; another text as it is."""
+    entries = written_value(text)
+    return ", ".join(map(str, entries)) if isinstance(entries, list) else text
+
+
 def without_envelope(value: Any) -> Any:
     """Return the innermost object of objects in each other: ``{"city": "Lyon"}`` of ``{"data": {"city": "Lyon"}}``."""
     while isinstance(value, dict) and len(within := [each for each in value.values() if isinstance(each, dict)]) == 1:

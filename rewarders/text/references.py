@@ -27,6 +27,7 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.base import OPTION_MARK, Reference, nothing, parts_of
+from tfgrpo.rewarders.text.calls import makes_calls
 from tfgrpo.rewarders.text.choices import letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
 from tfgrpo.rewarders.text.labels import label_reference
@@ -288,7 +289,7 @@ class _Json(ReadAnswer["JsonReference"]):
         return min(begins, default=0), max(self.text.rfind("}"), self.text.rfind("]")) + 1
 
     def is_equal(self) -> bool:
-        value, wanted = map(_called, (self.value, self.reference.value))
+        value, wanted = map(_calls, (self.value, self.reference.value))
         return bool(value == wanted) and _truths(value) == _truths(wanted)
 
     def has_same(self) -> bool:
@@ -296,12 +297,15 @@ class _Json(ReadAnswer["JsonReference"]):
         return all(isinstance(each, list) for each in both) and _sorted(both[0]) == _sorted(both[1])
 
 
-def _called(value: Any) -> Any:
-    """Return the call of a tool with its arguments as values: some interfaces have them as text."""
-    arguments = (
-        written_value(value["arguments"]) if isinstance(value, dict) and isinstance(value.get("arguments"), str) else None
-    )
-    return value if arguments is None else {**value, "arguments": arguments}
+def _calls(value: Any) -> list[Any]:
+    """Return calls of tools with their arguments as values, since some interfaces have them as text; of one call, a list."""
+    each_with = ((each, _arguments(each)) for each in (value if isinstance(value, list) else [value]))
+    return [each if arguments is None else {**each, "arguments": arguments} for each, arguments in each_with]
+
+
+def _arguments(value: Any) -> Any:
+    arguments = value.get("arguments") if isinstance(value, dict) else None
+    return written_value(arguments) if isinstance(arguments, str) else None
 
 
 def _sorted(values: list[Any]) -> list[str]:
@@ -348,17 +352,27 @@ class JsonReference(Reference):
 
     def value_in(self, rest: str) -> Any:
         """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
+        several = isinstance(self.value, list) and len(self.value) > 1 and all(isinstance(each, dict) for each in self.value)
+        objects = [written_value(each) for each in _BETWEEN_OBJECTS.split(rest) if each.strip()] if several else []
+        if len(objects) > 1 and all(isinstance(each, dict) for each in objects):
+            return objects
         stated = stated_answer(rest)
-        inside = re.search(r"[{\[].*[}\]]", rest, re.DOTALL)
-        value = written_value(inside[0]) if inside else None
+        opened = re.search(r"[{\[]", rest)
+        value = written_value(rest[opened.start() : max(rest.rfind("}"), rest.rfind("]")) + 1]) if opened else None
         if value is None and stated is not None and stated.source != "object":
             with suppress(ValueError, RewardError):
                 value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
-        value = value if isinstance(value, type(self.value)) else json_in(rest)
+        value = value if isinstance(value, dict | type(self.value)) else json_in(rest)
         only = [*value.values()] if isinstance(value, dict) and len(value) == 1 else []
         if only and self.value != value and ("answer" in value or (isinstance(only[0], list) and isinstance(self.value, list))):
             value = only[0]
         return written_value(value) if isinstance(value, str) else value
+
+
+_BETWEEN_OBJECTS: Final = re.compile(
+    r"</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)", re.MULTILINE
+)
+"""What is around and between objects that are a list together: each in its tag, or one below the other."""
 
 
 def _truths(value: Any) -> int:
@@ -386,7 +400,7 @@ def read_reference(
 ) -> Reference:
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     bare = bare_reference(text)
-    number = reference_number(text, decimal)
+    number = None if makes_calls(bare) else reference_number(text, decimal)
     is_code = re.fullmatch(r"0\d+", bare) and not INTEGER_ASKED.search(prompt)
     if options and ("A" in options or OPTION_MARK.match(bare)) and letter_of(bare, options):
         number = None  # 15 minutes, of (A) 1 hour (B) 15 minutes
@@ -395,6 +409,7 @@ def read_reference(
     begins = [reference_number(each, decimal) for each in _list_parts(bare)[:1]]
     return (
         label_reference(bare, options)
+        or (TextReference(bare) if makes_calls(bare) else None)
         or MomentReference.of(bare, order)
         or JsonReference.of(bare)
         or (_with_algebra(ListReference.of(bare, decimal), equal) if None not in begins else None)

@@ -62,7 +62,7 @@ def same_text(one: str, other: str) -> bool:
 
 _LINE_OF_LIST: Final = re.compile(r"\n[ \t]{0,9}(?:[-*\u2022]\s+|(?:\d+[.)]|\(\d\d?\))(?:\s+|(?:\.\.)?(?=[A-Za-z])))")
 _NUMBERED_ENTRY: Final = re.compile(r"(?:\A\s*|(?<=\w)[,;]? )\(?\d\) (?=\w)")
-_JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; ")
+_JOINED: Final = re.compile(r",? (?:and|&) |(?<=\w)&(?=\w)|; | ?\u3001 ?")
 _HYPHENATED: Final = re.compile(r"(?<=[^\W\d_]{2})[-_](?=\w)")
 _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?=[{UNSPACED}])")
 _QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")

@@ -14,6 +14,7 @@ from tfgrpo.rewarders.text.answers import (
     Stated,
     any_of,
     asks_order,
+    in_words,
     is_order_free,
     last_question,
     several_in,
@@ -40,6 +41,7 @@ from tfgrpo.rewarders.text.base import (
     states_text,
     whole_words,
 )
+from tfgrpo.rewarders.text.calls import CallsBeside, calls_beside, makes_calls
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
 from tfgrpo.rewarders.text.rules import (
@@ -181,7 +183,8 @@ class _Mention(ReadAnswer["TextReference"]):
         if SIGNED.fullmatch(wanted):
             statement = " ".join(part.translate(QUOTES).casefold().split())
         statement = without_accepted(statement, wanted, reference.accepted)
-        statement = _IN_QUOTES.sub(r'"\1"', as_asked(statement, reference.prompt))
+        statement = as_asked(statement, reference.prompt)
+        statement = statement if re.search(r"\W'\w", wanted) else _IN_QUOTES.sub(r'"\1"', statement)
         if not re.search(whole_words(wanted), statement):
             wanted, statement = _ARTICLE.sub("", american(wanted)), american(statement)
             if f"{wanted}'" in statement and _OWNER_ASKED.search(last_question(reference.prompt)):
@@ -305,7 +308,8 @@ class _Mention(ReadAnswer["TextReference"]):
         if not re.search(r"[\\/|$=;{}<>]|\s-+\w", self.wanted) and not re.match(r" --?[a-z]", around[0][1]):
             return False
         return all(
-            re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
+            re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w|[\"')\]]*(?:\.\w|[(\[][\w)]|, [\w.]+[(=])|[\"'\]]*\)\)", after)
+            or re.search(r"(?:&&|\||;|sudo)\s*$|\w\($|\), $", before)
             for before, after in around
         )
 
@@ -362,6 +366,11 @@ class _Said(ReadAnswer["TextReference"]):
     @cached_property
     def is_stated(self) -> bool:
         return self.reference.states(self.stated)
+
+    @cached_property
+    def calls(self) -> CallsBeside:
+        """What the calls that the answer makes are beside those of the reference."""
+        return calls_beside(self.reference.text, self.stated)
 
     def has_other_literal(self) -> bool:
         """Return whether both are string literals of code, of which every sign counts, and they differ."""
@@ -447,6 +456,9 @@ class TextReference(Reference):
     """
 
     rules: ClassVar[Rules[_Said]] = (
+        Rule("right", "makes the same calls", "[f(a=1, b=2)]", "[\nf(b=2.0, a=1)\n]", lambda it: it.calls == "same"),
+        Rule("unclear", "makes other calls, too", "f(a=1)", "f(a=1)\ng(b=2)", lambda it: it.calls == "more"),
+        Rule("wrong", "makes other calls", "[f(a=1)]", "[f(a=1), g(b=2)]", lambda it: it.calls == "others"),
         Rule("wrong", "is another literal", "'a b'", "'A b'", _Said.has_other_literal),
         Rule("wrong", "has other signs", "] ] >", "] >", _Said.has_other_signs),
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
@@ -580,15 +592,14 @@ class TextReference(Reference):
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = one_spelling(self.text)
-        entries = written_value(part)
-        part = ", ".join(map(str, entries)) if isinstance(entries, list) else part
+        part = in_words(part)
         part = _REMARK.sub("", part) if ", " in self.text and ", " in part and "(" not in self.text else part
         if ", " in self.text and asks_order(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
         bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
         head = ELABORATION.split(bare)[0]
-        whole = ", " in self.text and bare.startswith(",", len(head))  # of a list no part
+        whole = (", " in self.text or makes_calls(self.text)) and bare.startswith(",", len(head))  # of a list no part
         forms = dict.fromkeys(map(one_spelling, (bare, bare if whole else head)))
         return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
 
@@ -617,7 +628,7 @@ class TextReference(Reference):
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
-        parts, wanted = [each.rstrip("!") for each in comparable(part).split(", ")], comparable(self.text)
+        parts, wanted = [each.rstrip("!") for each in comparable(in_words(part)).split(", ")], comparable(self.text)
         if len(parts) > 1 and wanted in parts and all(len(each.split()) < MOST_BARE for each in parts):
             others = [each for each in parts if each != wanted]
             is_sentence = any(VERB.search(each) or _NO_ENTRY.match(each) for each in others)
