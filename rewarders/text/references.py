@@ -27,7 +27,6 @@ from tfgrpo.rewarders.text.answers import (
     written_value,
 )
 from tfgrpo.rewarders.text.base import OPTION_MARK, Reference, nothing, parts_of
-from tfgrpo.rewarders.text.calls import makes_calls
 from tfgrpo.rewarders.text.choices import letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
 from tfgrpo.rewarders.text.labels import label_reference
@@ -38,7 +37,7 @@ from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
-from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, plain
+from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json, load_json

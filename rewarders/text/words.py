@@ -41,7 +41,6 @@ from tfgrpo.rewarders.text.base import (
     states_text,
     whole_words,
 )
-from tfgrpo.rewarders.text.calls import CallsBeside, calls_beside, makes_calls
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
 from tfgrpo.rewarders.text.rules import (
@@ -70,7 +69,9 @@ from tfgrpo.rewarders.text.spelling import (
     SIGNED,
     TITLES,
     TRIMMED,
+    CallsBeside,
     american,
+    calls_beside,
     code,
     comparable,
     is_acronym,
@@ -79,6 +80,7 @@ from tfgrpo.rewarders.text.spelling import (
     is_same_in_base,
     is_short_for,
     is_short_name,
+    makes_calls,
     may_be_same_person,
     one_spelling,
     plain,
@@ -152,7 +154,8 @@ class _Spelled(ReadAnswer["TextReference"]):
         return bool(found and extra and apart and few and self.reference.is_asked(extra) and stems(extra) <= question)
 
     def is_joined(self) -> bool:
-        return len({_HYPHEN.sub("", comparable(each)) for each in (self.text, self.reference.text)}) == 1
+        both = (re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_]{2})", "", comparable(each)) for each in (self.text, self.reference.text))
+        return len({*both}) == 1  # email, e-mail
 
     def may_be_another_person(self) -> bool:
         return may_be_same_person(self.form, self.wanted, self.reference.text)
@@ -193,7 +196,7 @@ class _Mention(ReadAnswer["TextReference"]):
             statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
-        found = [*re.finditer(whole_words(wanted) + (_END if is_sentence(reference.text) else ""), statement)]
+        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if is_sentence(reference.text) else ""), statement)]
         named = found or respelled or is_sentence(reference.text) or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
@@ -654,8 +657,6 @@ def _is_capital(name: str) -> bool:
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
-_HYPHEN: Final = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_]{2})")
-"""A hyphen within a word: ``e-mail``."""
 _ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
 _LONGER: Final = 20
@@ -671,7 +672,6 @@ _OWNER_ASKED: Final = re.compile(r"^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+)
 _ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
-_END: Final = r"(?=[.!?\"']|$)"
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
 """A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``."""
 _REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
