@@ -340,9 +340,9 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
         if _ANNOUNCES.fullmatch(rest.partition("\n")[0]):
             return Stated(_behind(text, found).strip(), "sentence", text)
         end = next((each for each in _SENTENCE_END.finditer(rest) if not _abbreviates(rest, each)), None)
-        if end and end[0].startswith("?"):
-            continue
-        return Stated(rest[: end.start()].strip() if end else rest.strip(), "sentence", text)
+        answer = (rest[: end.start()] if end else rest).strip()
+        if answer and not (end and end[0].startswith("?")):
+            return Stated(answer, "sentence", text)
     return None
 
 

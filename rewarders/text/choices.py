@@ -131,7 +131,7 @@ class OptionReference(Reference):
 
     def _behind(self, stated: Stated) -> Iterator[str]:
         """Yield what decides where a sentence with "answer" names none: a conclusion or last line behind it, or the opening."""
-        rest = stated.whole.rpartition(stated.text)[2].strip(" .\n")
+        rest = stated.whole.rpartition(stated.text)[2].strip(" .\n") if stated.text else ""
         if rest:
             yield conclusion_of(rest) or rest.splitlines()[-1]
         yield from filter(self.told, re.split(r"(?<=\w)[.:!]\s", stated.whole, maxsplit=1)[:1])
