@@ -208,7 +208,8 @@ def _without_condition(text: str) -> str:
 
 _WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]")
 PROSE: Final = re.compile(
-    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)", re.IGNORECASE
+    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]{0,40}[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)",
+    re.IGNORECASE,
 )
 _CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
 """What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
