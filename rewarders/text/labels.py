@@ -152,7 +152,7 @@ class LabelReference(OptionReference):
             idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
             if (
                 not idea
-                or (self.is_truth and _ATTRIBUTE.match(statement, place.start()))
+                or (self._is_judgement(place[0]) and _ATTRIBUTE.match(statement, place.start()))
                 or RELATED.of(statement, place.start(), place.start())
             ):
                 continue  # no idea, or something beside a label
@@ -160,9 +160,13 @@ class LabelReference(OptionReference):
             (denied if no else named).add(self._meant(place[0], known))
         return frozenset(named), frozenset(denied)
 
+    def _is_judgement(self, word: str) -> bool:
+        """Return whether a word says yes or no by the way, and is no label itself."""
+        return self.is_truth and word in ("correct", "incorrect") and word not in map(plain, self.labels)
+
     def _meant(self, word: str, known: Mapping[str, str]) -> str:
         """Return the label that a word is read as: ``correct`` says no where the question is whether there is an error."""
-        turned = self.is_truth and word in ("correct", "incorrect") and _ERROR_ASKED.search(last_question(self.prompt))
+        turned = self._is_judgement(word) and _ERROR_ASKED.search(last_question(self.prompt))
         return {"yes": "no", "no": "yes"}[known[word]] if turned else known[word]
 
     def _predicated(self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]) -> frozenset[str]:
@@ -259,7 +263,11 @@ _ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as
 """What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
 _ATTRIBUTE: Final = re.compile(r"(?:in)?correct (?!(?:as|because|since|and|in|for|if)\b)[a-z0-9]")
 """Says nothing of the question: ``the correct year``."""
-_ERROR_ASKED: Final = re.compile(r"\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b", re.IGNORECASE)
+_ERROR_ASKED: Final = re.compile(
+    r"\A(?!.*\bor\W+(?:in)?correct|.*correct\W+or\b|.*\bor (?:right|wrong)).*\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A question for an error, to which ``correct`` says no; not the one whether it is right or wrong."""
 _NO_SIGN: Final = re.compile(
     r"(?:^|\s)no $|\bno (?:\w+ ){1,6}(?:such as|like) $"
     r"|\bno (?:mention|signs?|evidence|indications?|hints?|traces?) of (?:\w+ )?$"
