@@ -213,10 +213,10 @@ class GroundTruth(Options, Comparing):
             truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*map(plain, self.labels)} <= {*each}), {})
             return LabelReference(bare, self.labels, truths)
         if self.match == "choice":
-            numbers = "1" in options and not re.fullmatch(r"\(?[A-J]\)?", bare)
-            return (
-                _numbered(bare, options) if numbers else _lettered(bare, {} if "1" in options else options, prompt, self.first)
-            )
+            numbered = "1" in options
+            if numbered and not re.fullmatch(r"\(?[A-J]\)?", bare):
+                return _numbered(bare, options)
+            return _lettered(bare, {} if numbered else options, prompt, self.first)
         if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
             return NumberReference(bare, number)  # 025 of a competition, not a code
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")

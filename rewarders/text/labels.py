@@ -50,7 +50,7 @@ class LabelReference(OptionReference):
         return self._key(self.text)
 
     def _compare(self, stated: Stated) -> Compared:
-        compared = super(LabelReference, self)._compare(stated)
+        compared = super(LabelReference, self)._compare(stated)  # with slots the class that a bare super means is another one
         said = self._spelled(stated.text[:LONGEST_PART], self._known)
         if not (compared.right or compared.states or self.is_truth) and self._inflected(said, loosely=True):
             raise RewardError(f"{shown(said)} may name a label in another form")  # it does not entail that

@@ -41,7 +41,6 @@ _BREAKDOWN: Final = re.compile(
 )
 """A list below an answer of the parts of a sum."""
 _CLAUSE: Final = re.compile(r"[,;:]\s")
-_EQUALS: Final = re.compile("=")
 _WHERE: Final = re.compile(r"(=[^=.;]*?\d(?:[^\d=.,;]|,(?=\w))*)\b(?:that|where|when|if|satisfying)\b[^.;]*+[.;]?\s*$")
 """A clause behind a result with other equations: ``= 15 pairs that satisfy x + y = 9``."""
 _IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
@@ -518,7 +517,7 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
         line = NumberLine.of(each)
         if "root" in map(line.relation, line.tokens):
             return None
-        edges = [-1, *(found.start() for found in _EQUALS.finditer(line.text)), len(line.text)]
+        edges = [-1, *(found.start() for found in re.finditer("=", line.text)), len(line.text)]
         for begin, end in reversed([*pairwise(edges)]):
             first = next((token for token in line.tokens if begin < token.start < end), None)
             refused = first and REFUSAL.search(line.text, begin + 1, first.start)

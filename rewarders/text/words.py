@@ -134,7 +134,7 @@ class _Spelled(ReadAnswer["TextReference"]):
         return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
 
     def lacks_preposition(self) -> bool:
-        bare = _PREPOSITION.sub("", self.wanted)
+        bare = re.sub(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})", "", self.wanted)
         return bare != self.wanted and self.form in (bare, DETERMINER.sub("", bare, count=1))
 
     def lacks_unit(self) -> bool:
@@ -644,7 +644,6 @@ _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|r
 """Before two names of one thing: ``it is called X or Y``."""
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
-_PREPOSITION: Final = re.compile(r"^(?:in|at|on|by|from|to|for|because of|due to) (?=\w{3})")
 _CLAUSES: Final = re.compile(
     r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
 )
