@@ -7,7 +7,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request
+from tests.support.runs.running import RUN, SMALL, TASK, interrupt, prefect_server, request
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Progress, Screen
 from tfgrpo.flows.learning_flow import run_locally, tfgrpo_learning
@@ -51,11 +51,11 @@ def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(tmp_path):
     assert {run.name for run in informed} == {f"{TASK} night 1"}
 
 
-def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(tmp_path, monkeypatch, capfd):
-    def interrupted(*_args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(closing, "check_spec", interrupted)
+def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect_and_what_a_run_needs_is_read_once(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(closing, "check_spec", interrupt)
+    monkeypatch.setattr(execution, "prepare", lambda *_, **__: pytest.fail("it was prepared before"))
     with get_client(sync_client=True) as client:
         earlier = {run.id for run in client.read_flow_runs()}  # of other tests on this server
     summary, lines = locally(request(tmp_path, run_id=RUN, **SMALL))
@@ -65,14 +65,6 @@ def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(tmp_pat
         informed = [run.state for run in client.read_flow_runs() if run.id not in earlier]
     assert [(state.name, state.message) for state in informed] == [("StoppedEarly", summary.message)]
     assert "rash" not in "".join(capfd.readouterr())
-
-
-def test_what_a_run_needs_is_read_and_asked_for_once(tmp_path, monkeypatch):
-    asked = request(tmp_path, run_id=RUN, **SMALL)
-    prepared = prepare(asked, {})
-    monkeypatch.setattr(execution, "prepare", lambda *_: pytest.fail("it was prepared before"))
-    screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
-    assert run_locally(prepared, screen).status == "finished"
 
 
 def state_of(**asked):

@@ -229,21 +229,21 @@ def names(planned):
     return [(entry.name, entry.weight) for entry in planned.settings.rewarders]
 
 
-def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does():
-    assert names(plan(prompt="x")) == [("judge", 1.0)]
-    assert names(plan(prompt="x", answer="7")) == [("gt", 1.0)]
-    assert names(plan(prompt="x", answer=GOOD, format="powl")) == [("powl_footprint", 1.0)]
-    assert names(plan(prompt="x", answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
-
-
-def test_a_reference_of_the_request_counts_for_a_task_too_with_the_judge_recorded(tmp_path):
-    path = tmp_path / "reference.txt"
-    path.write_text("7", encoding="utf-8")
-    asked = {"prompt": "x", "out": str(tmp_path), "task_id": "t"}
-    for given in ({"reference": str(path)}, {"answer": "7"}):
-        assert names(plan(**asked, **given)) == [("gt", 1.0), ("judge", 0.0)]
-    assert names(plan(**asked, answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
-    assert names(plan(**asked)) == [("judge", 1.0)]
+@pytest.mark.parametrize(
+    ("asked", "rewarded"),
+    [
+        ({}, [("judge", 1.0)]),
+        ({"answer": "7"}, [("gt", 1.0)]),
+        ({"answer": GOOD, "format": "powl"}, [("powl_footprint", 1.0)]),
+        ({"answer": "7", "stage": "VALIDITY_GAP"}, [("judge", 1.0), ("gt", 0.0)]),
+        ({"task_id": "t", "reference": "7"}, [("gt", 1.0), ("judge", 0.0)]),
+        ({"task_id": "t", "answer": "7"}, [("gt", 1.0), ("judge", 0.0)]),
+        ({"task_id": "t", "answer": "7", "stage": "VALIDITY_GAP"}, [("judge", 1.0), ("gt", 0.0)]),
+        ({"task_id": "t"}, [("judge", 1.0)]),
+    ],
+)
+def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does(tmp_path, asked, rewarded):
+    assert names(plan(prompt="x", out=str(tmp_path), **asked)) == rewarded
 
 
 @pytest.mark.parametrize(("pack", "form"), [(None, "powl"), ("powl", "json"), ("arithmetic", "powl"), ("general", "json")])

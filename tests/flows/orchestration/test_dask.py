@@ -21,7 +21,7 @@ def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
     async def seen(_runtime):
         return os.getpid() != here, "prefect" in sys.modules
 
-    with dask_workers(2) as start_on_worker:
+    with dask_workers(1) as start_on_worker:
         assert start_on_worker(context, seen).result() == (True, False)
 
 

@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 import signal
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import yaml
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -65,12 +65,28 @@ def machine(tmp_path_factory):
         },
     )
     try:
-        for block in blocks("docs/deploy.md", "bash"):
-            for line in commands(block):
-                machine.command(small(line, home / "out"))
+        lines = [small(line, home / "out") for block in blocks("docs/deploy.md", "bash") for line in commands(block)]
+        asking = [line for line in lines if "deployment run" in line]
+        assert lines[-2:] == asking
+        for line in lines[:-2]:
+            machine.command(line)
+        machine.answers |= dict.fromkeys(asking, machine.call("python", "-c", COMMANDS, *asking))
         yield machine
     finally:
         machine.stop()
+
+
+COMMANDS = """if True:
+    import shlex, sys
+    from prefect.cli import app
+    for line in sys.argv[1:]:
+        sys.argv = shlex.split(line)
+        try:
+            app()
+        except SystemExit as end:
+            assert not end.code, line
+"""
+"""In one process: each that imports Prefect takes more than a second."""
 
 
 def finished(machine: Machine) -> dict[str, Any]:
@@ -112,15 +128,11 @@ def deploying(machine, monkeypatch, capsys):
     return deploying
 
 
-def test_what_prefect_refuses_to_deploy_is_shown_with_its_words(machine, deploying):
-    home = machine.home / "broken"
-    home.mkdir()
-    declared = {"name": "lost", "entrypoint": "lost.py:flow", "work_pool": {"name": "tfgrpo"}}
-    (home / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [declared]}), encoding="utf-8")
-    code, _, said = deploying(TFGRPO_HOME=str(home))
+def test_what_the_command_of_prefect_refuses_to_deploy_is_shown_with_its_words(deploying, monkeypatch):
+    monkeypatch.setattr(deploy, "_DEPLOY", [sys.executable, "-c", "raise SystemExit('no flow at http://me:secret@lost')"])
+    code, _, said = deploying()
     assert code == 1
-    assert "`prefect deploy --all` failed" in said
-    assert "lost.py" in said
+    assert f"`prefect deploy --all` failed in {ROOT}:\nno flow at http://lost\n" in said
 
 
 @pytest.mark.slow
@@ -145,10 +157,13 @@ def test_deploying_without_what_it_needs_is_refused(deploying, monkeypatch, chan
     assert complaint in said
 
 
-def test_the_run_asked_for_ends_completed_with_the_sentence_of_its_decision(machine):
-    run = finished(machine)
+def test_the_run_asked_for_ends_completed_with_the_sentence_of_its_decision_and_its_record_where_it_was_told_to(machine):
+    run, task = finished(machine), machine.home / "out" / "tfgrpo-learning"
     assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed"), run["state"]["message"]
     assert run["state"]["message"].startswith(VERDICTS)
+    assert json.loads((task / "runs" / run["id"] / "manifest.json").read_text())["status"] == "finished"
+    assert (task / "runs" / run["id"] / "report.html").is_file()
+    assert (task / "experiences.jsonl").is_file()
 
 
 def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(machine):
@@ -185,14 +200,6 @@ def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(m
     told = machine.logs(third)
     assert any(message in line for line in told)
     assert [line for line in told if "Traceback" in line] == []
-
-
-def test_the_run_leaves_its_record_where_it_was_told_to(machine):
-    task = machine.home / "out" / "tfgrpo-learning"
-    run = task / "runs" / finished(machine)["id"]
-    assert json.loads((run / "manifest.json").read_text())["status"] == "finished"
-    assert (run / "report.html").is_file()
-    assert (task / "experiences.jsonl").is_file()
 
 
 def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
@@ -376,19 +383,6 @@ def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine, d
                 client.set_flow_run_state(run.id, Failed(message=f"{name} is down"), force=True)
             until(lambda: webhook.bodies, "the notification")
     assert [body["text"].splitlines()[1] for body in webhook.bodies] == ["tfgrpo-learning/nightly is down"]
-
-
-COMMANDS = """if True:
-    import shlex, sys
-    from prefect.cli import app
-    for line in sys.argv[1:]:
-        sys.argv = shlex.split(line)
-        try:
-            app()
-        except SystemExit as end:
-            assert not end.code, line
-"""
-"""In one process: each that imports Prefect takes more than a second."""
 
 
 def test_the_page_takes_everything_down_that_deploy_made(machine):  # the last of this file

@@ -2,19 +2,15 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from types import SimpleNamespace
 
 import httpx
-import prefect
 import psutil
 import pytest
-from prefect.context import refresh_global_settings_context
-from prefect.settings import get_current_settings
 
-from tests.support.runs.running import PATIENCE_S, ROOT, migrated_home
+from tests.support.runs.running import PATIENCE_S, ROOT
 from tfgrpo.flows.orchestration import local_server
 from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
@@ -53,15 +49,6 @@ def farewells(monkeypatch):
     yield registered
     for call in registered:
         call()
-
-
-@pytest.fixture
-def unnamed(monkeypatch):
-    """Nobody names a server, and what a test has Prefect believe is forgotten."""
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    yield
-    monkeypatch.undo()
-    refresh_global_settings_context()
 
 
 def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(stand_in, farewells):
@@ -119,36 +106,23 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     assert server._process.returncode == -signal.SIGTERM
 
 
-@pytest.mark.xdist_group("prefect")
-def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_process_that_started_it(
-    unnamed, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("PREFECT_HOME", str(migrated_home(tmp_path / "prefect")))
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "flows").mkdir()
-    (tmp_path / "flows" / "__init__.py").write_text("raise SystemExit('a folder of the user was taken for ours')")
-    # Started by a process that is killed; this one only listens to where it is.
-    starting = f"""
-        import os, sys, time
-        sys.path.append({str(ROOT)!r})
-        from tfgrpo.flows.orchestration.local_server import LocalServer
-        server = LocalServer(os.environ)
-        environment = {{}}
-        server.serve(environment, {PATIENCE_S})
-        print(server._process.pid, environment["PREFECT_API_URL"], flush=True)
-        time.sleep(600)
-    """
-    with subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(starting)], stdout=subprocess.PIPE, text=True) as parent:
-        pid, url = parent.stdout.readline().split()
-        server = psutil.Process(int(pid))
-        monkeypatch.setenv("PREFECT_API_URL", url)
-        refresh_global_settings_context()
-        assert get_current_settings().api.url == url
-        assert httpx.get(f"{url}/admin/version").json() == prefect.__version__
-        parent.kill()
-    server.wait(PATIENCE_S)
-    assert not server.is_running()
+SERVES = f"""
+    import sys, time
+    sys.path.append({str(ROOT)!r})
+    import uvicorn
+    from tfgrpo.flows.orchestration import local_server
+    local_server.wanted = lambda settings: True
+    uvicorn.Server.run = lambda server, sockets: time.sleep(600)  # not Prefect's application, which takes seconds to start
+    local_server.serve_prefect(int(sys.argv[1]))
+"""
+
+
+def test_a_server_ends_with_the_process_that_started_it_however_that_ends(stand_in):
+    stand_in(SERVES)
+    server = LocalServer(os.environ)
+    server._process.stdin.close()  # as the kernel does
+    assert server._process.wait(PATIENCE_S) == -signal.SIGTERM
+    server._said.close()
 
 
 @pytest.mark.parametrize("asked", [None, "true"])

@@ -70,15 +70,6 @@ def groups_of(tmp_path, monkeypatch, run_group, per_task=1, read=list, **section
         loop.close()
 
 
-def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
-    async def run_group(given, _runtime, *, carrier):
-        assert carrier == {}
-        await asyncio.sleep(0.5 * (given.key.epoch == 1))
-        return group((record(),), epoch=given.key.epoch)
-
-    assert groups_of(tmp_path, monkeypatch, run_group)[-1] == 1
-
-
 def test_no_more_tasks_are_in_progress_than_rollouts_may_be(tmp_path, monkeypatch):
     running, most = 0, 0
 
@@ -94,8 +85,9 @@ def test_no_more_tasks_are_in_progress_than_rollouts_may_be(tmp_path, monkeypatc
     assert most == 2
 
 
-def test_no_task_run_opens_an_api_client(tmp_path, monkeypatch):
-    opened = []
+def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
+    """And no task run opens an API client, nor do the futures of Prefect keep what came back."""
+    opened, kept = [], []
     for kind in (PrefectClient, SyncPrefectClient):
         made = kind.__init__
 
@@ -105,12 +97,24 @@ def test_no_task_run_opens_an_api_client(tmp_path, monkeypatch):
 
         monkeypatch.setattr(kind, "__init__", counted)
 
+    class Watched(GroupsReturn):
+        __slots__ = ()
+
+        def __init__(self, results):
+            super().__init__(results)
+            kept.append(self)
+
     async def run_group(given, _runtime, *, carrier):
+        assert carrier == {}
+        await asyncio.sleep(0.5 * (given.key.epoch == 1))
         return group((record(),), epoch=given.key.epoch)
 
-    assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
+    monkeypatch.setattr("tfgrpo.flows.learning_flow.GroupsReturn", Watched)
+    came = groups_of(tmp_path, monkeypatch, run_group)
+    assert (sorted(came), came[-1]) == ([1, 2, 3], 1)
     assert opened
     assert not [name for name in opened if name.startswith("ThreadPoolExecutor")]
+    assert [each.results for each in kept] == [()] * 3
 
 
 @pytest.mark.parametrize("per_task", [1, 3])
@@ -136,25 +140,7 @@ def test_a_run_that_ends_early_cancels_the_groups_under_way_and_begins_no_other(
     assert "Traceback" not in caplog.text
 
 
-def test_what_came_back_is_not_kept_by_the_futures_of_prefect(tmp_path, monkeypatch):
-    made = []
-
-    class Watched(GroupsReturn):
-        __slots__ = ()
-
-        def __init__(self, results):
-            super().__init__(results)
-            made.append(self)
-
-    async def run_group(given, _runtime, *, carrier):
-        return group((record(),), epoch=given.key.epoch)
-
-    monkeypatch.setattr("tfgrpo.flows.learning_flow.GroupsReturn", Watched)
-    assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
-    assert [each.results for each in made] == [()] * 3
-
-
-@pytest.mark.parametrize("per_task", [1, 2, 3])
+@pytest.mark.parametrize("per_task", [1, 2])
 def test_a_fault_of_the_infrastructure_is_tried_again_for_its_group_alone(tmp_path, monkeypatch, per_task):
     tries = []
 

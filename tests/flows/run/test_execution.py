@@ -5,14 +5,14 @@ import math
 import socket
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 from filelock import FileLock
 
 from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.prefect_proxy import PrefectProxy
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, request, run
+from tests.support.runs.running import RUN, SMALL, TASK, At, Server, interrupt, lines, manifest, on_server, paths, request, run
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.run import close as closing
@@ -25,18 +25,37 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.runtime.host import close_runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
+FULL = "StoreError: experiences.jsonl: no space left on device"
+LOCKS = "OSError: [Errno 37] No locks available"
+UNCLOSED = "interrupted before its books were closed"
+
 
 def broken(*_args, **_kwargs):
-    raise StoreError("experiences.jsonl: no space left on device")
+    raise StoreError(FULL.removeprefix("StoreError: "))
 
 
-def test_a_run_that_cannot_be_opened_fails_in_one_sentence_and_leaves_no_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr(execution.ManifestFile, "update", broken)
+def no_lock(*_args, **_kwargs):
+    raise OSError(37, "No locks available")
+
+
+ENDS = {
+    "opening": (execution.ManifestFile, "update", broken, ("failed", 1, f"the run could not be opened: {FULL}"), None),
+    "learning": (ExperienceStore, "record_batch", broken, ("failed", 1, FULL), f"--resume {RUN}"),
+    "closing": (execution, "close_books", no_lock, ("failed", 1, f"the run could not be closed: {LOCKS}"), f"--resume {RUN}"),
+    "interrupt": (closing, "check_spec", interrupt, ("stopped", 3, UNCLOSED), f"--resume {RUN}"),
+}
+
+
+@pytest.mark.parametrize(("place", "name", "breaks", "ended", "goes_on"), ENDS.values(), ids=ENDS)
+def test_what_breaks_ends_a_run_in_one_sentence_and_it_goes_on(tmp_path, monkeypatch, place, name, breaks, ended, goes_on):
+    monkeypatch.setattr(place, name, breaks)
     summary = run(tmp_path, run_id=RUN, **SMALL)
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert summary.message == ("the run could not be opened: StoreError: experiences.jsonl: no space left on device")
+    assert (summary.status, summary.exit_code, summary.message) == ended
+    assert summary.details.get("resume with") == goes_on
     monkeypatch.undo()
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    again = run(tmp_path, **({"run_id": RUN, **SMALL} if goes_on is None else {"resume": RUN}))
+    assert again.exit_code == 0, "the run is not locked"
+    assert paths(tmp_path).report.exists()
 
 
 def test_a_task_runner_that_cannot_be_had_refuses_the_run(tmp_path):
@@ -48,29 +67,6 @@ def test_a_task_runner_that_cannot_be_had_refuses_the_run(tmp_path):
     summary = execution.execute(request(tmp_path, run_id=RUN), {}, Observers(), without, clock=utc_now)
     assert (summary.status, summary.exit_code, summary.run_id) == ("refused", 2, RUN)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_that_fills_up_in_mid_run_fails_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(ExperienceStore, "record_batch", broken)
-    summary = run(tmp_path, run_id=RUN, **SMALL)
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert "no space left" in summary.message
-    assert manifest(tmp_path)["status"] == "failed"
-    monkeypatch.undo()
-    assert run(tmp_path, resume=RUN).exit_code == 0
-
-
-def no_lock(*_args, **_kwargs):
-    raise OSError(37, "No locks available")
-
-
-def test_a_disk_that_refuses_while_the_books_are_closed_fails_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(execution, "close_books", no_lock)
-    summary = run(tmp_path, run_id=RUN, **SMALL)
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert summary.message == "the run could not be closed: OSError: [Errno 37] No locks available"
-    monkeypatch.undo()
-    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
 
 
 class _Unclosable(Observers):
@@ -122,48 +118,17 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
 
 
 def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_path):
-    class Stopping:
-        def __getattr__(self, moment):
-            def told(*_):
-                if moment == "epoch_ended":
-                    raise KeyboardInterrupt
-
-            return told
-
     rewarders = json.dumps([{"name": f"{EXAMPLES}:out_of_range"}])
-    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=Stopping(), **SMALL)
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=At("epoch_ended", interrupt), **SMALL)
     assert summary.status == "stopped"
     assert [text for text in summary.details["warnings"] if "outside 0 to 1, their declared range" in text]
 
 
-def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):
-    def interrupted(*_args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(closing, "check_spec", interrupted)
-    summary = run(tmp_path, run_id=RUN, **SMALL)
-    assert (summary.status, summary.exit_code) == ("stopped", 3)
-    assert summary.details == {"run": str(paths(tmp_path).root), "resume with": f"--resume {RUN}"}
-    monkeypatch.undo()
-    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
-    assert paths(tmp_path).report.exists()
-
-
-@pytest.mark.parametrize("moment", ["run_started", "group_done", "epoch_ended"])
-def test_an_interrupt_at_any_moment_stops_the_run_without_loss(tmp_path, moment):
-    class Interrupting:
-        def __getattr__(self, name):
-            def told(*_args):
-                if name == moment:
-                    raise KeyboardInterrupt
-
-            return told
-
-    if moment == "run_started":  # nothing was spent yet: whoever called is told
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, run_id=RUN, observer=Interrupting(), **SMALL)
-    else:
-        summary = run(tmp_path, run_id=RUN, observer=Interrupting(), **SMALL)
+def test_an_interrupt_at_any_moment_stops_the_run_without_loss(tmp_path):
+    with pytest.raises(KeyboardInterrupt):  # nothing was spent yet: whoever called is told
+        run(tmp_path, run_id=RUN, observer=At("run_started", interrupt), **SMALL)
+    for moment in ("group_done", "epoch_ended"):
+        summary = run(tmp_path, resume=RUN, observer=At(moment, interrupt))
         assert (summary.status, summary.exit_code) == ("stopped", 3)
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert paths(tmp_path).report.exists()
@@ -225,12 +190,12 @@ def test_a_run_waits_for_an_endpoint_that_refuses_connections_at_its_start(tmp_p
 
 @pytest.mark.parametrize("deployed", [False, True])
 def test_a_run_whose_endpoint_stays_away_fails_with_the_reason_and_can_be_resumed(tmp_path, monkeypatch, deployed):
-    monkeypatch.setattr("tfgrpo.flows.run.prepare._DEPLOYED_WAIT_S", 3.0)
+    limit = 1.0  # far below that of any setting
+    monkeypatch.setattr("tfgrpo.flows.run.prepare._DEPLOYED_WAIT_S", limit)
     asked = {**SMALL, "model": "simulated", "base_url": "http://nowhere.invalid/v1", "world": "arithmetic"}
-    named = {"flow_run_id": "5e6f"} if deployed else {"model__wait_s": 1.0}
+    named = {"flow_run_id": "5e6f"} if deployed else {"model__wait_s": limit}
     began = time.monotonic()
     summary = run(tmp_path, run_id=RUN, **asked, **named)
-    limit = 3.0 if deployed else 1.0
     assert limit <= time.monotonic() - began < limit + 30.0
     assert (summary.status, summary.exit_code) == ("failed", 1)
     reason = f"ModelUnreachable: endpoint http://nowhere.invalid/v1 was unavailable for {limit:g} s: no connection"
@@ -264,7 +229,7 @@ def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt(tmp_path):
 
         def away(number):
             if number == 12:
-                until.append(time.monotonic() + 3.0)
+                until.append(time.monotonic() + 1.0)
             return 503 if until and time.monotonic() < until[0] else None
 
         server.before_answer = away
@@ -311,29 +276,23 @@ def night(out, name, **asked):
     return summary, [text for text in manifest(out, name)["warnings"] if "was killed" in text]
 
 
-def test_a_night_of_a_deployment_resumes_one_that_was_killed_and_then_begins(tmp_path):
-    killed(tmp_path, "dead")
-    answered = paths(tmp_path, "dead").journal.read_bytes()
-    summary, said = night(tmp_path, "next")
-    assert (summary.status, summary.run_id) == ("finished", "next"), summary.message
-    states = {entry.run_id: (entry.state, entry.night) for entry in runs_of(TaskPaths.of(tmp_path, TASK))}
-    assert states == {"dead": ("finished", 1), "next": ("finished", 2)}
-    assert said == [f"run dead was killed before its end, and was resumed first: {manifest(tmp_path, 'dead')['message']}"]
-    assert paths(tmp_path, "dead").journal.read_bytes().startswith(answered)
-    assert manifest(tmp_path, "dead")["ended_at"] < manifest(tmp_path, "next")["started_at"]
-    decided = [row["run_id"] for row in lines(TaskPaths.of(tmp_path, TASK).promotions)]
-    assert decided == ["dead", "next"]
-
-
-def test_a_night_stays_in_its_place_when_the_one_that_was_killed_changes_the_working_directory(tmp_path, monkeypatch):
+def test_a_night_of_a_deployment_resumes_one_that_was_killed_wherever_that_leaves_the_process_and_then_begins(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    actor = "tests.support.agents.rogues:moves_away"
-    killed(tmp_path / "out", "dead", max_calls=8, actor=actor)  # before the last attempts
+    out, actor = tmp_path / "out", "tests.support.agents.rogues:moves_away"
+    killed(out, "dead", max_calls=8, actor=actor)  # before the last attempts
+    answered = paths(out, "dead").journal.read_bytes()
     monkeypatch.chdir(tmp_path)
     summary = run("out", flow_run_id="next", run_id="next", actor=actor, max_calls=100_000, **SMALL)
     assert (summary.status, summary.run_id) == ("finished", "next"), summary.message
-    nights = {entry.run_id: entry.night for entry in runs_of(TaskPaths.of(tmp_path / "out", TASK))}
-    assert nights == {"dead": 1, "next": 2}
+    states = {entry.run_id: (entry.state, entry.night) for entry in runs_of(TaskPaths.of(out, TASK))}
+    assert states == {"dead": ("finished", 1), "next": ("finished", 2)}
+    first = f"run dead was killed before its end, and was resumed first: {manifest(out, 'dead')['message']}"
+    assert [text for text in manifest(out, "next")["warnings"] if "was killed" in text] == [first]
+    assert paths(out, "dead").journal.read_bytes().startswith(answered)
+    assert manifest(out, "dead")["ended_at"] < manifest(out, "next")["started_at"]
+    assert [row["run_id"] for row in lines(TaskPaths.of(out, TASK).promotions)] == ["dead", "next"]
 
 
 def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_again(tmp_path):
@@ -347,13 +306,9 @@ def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_agai
 
 
 def test_what_kills_each_night_that_resumes_a_run_is_met_once(tmp_path):
-    class Killed(Observer):
-        def run_started(self, plan, run_id, warnings):
-            raise KeyboardInterrupt
-
     killed(tmp_path, "dead")
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, flow_run_id="next", run_id="next", observer=Killed(), **SMALL)
+        run(tmp_path, flow_run_id="next", run_id="next", observer=At("run_started", interrupt), **SMALL)
     (entry,) = (entry for entry in runs_of(TaskPaths.of(tmp_path, TASK)) if entry.run_id == "next")
     assert (entry.state, entry.message) == ("failed", "ended while run dead was resumed, before it began")
     summary, said = night(tmp_path, "after")
@@ -362,30 +317,25 @@ def test_what_kills_each_night_that_resumes_a_run_is_met_once(tmp_path):
 
 
 def test_a_night_that_is_cancelled_while_it_resumes_a_killed_one_is_reported_once(tmp_path, monkeypatch):
-    class Cancels(Observer):
-        def epoch_ended(self, *_):
-            raise KeyboardInterrupt
-
     killed(tmp_path, "dead")
     with Webhook() as webhook:
         monkeypatch.setenv("NIGHT_HOOK", webhook.url)
         asked = {"notify__url": "env:NIGHT_HOOK", "max_calls": 100_000, **SMALL}
-        ended = run(tmp_path, flow_run_id="next", run_id="next", observer=Cancels(), **asked)
+        ended = run(tmp_path, flow_run_id="next", run_id="next", observer=At("epoch_ended", interrupt), **asked)
     assert (ended.run_id, ended.status) == ("dead", "stopped")
     (told,) = webhook.bodies
     assert (told["run_id"], told["status"], told["events"]) == ("next", "failed", ["failed"])
     assert "ended while run dead was resumed" in told["message"]
 
 
-@pytest.mark.parametrize("other", [{"pipeline": "general"}, {"open": True}, {"terminal": True}])
-def test_a_run_of_another_pipeline_and_one_that_is_open_are_left_alone(tmp_path, other):
+def test_no_terminal_resumes_a_killed_run_and_no_night_one_that_is_open_or_of_another_pipeline(tmp_path):
     killed(tmp_path, "dead")
-    path = paths(tmp_path, "dead").manifest
-    if "pipeline" in other:
-        path.write_text(json.dumps({**json.loads(path.read_text()), **other}))
-    with FileLock(path.parent / ".lock") if "open" in other else nullcontext():
-        named = {} if "terminal" in other else {"flow_run_id": "next"}
-        assert run(tmp_path, run_id="next", **named, **SMALL).exit_code == 0
+    path, few = paths(tmp_path, "dead").manifest, {**SMALL, "max_calls": 8, "allow_zero": True}
+    assert run(tmp_path, run_id="typed", **few).exit_code == 3
+    with FileLock(path.parent / ".lock"):
+        assert run(tmp_path, run_id="one", flow_run_id="one", **few).exit_code == 3
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pipeline": "general"}))
+    assert run(tmp_path, run_id="two", flow_run_id="two", **few).exit_code == 3
     assert manifest(tmp_path, "dead")["status"] == "running"
 
 

@@ -25,7 +25,7 @@ JUDGES = [
     {"name": "relative", "weight": 0.0, "options": {"judge": {}}},
 ]
 SMALL = {
-    "sample_size": 12, "batch_size": 6, "epochs": 2, "group_size": 3, "rewarders": json.dumps(JUDGES),
+    "sample_size": 8, "batch_size": 4, "epochs": 2, "group_size": 3, "rewarders": json.dumps(JUDGES),
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_calibration_is_in_the_manifest_by_judge(judged):
     block = manifest(out)["tfgrpo"]["calibration"]
     assert (block["truth"], list(block["rewarders"])) == ("gt", ["composite", "composite/judge", "relative"])
     voted, compared = block["rewarders"]["composite/judge"], block["rewarders"]["relative"]
-    assert voted["attempts"] == 12 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 2
+    assert voted["attempts"] == 8 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 2
     assert voted["vote_difference"] > 0
     assert compared["swaps"] > 0
 

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, manifest, run
+from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, At, interrupt, manifest, run
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
-from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunSummary
 from tfgrpo.flows.run import close as notifying
 from tfgrpo.flows.run.close import events_of
@@ -25,15 +24,13 @@ def hook(monkeypatch):
         yield hook
 
 
-class Ends(Observers):
-    """Ends a run in its first epoch."""
+def ends(error: BaseException) -> At:
+    """What ends a run in its first epoch."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self._error = error
+    def end(*_: object) -> None:
+        raise error
 
-    def epoch_started(self, start: object) -> None:
-        raise self._error
+    return At("epoch_started", end)
 
 
 class Cancelled(BaseException):
@@ -41,11 +38,11 @@ class Cancelled(BaseException):
 
 
 ENDS = {
-    "finished": (None, {}),
-    "capped": (None, {"max_calls": 40}),
-    "failed": (RunAborted("broken"), {}),
-    "interrupted": (KeyboardInterrupt(), {}),
-    "cancelled": (Cancelled(), {}),
+    "finished": (None, LEARNING),
+    "capped": (None, {**SMALL, "max_calls": 10}),
+    "failed": (RunAborted("broken"), SMALL),
+    "interrupted": (KeyboardInterrupt(), SMALL),
+    "cancelled": (Cancelled(), SMALL),
 }
 STATUS = {"finished": "finished", "failed": "failed"}
 STOPPED = {"notify__url": URL, "notify__on": '["stopped"]'}
@@ -57,8 +54,8 @@ def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkey
         monkeypatch.setenv(name, value)
     error, asked = ENDS[end]
     every = '["finished", "stopped", "failed"]'
-    options = {**LEARNING, "max_calls": 1000, **asked, "notify__url": URL, "notify__on": every}
-    summary = run(tmp_path, run_id=RUN, observer=error and Ends(error), **options)
+    options = {"max_calls": 1000, **asked, "notify__url": URL, "notify__on": every}
+    summary = run(tmp_path, run_id=RUN, observer=error and ends(error), **options)
     status = STATUS.get(end, "stopped")
     (point,) = otlp_receiver.points("tfgrpo.run.ended")
     assert (summary.status, point.value) == (status, 1)
@@ -73,6 +70,23 @@ def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkey
     assert body["lines"] == summary.details["morning"]["lines"]
     assert body["exit_code"] == summary.exit_code
     assert [line.partition(":")[0] for line in body["text"].splitlines()] == [line["label"] for line in body["lines"]]
+    runs = [point.metric for point in otlp_receiver.points() if "tfgrpo.run.id" in point.attributes]
+    assert runs == ["tfgrpo.run.info"]
+    (cost,) = otlp_receiver.points("tfgrpo.run.cost")
+    assert cost.value == pytest.approx(summary.details["ledger"]["nano_usd"] / 1e9)
+    if end == "finished":
+        check_the_gain_is_that_of_the_decision(otlp_receiver, summary.details["decision"])
+
+
+def check_the_gain_is_that_of_the_decision(receiver, decision):
+    sent = {name: receiver.points(f"tfgrpo.gain{name}")[0].value for name in ("", ".low", ".high")}
+    assert sent == {"": decision["total"]["mean"], **{f".{name}": decision["total"][name] for name in ("low", "high")}}
+    rewards = {
+        point.attributes["tfgrpo.arm"]: point.value / point.count
+        for point in receiver.points("tfgrpo.reward")
+        if (point.attributes["tfgrpo.phase"], point.attributes["tfgrpo.rewarder"]) == ("eval", "gt")
+    }
+    assert rewards == pytest.approx({arm: decision["rewards"][arm]["mean"] for arm in ("none", "library")})
 
 
 @pytest.mark.parametrize("entry", ["decision", "stages"])
@@ -96,38 +110,15 @@ def test_an_end_that_the_disk_refuses_is_told_all_the_same(tmp_path, monkeypatch
     assert run(tmp_path, resume=RUN).status == "finished"
 
 
-def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypatch, otlp_receiver):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    summary = run(tmp_path, run_id=RUN, **LEARNING)
-    total = summary.details["decision"]["total"]
-    sent = {name: otlp_receiver.points(f"tfgrpo.gain{name}")[0].value for name in ("", ".low", ".high")}
-    assert sent == {"": total["mean"], ".low": total["low"], ".high": total["high"]}
-    rewards = {
-        point.attributes["tfgrpo.arm"]: point.value / point.count
-        for point in otlp_receiver.points("tfgrpo.reward")
-        if (point.attributes["tfgrpo.phase"], point.attributes["tfgrpo.rewarder"]) == ("eval", "gt")
-    }
-    assert rewards == pytest.approx({arm: summary.details["decision"]["rewards"][arm]["mean"] for arm in ("none", "library")})
-    (cost,) = otlp_receiver.points("tfgrpo.run.cost")
-    assert cost.value == pytest.approx(summary.details["ledger"]["nano_usd"] / 1e9)
-    runs = [point.metric for point in otlp_receiver.points() if "tfgrpo.run.id" in point.attributes]
-    assert runs == ["tfgrpo.run.info"]
-
-
-def test_a_replay_is_no_end_of_its_task(tmp_path, monkeypatch, otlp_receiver, hook):
-    run(tmp_path, run_id=RUN, **SMALL)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    asked = {"notify__url": URL, "notify__on": '["finished", "failed"]'}
-    assert run(tmp_path, replay=RUN, **asked).status == "finished"
-    assert otlp_receiver.points("tfgrpo.run.ended") == hook.bodies == []
-
-
-def test_a_run_that_had_finished_and_is_resumed_is_not_reported_again(tmp_path, monkeypatch, otlp_receiver, hook):
+def test_a_run_that_had_finished_is_reported_again_neither_when_it_is_resumed_nor_replayed(
+    tmp_path, monkeypatch, otlp_receiver, hook
+):
     asked = {"notify__url": URL, "notify__on": '["finished"]'}
     run(tmp_path, run_id=RUN, **SMALL, **asked)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
-    assert run(tmp_path, resume=RUN).status == "finished"
-    assert (len(hook.bodies), otlp_receiver.points("tfgrpo.run.ended")) == (1, [])
+    for again in ({"resume": RUN}, {"replay": RUN, **asked}):
+        assert run(tmp_path, **again).status == "finished"
+        assert (len(hook.bodies), otlp_receiver.points("tfgrpo.run.ended")) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -148,8 +139,7 @@ def test_what_happened_is_said_in_the_words_of_the_setting(details, status, even
 
 
 def test_a_text_that_slack_would_read_as_an_order_is_escaped(hook, tmp_path):
-    error = RunAborted("<!channel> & more")
-    run(tmp_path, run_id=RUN, observer=Ends(error), notify__url="env:NIGHT_HOOK", **SMALL)
+    run(tmp_path, run_id=RUN, observer=ends(RunAborted("<!channel> & more")), notify__url=URL, **SMALL)
     (body,) = hook.bodies
     assert "&lt;!channel&gt; &amp; more" in body["text"]
     assert "<!channel> & more" in body["message"]
@@ -169,7 +159,8 @@ def test_a_webhook_that_fails_is_asked_again_and_is_a_warning(tmp_path, monkeypa
     monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
     monkeypatch.setattr(notifying, "_ATTEMPT_S", 0.3)
     hook.codes = codes
-    summary = run(tmp_path, run_id=RUN, observer=Ends(KeyboardInterrupt()), env={"NIGHT_HOOK": hook.url}, **STOPPED, **SMALL)
+    stopping, env = At("epoch_started", interrupt), {"NIGHT_HOOK": hook.url}
+    summary = run(tmp_path, run_id=RUN, observer=stopping, env=env, **STOPPED, **SMALL)
     assert (summary.status, summary.exit_code, len(hook.bodies)) == ("stopped", 3, posts)
     warned = [text for text in manifest(tmp_path)["warnings"] if "notify.url" in text]
     assert warned == ([] if why is None else [f"{notifying_of('NIGHT_HOOK')}: {why}"])
@@ -191,7 +182,7 @@ def notifying_of(variable: str) -> str:
 def test_a_webhook_that_is_none_changes_no_end_of_a_run(tmp_path, monkeypatch, value, why):
     monkeypatch.setenv("NIGHT_HOOK", value)
     monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
-    summary = run(tmp_path, run_id=RUN, observer=Ends(KeyboardInterrupt()), **STOPPED, **SMALL)
+    summary = run(tmp_path, run_id=RUN, observer=At("epoch_started", interrupt), **STOPPED, **SMALL)
     assert (summary.status, summary.exit_code) == ("stopped", 3)
     warned = next(text for text in manifest(tmp_path)["warnings"] if text.startswith("the end of the run"))
     assert warned.startswith(notifying_of("NIGHT_HOOK"))
@@ -202,7 +193,7 @@ def test_a_webhook_that_answers_for_ever_is_left_after_the_limit(tmp_path, monke
     monkeypatch.setattr(notifying, "_LIMIT_S", 0.3)
     hook.codes = [None]
     began = time.monotonic()
-    summary = run(tmp_path, run_id=RUN, observer=Ends(RunAborted("x")), notify__url=URL, **SMALL)
+    summary = run(tmp_path, run_id=RUN, observer=ends(RunAborted("x")), notify__url=URL, **SMALL)
     assert time.monotonic() - began < 30.0, "it answers for ever"
     assert f"{notifying_of('NIGHT_HOOK')}: no answer within 0.3 s" in summary.details["warnings"]
 

@@ -15,7 +15,7 @@ from tfgrpo.stores.experiences.decisions import sealed_tests
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger import Totals
 
-SEALED = {"dataset__sealed": 0.5, "sample_size": 20, "batch_size": 10}
+SEALED = {"dataset__sealed": 0.5, "sample_size": 12, "batch_size": 6}
 
 
 def on_record(out):

@@ -98,18 +98,15 @@ def test_doctor_says_what_an_agent_called_where_lessons_arrived_and_which_tools_
 
 
 @pytest.mark.parametrize(
-    ("body", "line"),
+    ("code", "line"),
     [
-        ('    return {}["choices"]', 2),
-        ('    import json\n    return json.loads("no JSON")', 3),
-        ('    chat(prompt)\n    return own()\n\ndef own():\n    raise ValueError("no")', 6),
+        ('def agent(prompt, chat):\n    return {}["choices"]', 2),
+        ('def agent(prompt, chat):\n    import json\n    return json.loads("no JSON")', 3),
+        ("async def agent(prompt, chat):\n    await chat(prompt)\n    return own()\n\ndef own():\n    raise ValueError", 6),
     ],
 )
-@pytest.mark.parametrize("begins", ["def", "async def"])
-def test_where_the_code_of_an_agent_failed_is_said(capsys, at_home, body, line, begins):
-    (at_home / "mine.py").write_text(
-        f"{begins} agent(prompt, chat):\n{body.replace('chat(', 'await chat(') if 'async' in begins else body}\n"
-    )
+def test_where_the_code_of_an_agent_failed_is_said(capsys, at_home, code, line):
+    (at_home / "mine.py").write_text(code)
     _, out, err = doctor(capsys, "--actor", "mine.py:agent")
     assert f"(mine.py, line {line})" in out + err
 

@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -109,7 +111,7 @@ def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unk
     reference, _ = unkilled
     journal = paths(reference).journal.read_bytes().splitlines(keepends=True)
     steps = paths(reference).ledger.read_bytes().splitlines(keepends=True)
-    for kept in (1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
+    for kept in (1, len(journal) // 2):
         out = tmp_path / str(kept)
         shutil.copytree(reference, out)
         place, task = paths(out), TaskPaths.of(out, TASK)
@@ -126,7 +128,7 @@ def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unk
         assert (store(out), credit(out)) == (store(reference), credit(reference))
 
 
-def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled):
+def test_a_finished_run_that_is_resumed_makes_no_change_and_no_call_and_late_brings_no_old_library_back(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
@@ -135,23 +137,22 @@ def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled)
     of_task = {path: path.read_bytes() for path in (task.promotions, task.experiences, task.credit)}
     with Server() as server:
         summary = run(out, resume=RUN, base_url=server.url)
-    assert summary.exit_code == 0, summary.message
-    assert server.bodies == []
-    assert {name: (paths(out).root / name).read_bytes() for name in before} == before
-    assert {path: path.read_bytes() for path in of_task} == of_task
-    assert manifest(out)["decision"] == manifest(reference)["decision"]
-
-
-def test_a_run_resumed_late_does_not_bring_an_old_library_back(tmp_path, unkilled):
-    reference, _ = unkilled
-    out = tmp_path / "copy"
-    shutil.copytree(reference, out)
-    with Server() as server:
+        assert summary.exit_code == 0, summary.message
+        assert server.bodies == []
+        assert {name: (paths(out).root / name).read_bytes() for name in before} == before
+        assert {path: path.read_bytes() for path in of_task} == of_task
+        assert manifest(out)["decision"] == manifest(reference)["decision"]
         second = run(out, run_id="second", seed=5, **on_server(server, **LEARNING))
         assert second.exit_code == 0, second.message
-        state = json.loads(TaskPaths.of(out, TASK).state.read_text())
+        state = json.loads(task.state.read_text())
         run(out, resume=RUN, base_url=server.url)
-    assert json.loads(TaskPaths.of(out, TASK).state.read_text())["in_force"] == state["in_force"]
+    assert json.loads(task.state.read_text())["in_force"] == state["in_force"]
+
+
+def flow_runs(home):
+    """How many flow runs the server with this home has on record."""
+    with closing(sqlite3.connect(home / "prefect.db")) as database:
+        return database.execute("SELECT count(*) FROM flow_run").fetchone()[0]
 
 
 @pytest.mark.parametrize(
@@ -160,8 +161,10 @@ def test_a_run_resumed_late_does_not_bring_an_old_library_back(tmp_path, unkille
 def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled
-    own_server = {"PREFECT_HOME": str(migrated_home(tmp_path / "prefect"))} if send is os.killpg else None
+    home = migrated_home(tmp_path / "prefect") if send is os.killpg else None
+    before = 0 if home is None else flow_runs(home)
     with Server(SimulatedSettings(latency_s=0.1)) as server:
+        own_server = None if home is None else {"PREFECT_HOME": str(home)}
         process = start(tmp_path, *options(server, "--run-id", RUN), env=own_server)
         server.wait_for(sum(asked.values()) // 2)
         send(process.pid, number)
@@ -170,6 +173,7 @@ def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkille
         assert summary["status"] == "stopped"
         assert summary["resume with"] == f"--resume {RUN}"
         assert "Traceback" not in said
+        assert home is None or flow_runs(home) == before + 1, "Prefect used another server"
         assert manifest(tmp_path)["status"] == "stopped"
         assert paths(tmp_path).report.exists()
         sent = len(server.bodies)
@@ -190,7 +194,6 @@ def test_a_replay_needs_no_endpoint_and_produces_the_same_store(tmp_path, unkill
     (replayed,) = TaskPaths.of(out, TASK).root.glob("replays/*/experiences.jsonl")
     assert timeless(replayed) == store(reference)
     assert summary.details["ledger"]["calls"] == 0
-    assert run(out, replay=RUN).exit_code == 0, "a second replay has a place of its own"
     assert store(out) == store(reference)
 
 

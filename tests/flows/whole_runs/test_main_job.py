@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from examples.agents.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
+from examples.agents.bookkeeping import accounts_of, add, exchange_rate
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.running import (
     BOOKS,
@@ -33,15 +33,6 @@ from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry.setup import all_metrics
 from tfgrpo.tasks.learning import ask
-
-
-def five_lines(prompt, chat):
-    return asks_twice(prompt, chat)
-
-
-def asks_twice(prompt, chat):
-    return chat(f"Check this and repeat the answer: {chat(prompt)}")
-
 
 MODULES = """
 import atexit, sys
@@ -96,15 +87,8 @@ def test_with_the_feature_flag_off_one_actor_per_item_is_measured_without_learni
     assert not TaskPaths.of(tmp_path, TASK).promotions.exists()
 
 
-def test_a_callable_agent_of_five_lines_runs_end_to_end(tmp_path):
-    with Server() as server:
-        asked = on_server(server, actor="tests.flows.whole_runs.test_main_job:five_lines", allow_zero=True)
-        summary = run(tmp_path, run_id=RUN, **asked)
-        assert summary.exit_code == 0, summary.message
-        assert {row["calls"] for row in lines(paths(tmp_path).rollouts)} == {2}
-        sent = len(server.bodies)
-        assert run(tmp_path, resume=RUN).exit_code == 0
-        assert len(server.bodies) == sent, "a finished agent was started again"
+async def cannot_shorten(*_):
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +97,13 @@ def watched(tmp_path_factory):
     out = tmp_path_factory.mktemp("books")
     with OtlpReceiver() as receiver:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ask, "ask", cannot_shorten)  # reflection and curation have it by name
             for tool in (accounts_of, add, exchange_rate):
                 patch.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
             for name, value in receiver.environment().items():
                 patch.setenv(name, value)
-            summary = run(out, run_id=RUN, **BOOKS, sample_size=8, batch_size=4, env=dict(os.environ))
+            asked = {**BOOKS, "sample_size": 8, "batch_size": 4, "max_calls": 9_000, "tfgrpo__experience_max_words": 12}
+            summary = run(out, run_id=RUN, **asked, env=dict(os.environ))
         assert summary.exit_code == 0, summary.message
         yield out, summary, receiver
 
@@ -199,27 +185,17 @@ def test_nights_build_on_what_is_in_force_and_an_edited_pack_puts_it_out_of_use(
     assert stamp_pack(packs / "arithmetic", utc_now).stamp == first_stamp, "lessons are back with the files"
 
 
-def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(tmp_path, otlp_receiver, monkeypatch):
-    async def cannot_shorten(*_):
-        return None
-
-    monkeypatch.setattr(ask, "ask", cannot_shorten)  # reflection and curation have it by name
-    monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
-    asked = {**BOOKS, "sample_size": 8, "batch_size": 4, "max_calls": 9_000}
-    asked |= {"tfgrpo__experience_max_words": 12}
-    for name, value in otlp_receiver.environment().items():
-        monkeypatch.setenv(name, value)
-    summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)
-    assert summary.exit_code == 0, summary.message
+def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(watched, books):
+    _, _, receiver = watched
     expected = {metric.name for metric in all_metrics() if metric.event not in {"grades", "samples", "request"}}
-    assert {point.metric for point in otlp_receiver.points()} == expected
-    (violations,) = otlp_receiver.points("tfgrpo.guardrail.violations")
-    refused = [why for row in lines(paths(tmp_path, task="ledger-tools").groups) for _, why in row["rejected"]]
+    assert {point.metric for point in receiver.points()} == expected
+    (violations,) = receiver.points("tfgrpo.guardrail.violations")
+    refused = [why for row in lines(books.groups) for _, why in row["rejected"]]
     assert violations.attributes == {"tfgrpo.rule": "lesson-long"}
     assert violations.value >= sum("could not be shortened" in why for why in refused) > 0  # curation screens some, too
 
-    spans = otlp_receiver.spans()
-    rollouts = {row["rollout_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").rollouts)}
+    spans = receiver.spans()
+    rollouts = {row["rollout_id"]: row for row in lines(books.rollouts)}
     attempts = [span for span in spans if span.name.startswith("invoke_agent")]
     assert len(attempts) == len(rollouts)
     for span in attempts:
@@ -233,11 +209,11 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
         }
         label = {1.0: "pass", 0.0: "fail"}[told["tfgrpo.reward"]]
         assert scores["gt"]["gen_ai.evaluation.score.label"] == label
-    groups = {row["group_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").groups)}
+    groups = {row["group_id"]: row for row in lines(books.groups)}
     for span in (span for span in spans if span.name == "tfgrpo.group"):
         assert span.attributes["tfgrpo.group.reward_spread"] == groups[span.attributes["tfgrpo.group.id"]]["spread"]
         assert span.events == ()
-    priced = [span for span in spans if span.name == "execute_tool ledger_entries"]
+    priced = [span for span in spans if span.name == "execute_tool add"]
     assert {span.attributes["tfgrpo.tool.cost_usd"] for span in priced} == {0.002}
 
 
@@ -255,15 +231,14 @@ def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_
     assert not any({"gen_ai.request.temperature", "gen_ai.request.seed"} & set(told) for told in chats)
 
 
-def check_what_the_root_says(root, summary):
-    ledger = summary.details["ledger"]
+def test_telemetry_names_run_steps_and_providers(watched):
+    _, summary, receiver = watched
+    spans, ledger = receiver.spans(), summary.details["ledger"]
+    (root,) = [span.attributes for span in spans if span.name.startswith("invoke_workflow")]
     assert (root["tfgrpo.run.id"], root["tfgrpo.task.id"]) == (RUN, "ledger-tools")
     assert (root["tfgrpo.run.status"], root["tfgrpo.run.decision"]) == ("finished", summary.details["decision"]["decision"])
     assert (root["tfgrpo.run.calls"], root["tfgrpo.run.tokens"]) == (ledger["calls"], ledger["tokens"])
     assert root["tfgrpo.run.cost_usd"] == pytest.approx(ledger["nano_usd"] / 1e9)
-
-
-def check_what_steps_and_providers_are_called(spans, receiver):
     steps = [span for span in spans if span.name in ("tfgrpo.summarize", "tfgrpo.extract")]
     assert all({"tfgrpo.epoch", "tfgrpo.group.id", "tfgrpo.item.id"} <= set(span.attributes) for span in steps)
     assert all("tfgrpo.batch" in span.attributes for span in spans if span.name == "tfgrpo.optimize")
@@ -274,7 +249,7 @@ def check_what_steps_and_providers_are_called(spans, receiver):
 
 
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(watched):
-    out, summary, receiver = watched
+    out, _, receiver = watched
     spans = receiver.spans()
     by_id = {span.span_id: span for span in spans}
 
@@ -288,8 +263,7 @@ def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(watched):
     workflow = [span for span in spans if span.name.startswith("invoke_workflow")]
     assert len(workflow) == 1
     assert {span.trace_id for span in spans} == {workflow[0].trace_id}
-    check_what_the_root_says(workflow[0].attributes, summary)
-    check_what_steps_and_providers_are_called(spans, receiver)
+
     rollouts = [span for span in spans if span.name.startswith("invoke_agent")]
     assert len(rollouts) == len(lines(paths(out, task="ledger-tools").rollouts))
     epochs = Counter()

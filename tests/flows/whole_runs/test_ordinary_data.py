@@ -85,7 +85,7 @@ def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     with Server() as server:
         init = ["init", str(written(kind, at_home)), "--base-url", server.url, "--model", "simulated"]
         assert main(init) == 0
-        sizes = {"sample_size": 24, "batch_size": 12}
+        sizes = {"sample_size": 16, "batch_size": 8}
         summary = run(at_home / "out", pipeline="tfgrpo.yaml", actor="mine.py:agent", run_id=RUN, task_id="own", **sizes)
     assert summary.exit_code == 0, summary.message
     decision = summary.details["decision"]
@@ -128,7 +128,7 @@ def test_a_lesson_of_a_night_on_tickets_names_a_label(at_home, monkeypatch):
     Path("tickets.csv").write_text("\n".join(["subject,body,label", *lines_of]))
     with ChatServer(sorter) as server:
         assert main(["init", "tickets.csv", "--base-url", server.url, "--model", "m"]) == 0
-        summary = run(at_home / "out", pipeline="tfgrpo.yaml", run_id=RUN, task_id="own", sample_size=30, batch_size=15)
+        summary = run(at_home / "out", pipeline="tfgrpo.yaml", run_id=RUN, task_id="own", sample_size=20, batch_size=10)
     assert summary.exit_code == 0, summary.message
     [record] = store(at_home / "out", "own")
     assert record["summary32"] == ERASE

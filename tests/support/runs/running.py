@@ -105,6 +105,21 @@ def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, *
         return execute(request(out, **asked), env or {}, observer or Observers(), in_process, clock=utc_now)
 
 
+class At:
+    """An observer that does something whenever a run is at a moment, and otherwise nothing."""
+
+    def __init__(self, moment: str, act: Callable[..., object]) -> None:
+        self.moment, self.act = moment, act
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return self.act if name == self.moment else lambda *_: None
+
+
+def interrupt(*_: object) -> None:
+    """Interrupt as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def words(sizes: dict[str, Any]) -> list[str]:
     """Return options of the command line; data are those of the shipped pipeline unless another is named."""
     sizes = {**({"pipeline": "tfgrpo-learning"} if "dataset" in sizes else {}), **sizes}

@@ -8,7 +8,21 @@ from functools import partial
 
 import pytest
 
-from tests.support.runs.running import LEARNING, PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import (
+    LEARNING,
+    PACKS,
+    RUN,
+    SMALL,
+    TASK,
+    At,
+    Server,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    store,
+)
 from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
@@ -64,16 +78,7 @@ def without_the_first(pack, prompts):
         yield MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
 
 
-def test_a_lesson_that_is_not_injected_is_a_warning_and_in_no_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(lessons, "merge_each", without_the_first)
-    assert run(tmp_path, run_id=RUN, **LEARNING).exit_code == 0
-    assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
-    rows = lines(TaskPaths.of(tmp_path, TASK).credit)
-    (swept,) = {tuple(row["one"]) for row in rows if row.get("source") == "sweep"}
-    assert list(swept) in [row["experience_ids"] for row in lines(paths(tmp_path).prompts)]
-
-
-def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
+def test_lessons_kept_out_by_their_stamp_are_counted_as_violations_and_in_no_row(tmp_path, monkeypatch, otlp_receiver):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
     holds = ExperienceStore.verify_stamp
@@ -85,8 +90,12 @@ def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, mon
     counted = {point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")}
     unsigned = [int(text.split(": ")[1].split()[0]) for text in said if "not stamped for the pack in force" in text]
     assert counted["stamp"] == sum(unsigned) > 0
-    assert counted["injection"] >= sum("was not injected" in text for text in said) > 0
-    words = [row for row in lines(TaskPaths.of(tmp_path, TASK).credit) if row["kind"] == "word"]
+    not_injected = [text for text in said if "was not injected: stamp of another pack version" in text]
+    assert counted["injection"] >= len(not_injected) > 0
+    rows = lines(TaskPaths.of(tmp_path, TASK).credit)
+    (swept,) = {tuple(row["one"]) for row in rows if row.get("source") == "sweep"}
+    assert list(swept) in [row["experience_ids"] for row in lines(paths(tmp_path).prompts)]
+    words = [row for row in rows if row["kind"] == "word"]
     assert {row["experience_id"] for row in words} <= {row["experience_id"] for row in store(tmp_path)}, "of no other"
 
 
@@ -95,13 +104,25 @@ def breaks(server, number):
 
 
 @pytest.mark.untraced
-def test_failures_of_an_accepted_batch_are_final_and_a_resumed_run_does_not_try_them_again(tmp_path):
+def test_failures_are_final_before_their_rollouts_are_on_record_and_a_resumed_run_does_not_try_them_again(
+    tmp_path, monkeypatch
+):
+    real, early = Books.groups, []
+
+    def recorded(files, results):
+        final = {row["key"] for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"}
+        broken = [it.outcome.call_key for result in results for it in result.rollouts if it.outcome.name == "failed"]
+        early.extend(key not in final for key in broken)
+        real(files, results)
+
+    monkeypatch.setattr(Books, "groups", recorded)
     with Server() as server:
         # One call in nine breaks, the same in whatever order they arrive, and would not break again.
         server.before_answer = partial(breaks, server)
         summary = run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0))
         assert summary.exit_code == 0, summary.message
-        assert summary.details["lost"]["rollouts"] > 0
+        assert summary.details["lost"]["rollouts"] == len(early) > 0
+        assert not any(early)
         sent = len(server.bodies)
         server.before_answer = lambda _: None
         again = run(tmp_path, resume=RUN)
@@ -128,8 +149,8 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     assert len(block["on_trial"]) == 3 < len(block["lessons"]), "the lessons never outgrew the pack"
 
 
-def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch):
-    told = []
+def test_a_curation_gets_the_rejections_of_the_ones_before_and_the_manifest_has_each_epoch(tmp_path, monkeypatch):
+    told, drawn, ended = [], [], []
 
     async def refuses(batch, runtime):
         told.append(batch.rejected_before)
@@ -137,42 +158,9 @@ def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch
         return replace(await curate_batch(batch, runtime), memory=memory)
 
     monkeypatch.setattr(learn, "curate_batch", refuses)
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    looking = At("epoch_started", lambda _: drawn.append(list(manifest(tmp_path)["cohorts"])))
+    looking.epoch_ended = lambda _: ended.append([row["epoch"] for row in manifest(tmp_path)["tfgrpo"]["epochs"]])
+    assert run(tmp_path, run_id=RUN, observer=looking, **SMALL).exit_code == 0
+    assert (drawn, ended) == ([["1"], ["1", "2"]], [[1], [1, 2]])
     assert len(told) > 1
     assert told == [{f"idea {number}": number for number in range(1, count)} for count in range(1, len(told) + 1)]
-
-
-@pytest.mark.untraced
-def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatch):
-    real, early = Books.groups, []
-
-    def recorded(files, results):
-        final = {row["key"] for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"}
-        broken = [it.outcome.call_key for result in results for it in result.rollouts if it.outcome.name == "failed"]
-        early.extend(key not in final for key in broken)
-        real(files, results)
-
-    monkeypatch.setattr(Books, "groups", recorded)
-    with Server() as server:
-        server.before_answer = partial(breaks, server)
-        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
-    assert early
-    assert not any(early)
-
-
-def test_the_manifest_has_the_cohort_when_an_epoch_starts_and_its_summary_when_it_ends(tmp_path):
-    drawn, ended = [], []
-
-    class Looking:
-        def __getattr__(self, moment):
-            def told(*_):
-                if moment == "epoch_started":
-                    drawn.append(list(manifest(tmp_path)["cohorts"]))
-                if moment == "epoch_ended":
-                    ended.append([row["epoch"] for row in manifest(tmp_path)["tfgrpo"]["epochs"]])
-
-            return told
-
-    assert run(tmp_path, run_id=RUN, observer=Looking(), **LEARNING).exit_code == 0
-    assert drawn == [["1"], ["1", "2"], ["1", "2", "3"]]
-    assert ended == [[1], [1, 2], [1, 2, 3]]

@@ -3,20 +3,24 @@
 import itertools
 import json
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support.agents.steps import group, record, spec
+from tests.support.records.tasks import Task
 from tests.support.runs.running import (
     LEARNING,
     RUN,
     SMALL,
     TASK,
+    At,
     Server,
     decided,
     in_process,
+    interrupt,
     lines,
     manifest,
     on_server,
@@ -28,9 +32,11 @@ from tests.support.runs.running import (
 from tfgrpo.flows.console.observer import EpochStart, EpochSums
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
+from tfgrpo.flows.run.loop.learn import RETIRED
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.credit import CreditFile
+from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
 
@@ -140,12 +146,13 @@ def whole(tmp_path_factory):
     return out
 
 
-def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monkeypatch, whole):
+def test_what_is_written_depends_neither_on_who_comes_back_first_nor_on_how_many_run_at_once(tmp_path, monkeypatch, whole):
     def backwards(session, specs, real=running_batches.run_groups):
         yield from reversed(list(real(session, specs)))
 
     monkeypatch.setattr(running_batches, "run_groups", backwards)
-    run(tmp_path, run_id=RUN, **LEARNING)
+    run(tmp_path, run_id=RUN, tfgrpo__concurrency=4, **LEARNING)
+    assert manifest(whole)["settings"]["tfgrpo"]["concurrency"] > 4
     assert (store(tmp_path), decided(tmp_path)) == (store(whole), decided(whole))
     order = [[row["rollout_id"] for row in lines(paths(out).rollouts)] for out in (tmp_path, whole)]
     assert order[0] == order[1]
@@ -171,6 +178,27 @@ def test_a_run_that_breaks_between_its_lines_of_credit_has_each_once_when_it_is_
     for _ in range(2):
         assert run(tmp_path, resume=RUN).exit_code == 0
         assert decided(tmp_path) == decided(whole)
+
+
+def test_a_lesson_that_is_retired_while_a_run_is_under_way_is_not_put_into_force_by_it(tmp_path, capsys, whole):
+    task, (would, *_) = Task(tmp_path, TASK, capsys), manifest(whole)["decision"]["experience_ids"]
+
+    def retire(end):
+        if end.epoch == 1:
+            task.tell("experiences", "retire", would, "--why", "no use")
+
+    def last():
+        (*_, last) = read_decisions(TaskPaths.of(tmp_path, TASK).promotions)
+        return last
+
+    assert run(tmp_path, run_id=RUN, observer=At("epoch_ended", retire), **LEARNING).exit_code == 0
+    decision = last()
+    assert (decision.decision, decision.notes) == ("in force", (RETIRED,))
+    assert would not in decision.experience_ids == decision.considered
+    for again in ({"replay": RUN}, {"resume": RUN}):
+        ended = run(tmp_path, **again)
+        assert ended.exit_code == 0, ended.message
+        assert last() == decision
 
 
 def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_order(monkeypatch):
@@ -201,69 +229,44 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     assert recorded == [["g0", "g1"], ["g10", "g11"]]
 
 
-def test_epoch_sums_average_scored_rollouts_only():
-    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
+def test_epoch_sums_average_scored_rollouts_only_and_name_the_most_frequent_reason_of_losses_among_few():
+    tally, late, down = EpochSums(EpochStart(1, 3, "train", 1, 0.7)), Failed("ModelTimeout", "late"), "remote:\nit is down"
+    assert tally.end(()).lost_mostly == ""
     tally.add([
-        group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
-        group((record(0, outcome=Ungraded("empty", "")), record(1, outcome=Scored(0.5, ()))), signal="flat"),
+        group((record(0, outcome=Scored(1.0, ())), record(1, outcome=late))),
+        group((record(0, outcome=Ungraded("rewarder", down)), record(1, outcome=Scored(0.5, ()))), signal="flat"),
+        group((record(0, outcome=Ungraded("rewarder", down)),), signal="flat"),
     ])  # fmt: skip
     end = tally.end(())
-    assert (end.mean_reward, end.scored, end.lost, end.informative) == (0.75, 2, 2, 1)
-    assert tally.solve_rate == 0.5
-
-
-def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
-    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
-    assert tally.end(()).lost_mostly == ""
+    assert (end.mean_reward, end.scored, end.lost, end.informative) == (0.75, 2, 3, 1)
+    assert (tally.solve_rate, end.lost_mostly) == (0.5, "2 × ungraded: remote: it is down")
     tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
-    down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
-    tally.add([down])
-    assert tally.end(()).lost == 502
-    assert len(tally.rollouts.reasons) == 100
-    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
-    tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
-    assert tally.end(()).lost_mostly == "2 × ungraded: remote: it is down"
+    assert (tally.end(()).lost, len(tally.rollouts.reasons)) == (503, 100)
 
 
-def test_a_batch_refused_by_the_budget_is_not_recorded(tmp_path):
-    summary = run(tmp_path, run_id=RUN, max_calls=10, **SMALL)
-    assert summary.exit_code == 3
+@pytest.mark.parametrize(("max_calls", "groups"), [(5, 0), (16, SMALL["batch_size"])])
+def test_a_batch_refused_by_the_budget_is_not_recorded(tmp_path, max_calls, groups):
+    assert run(tmp_path, run_id=RUN, max_calls=max_calls, **SMALL).exit_code == 3
     rows = lines(paths(tmp_path).rollouts)
-    per_batch = Counter(row["group_id"] for row in rows)
-    assert len(per_batch) % SMALL["batch_size"] == 0
+    assert len({row["group_id"] for row in rows}) == groups
     assert {row["outcome"]["name"] for row in rows} <= {"scored"}
-    assert manifest(tmp_path)["tfgrpo"]["epochs"] == [] or rows
+    assert groups or store(tmp_path) == []
 
 
 def test_groups_are_abandoned_when_the_run_ends_between_them(tmp_path):
     closed = []
 
-    class Runner:
-        def __init__(self, name):
-            self._inner = in_process(name)
+    @contextmanager
+    def watched(plan):
+        def run_groups(context, specs):
+            try:
+                yield from fan_out(context, specs)
+            finally:
+                closed.append(len(specs))
 
-        def __enter__(self):
-            fan_out = self._inner.__enter__()
+        with in_process(plan) as fan_out:
+            yield run_groups
 
-            def run_groups(context, specs):
-                try:
-                    yield from fan_out(context, specs)
-                finally:
-                    closed.append(len(specs))
-
-            return run_groups
-
-        def __exit__(self, *_):
-            self._inner.__exit__(None, None, None)
-
-    class Interrupting:
-        def __getattr__(self, name):
-            def told(*_args):
-                if name == "group_done":
-                    raise KeyboardInterrupt
-
-            return told
-
-    summary = execute(request(tmp_path, run_id=RUN, **SMALL), {}, Interrupting(), Runner, clock=utc_now)
+    summary = execute(request(tmp_path, run_id=RUN, **SMALL), {}, At("group_done", interrupt), watched, clock=utc_now)
     assert summary.exit_code == 3
     assert closed == [SMALL["batch_size"]]

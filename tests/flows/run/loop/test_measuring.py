@@ -66,9 +66,9 @@ def test_a_named_lesson_is_measured_beside_the_others(own_run, task):
 @pytest.mark.parametrize("control", ["no-lessons", "neutral", "same"])
 def test_what_is_in_force_is_compared_with_a_control_and_no_row_is_written(own_run, task, control):
     before = task.paths.credit.read_bytes()
-    shown = task.ask("experiences", "measure", "--control", control, "--rollouts", 160)
+    shown = task.ask("experiences", "measure", "--control", control, "--rollouts", 96)
     found = manifest(own_run.out, shown["run_id"])["control"]
-    assert (found["name"], found["groups"], shown["measured"]) == (control, 40, [])
+    assert (found["name"], found["groups"], shown["measured"]) == (control, 24, [])
     assert found["low"] < found["mean"] < found["high"]
     assert (found["mean"] > 10.0) is (control != "same")
     assert task.paths.credit.read_bytes() == before
@@ -76,8 +76,9 @@ def test_what_is_in_force_is_compared_with_a_control_and_no_row_is_written(own_r
     assert len(systems) == (1 if control == "same" else 2)
     lengths = sorted(map(len, systems))
     assert (lengths[-1] - lengths[0] < 10) is (control != "no-lessons")
-    again = run(own_run.out, replay=shown["run_id"])
-    assert again.exit_code == 0, again.message
+    if control == "neutral":
+        again = run(own_run.out, replay=shown["run_id"])
+        assert again.exit_code == 0, again.message
 
 
 def test_halves_hold_every_lesson_once_and_may_differ_in_size():
