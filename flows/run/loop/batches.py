@@ -36,7 +36,6 @@ from tfgrpo.stores.outcomes import (
     is_lowest,
     scored_rewards,
 )
-from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import random_halves
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
@@ -70,23 +69,21 @@ def learning_batches(session: Session, cohort: Cohort, epoch: int) -> Iterator[l
     positions, draws = count(), iter(cohort.draws)
     for batch, items in enumerate(cohort.batches):
         coin = stream(session.settings.tfgrpo.night_seed, "sides", epoch, batch)
-        placed = list(zip(islice(positions, len(items)), items, islice(draws, len(items)), strict=True))
+        trial = session.learning.credit.on_trial
+        # Few divisions keep a common beginning of prompts.
+        divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, len(items)) if trial else 1)]
+        texts = prompts(session, [half for division in divisions for half in division])
+        pairs = list(zip(texts[::2], texts[1::2], strict=True))
+        shuffled = [pairs[at % len(pairs)] for at in range(len(items))]
+        coin.shuffle(shuffled)
+        # Which side is first is by lot: it may do better for that alone.
+        sides = [(one, other) if coin.random() < 0.5 else (other, one) for one, other in shuffled]
+        placed = zip(islice(positions, len(items)), items, islice(draws, len(items)), sides, strict=True)
         specs = []
-        for (position, item, draw), sides in zip(placed, _sides(session, len(items), coin), strict=True):
+        for position, item, draw, (one, other) in placed:
             key = GroupKey(epoch, "train", "group", batch, item.id, draw, session.run_id)
-            specs.append(two_sided(group_spec(session, key, position, item, sides[1], session.plan.group_size), sides[0], coin))
+            specs.append(two_sided(group_spec(session, key, position, item, other, session.plan.group_size), one, coin))
         yield specs
-
-
-def _sides(session: Session, groups: int, coin: Random) -> list[tuple[PackText, PackText]]:
-    """Few divisions keep a common beginning of prompts. Which side is first is by lot: it may do better for that alone."""
-    trial = session.learning.credit.on_trial
-    divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, groups) if trial else 1)]
-    texts = prompts(session, [half for division in divisions for half in division])
-    pairs = list(zip(texts[::2], texts[1::2], strict=True))
-    shuffled = [pairs[at % len(pairs)] for at in range(groups)]
-    coin.shuffle(shuffled)
-    return [(one, other) if coin.random() < 0.5 else (other, one) for one, other in shuffled]
 
 
 def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
@@ -123,18 +120,34 @@ def row_of(session: Session, source: RowSource, spec: GroupSpec, result: GroupRe
     arms = spec.arms if spec.first_half is not None else (spec.key.arm, None)
     sides = [[each.outcome for each in result.rollouts if each.key.arm == arm] for arm in arms]
     rewards = [share_of_range(scored_rewards(side), session.plan.score_range) for side in sides]
+    lessons = [tuple(name for name in one if name not in other), tuple(name for name in other if name not in one)]
+    lost = [len(side) - len(found) for side, found in zip(sides, rewards, strict=True)]
+    return two_sided_row(session, source, spec.group_id, spec.item.id, lessons=lessons, rewards=rewards, lost=lost)
+
+
+def two_sided_row(
+    session: Session,
+    source: RowSource,
+    line: str,
+    item_id: str,
+    *,
+    lessons: Sequence[tuple[str, ...]],
+    rewards: Sequence[tuple[float, ...]],
+    lost: Sequence[int],
+) -> Row:
+    """Return the row of an item, of what is known of its two sides: lessons, shares of the score range, lost attempts."""
     return Row(
-        line_id=f"{session.run_id}/{spec.group_id}",
+        line_id=f"{session.run_id}/{line}",
         run_id=session.run_id,
         night=session.night,
         source=source,
-        item_id=spec.item.id,
-        one=tuple(name for name in one if name not in other),
-        other=tuple(name for name in other if name not in one),
+        item_id=item_id,
+        one=lessons[0],
+        other=lessons[1],
         rewards_one=rewards[0],
         rewards_other=rewards[1],
-        lost_one=len(sides[0]) - len(rewards[0]),
-        lost_other=len(sides[1]) - len(rewards[1]),
+        lost_one=lost[0],
+        lost_other=lost[1],
         conditions=session.conditions,
         simulated=session.plan.simulated,
         created_at=session.clock(),
@@ -300,12 +313,6 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
     for result in results:
         if result.budget_refused:
             raise BudgetRefused(result.budget_refused)
-    _refuse_broken_batch(session, results)
-    _refuse_lost_learning(session, results)
-    return results
-
-
-def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> None:
     outcomes = [rollout.outcome for result in results for rollout in result.rollouts]
     faults = (REWARDER_BROKE, REWARDER_LATE)
     broken = [
@@ -319,21 +326,15 @@ def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> No
             f"{len(broken)} of {pluralize(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
             f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
         )
-
-
-def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> None:
     failures = [result.reflection_failure for result in results if result.reflected]
-    lost = [failure for failure in failures if failure is not None]
-    if not lost:
-        return
-    so_far = session.learning.losses
+    lost, so_far = [failure for failure in failures if failure is not None], session.learning.losses
     asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)
-    limit = session.settings.tfgrpo.max_lost_share
-    if missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
+    if lost and missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
         raise RunAborted(
             f"{missing} of {pluralize(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
             f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
         )
+    return results
 
 
 def draw_cohort(session: Session, epoch: int) -> Cohort:
@@ -352,7 +353,17 @@ def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last:
     sums = EpochSums(start, session.plan.score_range)
     learning.losses, began = sums.learning, perf_counter()
     session.observer.epoch_started(start)
-    with _span(session, start):
+    pack = session.plan.pack.manifest
+    with session.telemetry.epoch_span(
+        epoch=epoch,
+        phase=phase,
+        temperature=temperature,
+        group_size=session.plan.sweep_size if phase == "eval" and session.plan.learns else session.plan.group_size,
+        sample_size=groups,
+        pack_id=pack.id,
+        pack_stamp=pack.stamp,
+        seed=settings.seed,
+    ):
         yield sums
     end = sums.end(learning.credit.on_trial)
     session.books.epoch_ended(end, learning)
@@ -376,25 +387,9 @@ def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last:
 
 def refuse_unscored(session: Session) -> None:
     """Raise ``RunAborted`` if not one rollout of the run has a reward."""
-    books = session.books
-    lost = books.attempts
-    if not lost.lost or lost.lost < lost.asked:
-        return
-    raise RunAborted(
-        f"not one of {pluralize(lost.lost, 'rollout')} brought a reward, so that nothing was learned or judged; "
-        f"most often {lost.mostly}"
-    )
-
-
-def _span(session: Session, start: EpochStart) -> OpenSpan:
-    pack = session.plan.pack.manifest
-    return session.telemetry.epoch_span(
-        epoch=start.epoch,
-        phase=start.phase,
-        temperature=start.temperature,
-        group_size=session.plan.sweep_size if start.phase == "eval" and session.plan.learns else session.plan.group_size,
-        sample_size=start.groups,
-        pack_id=pack.id,
-        pack_stamp=pack.stamp,
-        seed=session.settings.tfgrpo.seed,
-    )
+    lost = session.books.attempts
+    if lost.lost and lost.lost >= lost.asked:
+        raise RunAborted(
+            f"not one of {pluralize(lost.lost, 'rollout')} brought a reward, so that nothing was learned or judged; "
+            f"most often {lost.mostly}"
+        )

@@ -166,7 +166,13 @@ class Books:
         for group in metrics:
             self._epoch_use.setdefault((group.tfgrpo_epoch, group.phase), _EpochSum()).add(group)
         for rollout in rollouts:
-            self._add(rollout)
+            for score in rollout.scores:
+                self._score(score.rewarder_id, score.score)
+            if isinstance(rollout.outcome, Scored):
+                self._score("total", rollout.outcome.reward)
+            for name, why in rollout.failures.items():
+                failures = self._failures.setdefault((rollout.key.epoch, rollout.key.phase), {})
+                failures[name] = failures.get(name, (0, ""))[0] + 1, why
         for result in results:
             self.judges.add(result)
             reasons = (reason.removesuffix(AFTER_SHORTENING) for _, reason in result.rejected)
@@ -230,15 +236,6 @@ class Books:
     def in_force(self, learning: LearningState) -> Sequence[str]:
         """Return what is in force by the run's decision; before it, what was when the run began."""
         return learning.memory.in_force if self.decision is None else self.decision.experience_ids
-
-    def _add(self, rollout: RolloutRecord) -> None:
-        for score in rollout.scores:
-            self._score(score.rewarder_id, score.score)
-        if isinstance(rollout.outcome, Scored):
-            self._score("total", rollout.outcome.reward)
-        for name, why in rollout.failures.items():
-            failures = self._failures.setdefault((rollout.key.epoch, rollout.key.phase), {})
-            failures[name] = failures.get(name, (0, ""))[0] + 1, why
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])

@@ -32,6 +32,7 @@ from tfgrpo.flows.run.loop.batches import (
     row_of,
     run_batch,
     two_sided,
+    two_sided_row,
     unlearned_batches,
 )
 from tfgrpo.flows.run.loop.books import Session
@@ -120,28 +121,13 @@ def sweep(session: Session) -> Swept:
         return Swept()
     swept, score_range = swept_sides(session, follows), session.plan.score_range
     _warn_of_scale(session, [reward for side in swept.rewards.values() for each in side.values() for reward in each])
-    credit(
-        session,
-        [
-            Row(
-                line_id=f"{session.run_id}/sweep/{item.id}",
-                run_id=session.run_id,
-                night=session.night,
-                source="sweep",
-                item_id=item.id,
-                one=swept.lessons,
-                other=(),
-                rewards_one=share_of_range(swept.rewards["library"][item.id], score_range),
-                rewards_other=share_of_range(swept.rewards["none"][item.id], score_range),
-                lost_one=swept.lost["library"][item.id],
-                lost_other=swept.lost["none"][item.id],
-                conditions=session.conditions,
-                simulated=session.plan.simulated,
-                created_at=session.clock(),
-            )
-            for item in session.plan.eval_items
-        ],
-    )
+    rows = []
+    for item in session.plan.eval_items:
+        rewards = [share_of_range(swept.rewards[arm][item.id], score_range) for arm in SIDES]
+        lost = [swept.lost[arm][item.id] for arm in SIDES]
+        line, lessons = f"sweep/{item.id}", (swept.lessons, ())
+        rows.append(two_sided_row(session, "sweep", line, item.id, lessons=lessons, rewards=rewards, lost=lost))
+    credit(session, rows)
     return swept
 
 
@@ -202,7 +188,13 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
         return
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
     curation, screened = _ask(session, specs, results), sum(len(result.rejected) for result in results)
-    records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
+    records = curation.records
+    if not all(session.store.verify_stamp(record) for record in records):  # all of a batch have the stamp of one pack
+        unstamped = f"{pluralize(len(records), 'lesson')} neither stored nor injected: not stamped for the pack in force"
+        session.books.manifest.warn(f"epoch {epoch}, batch {batch + 1}: {unstamped}")
+        for _ in records:
+            session.telemetry.record("guardrail", rule="stamp")
+        records = ()
     with session.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
     if new or not records:  # a resumed run has reported stored records before
@@ -255,17 +247,6 @@ def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupRe
     return curation
 
 
-def _verified(session: Session, records: Sequence[ExperienceRecord], batch: str) -> Sequence[ExperienceRecord]:
-    """Return the records, or none with a warning: all records of a batch have the stamp of one pack."""
-    if all(session.store.verify_stamp(record) for record in records):
-        return records
-    unstamped = f"{pluralize(len(records), 'lesson')} neither stored nor injected: not stamped for the pack in force"
-    session.books.manifest.warn(f"{batch}: {unstamped}")
-    for _ in records:
-        session.telemetry.record("guardrail", rule="stamp")
-    return ()
-
-
 def _warn_of_scale(session: Session, rewards: Sequence[float]) -> None:
     if warning := outside_range(rewards, session.plan.score_range):
         session.books.manifest.warn(warning)
@@ -297,18 +278,6 @@ def decide(session: Session, swept: Swept) -> Decision:
     return recorded
 
 
-def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
-    store = store_of(session.plan, session.replay_of or session.task)
-    now = verified(decided_library(store, in_force(earlier, simulated=session.plan.simulated)), store)
-    return None if now.library_id == session.in_force.library_id else now
-
-
-def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
-    same_model = (one for one in reversed(earlier) if one.simulated == session.plan.simulated)
-    unbroken = takewhile(lambda one: one.experience_ids, same_model)
-    return any(one.decision in {"rollback", "import"} for one in unbroken)
-
-
 def _without_suspects(
     session: Session, verdict: DecisionVerdict, library: Library, follows: Library
 ) -> tuple[DecisionVerdict, Library, str]:
@@ -324,24 +293,28 @@ def _without_suspects(
 
 
 def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
-    memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.in_force.entries)
-    credit = credit_of(memory)
-    out, overtaken = kept_out(earlier, simulated=session.plan.simulated), _overtaken(session, earlier)
+    simulated, memory = session.plan.simulated, replace(session.learning.memory, swept=swept.lessons)
+    credit, out = credit_of(memory), kept_out(earlier, simulated=simulated)
+    store = store_of(session.plan, session.replay_of or session.task)
+    now = verified(decided_library(store, in_force(earlier, simulated=simulated)), store)
     notes: list[str] = []
     if any(not each.ids.isdisjoint(out) for each in credit.known.values() if each.record in credit.follows):
         credit = credit_of(replace(memory, kept_out=out))
         notes.append(RETIRED)
     follows = Library(credit.follows)
     verdict: DecisionVerdict
-    if overtaken is not None:
-        verdict, library = "in force" if overtaken.entries else "not yet", overtaken
+    if now.library_id != session.in_force.library_id:
+        verdict, library = "in force" if now.entries else "not yet", now
         notes.append(OVERTAKEN)
     else:
-        verdict = verdict_of(credit, served=served, by_person=_by_person(session, earlier))
+        same_model = (one for one in reversed(earlier) if one.simulated == simulated)
+        unbroken = takewhile(lambda one: one.experience_ids, same_model)
+        by_person = any(one.decision in {"rollback", "import"} for one in unbroken)
+        verdict = verdict_of(credit, served=bool(session.in_force.entries), by_person=by_person)
         library = follows if verdict == "in force" else Library(())
         if credit.held_out.broke:
             notes.append(BROKE)
-        accepted = overruled_by_person(earlier, simulated=session.plan.simulated)
+        accepted = overruled_by_person(earlier, simulated=simulated)
         overruled = [each for each in swept.alarms if sign_in(each) in accepted]
         if overruled:
             notes.append(f"{OVERRULED}: {'; '.join(overruled)}")
@@ -365,14 +338,13 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         attempts=credit.attempts,
         notes=(*credit.left_out, *notes),
         night=session.night + 1,
-        simulated=session.plan.simulated,
+        simulated=simulated,
     )
 
 
 def measure_on_demand(session: Session, asked: Measuring) -> str:
     """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_batch`` does."""
-    epoch = session.settings.tfgrpo.epochs
-    session.books.cohort(epoch, session.plan.cohort(epoch))  # an epoch that does not learn
+    draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
     if asked.control is not None:
         return _compare_with_control(session, asked.control)
     trial = {each.experience_id: each for each in (*session.in_force.entries, *session.learning.credit.on_trial)}
@@ -455,6 +427,11 @@ def open_sealed(session: Session) -> str:
     Nothing is decided. A resumed run keeps the result on record.
     """
     swept = swept_sides(session, session.in_force.entries)
+    sealed, seen = {item.id for item in session.plan.eval_items}, set[str]()
+    for path in (session.replay_of or session.task).root.glob("runs/*/manifest.json"):
+        run = RunPaths(path.parent)
+        if not ManifestFile(path).read().get("opens_sealed") and run.items.is_file():
+            seen |= sealed & {row["item_id"] for row in read_objects(run.items)}  # tests aside
     differences = swept.differences(session.plan.score_range)
     interval = paired_confidence_sequence(differences, CONFIDENCE) if differences else None
     test = SealedTest(
@@ -471,19 +448,8 @@ def open_sealed(session: Session) -> str:
         pairs=len(differences),
         lost=swept.items - len(differences),
         group_size=session.plan.sweep_size,
-        seen=_seen(session),
+        seen=len(seen),
     )
     test = record_test(session.task.tests, test)
     session.books.manifest.update(test=test.model_dump(mode="json"))
     return f"tested once, lessons against none: {test.result}"
-
-
-def _seen(session: Session) -> int:
-    """Return how many of the sealed items other runs of the task, tests aside, have attempted."""
-    sealed = {item.id for item in session.plan.eval_items}
-    seen: set[str] = set()
-    for path in (session.replay_of or session.task).root.glob("runs/*/manifest.json"):
-        run = RunPaths(path.parent)
-        if not ManifestFile(path).read().get("opens_sealed") and run.items.is_file():
-            seen |= sealed & {row["item_id"] for row in read_objects(run.items)}
-    return len(seen)

@@ -29,7 +29,7 @@ from tests.support.runs.running import (
     run,
     store,
 )
-from tfgrpo.flows.console.observer import EpochStart, EpochSums
+from tfgrpo.flows.console.observer import EpochStart, EpochSums, Losses
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
 from tfgrpo.flows.run.loop.learn import RETIRED
@@ -217,10 +217,11 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     def record_batch(_session, results):
         recorded.append([result.group_id for result in results])
 
-    monkeypatch.setattr(running_batches, "_refuse_broken_batch", lambda _session, results: None)
     monkeypatch.setattr(running_batches, "run_groups", run_groups)
     monkeypatch.setattr(running_batches, "record_batch", record_batch)
-    coming = running_batches.accept_batches(SimpleNamespace(), batches)
+    limits = SimpleNamespace(tfgrpo=SimpleNamespace(max_lost_share=0.0))
+    session = SimpleNamespace(settings=limits, learning=SimpleNamespace(losses=Losses()))
+    coming = running_batches.accept_batches(session, batches)
     assert [result.group_id for result in next(coming)] == ["g0", "g1"]
     assert asked == [6]
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]
