@@ -295,11 +295,6 @@ _IGNORED: Final = frozenset(
     }
 )
 """Times, values computed from times or from all lines of the task, and fields that differ between versions."""
-_COMPARED: Final = (
-    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("line of credit", "line_id")),
-    ("decision", "decision"),
-)
-"""What is compared row by row, and the field that names a row."""
 
 
 def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
@@ -307,7 +302,10 @@ def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
     if session.replay_of is None:
         raise ValueError("not a replay")
     try:
-        difference = next(_differences(session, session.replay_of), None)
+        then = _rows(session, session.replay_of, store_of(session.plan, session.replay_of))
+        pairs = zip(then, _rows(session, session.task, session.store), strict=True)
+        found = (each for (noun, name, old), (_, _, new) in pairs for each in _differences(noun, name, old, new))
+        difference = next(found, None)
     except CorruptFile as error:
         difference = str(error)
     if difference is not None:
@@ -316,25 +314,20 @@ def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
     return "finished", f"the replay came to the same store, {count} records; {message}"
 
 
-def _differences(session: Session, task: TaskPaths) -> Iterator[str]:
-    store = store_of(session.plan, task)
-    then, now = _rows(session, task, store), _rows(session, session.task, session.store)
-    for (noun, name), old, new in zip(_COMPARED, then, now, strict=True):
-        yield from _in_rows(noun, name, old, new)
+def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator[tuple[str, str, Iterable[dict[str, Any]]]]:
+    """Yield what a task has of the run: what each row is, the field that names it, and the rows."""
+    run, run_id = task.run(session.run_id), session.run_id
+    yield "rollout", "rollout_id", read_objects(run.rollouts)
+    yield "group", "group_id", read_objects(run.groups)
+    records = (record for record in store.records() if record.run_id == run_id)
+    stamped = ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
+    yield "record", "experience_id", stamped
+    yield "line of credit", "line_id", (row for row in read_objects(task.credit) if row.get("run_id") == run_id)
+    decisions = (one.model_dump(mode="json") for one in read_decisions(task.promotions) if one.run_id == run_id)
+    yield "decision", "decision", decisions
 
 
-def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator[Iterable[dict[str, Any]]]:
-    """Yield what a task has of the run, in the order of ``_COMPARED``."""
-    run = task.run(session.run_id)
-    yield read_objects(run.rollouts)
-    yield read_objects(run.groups)
-    records = (record for record in store.records() if record.run_id == session.run_id)
-    yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
-    yield (row for row in read_objects(task.credit) if row.get("run_id") == session.run_id)
-    yield (one.model_dump(mode="json") for one in read_decisions(task.promotions) if one.run_id == session.run_id)
-
-
-def _in_rows(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _differences(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     lost, more = 0, 0
     for number, (old, new) in enumerate(zip_longest(then, now), start=1):
         lost, more = lost + (new is None), more + (old is None)

@@ -339,19 +339,16 @@ def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
         ("calls journalled", _journal_faults(run), "an entry for every call of every scored rollout"),
         ("budget respected", _budget_faults(manifest), "calls, tokens and money within their caps"),
     )
-    return tuple(_check(name, faults, passed) for name, faults, passed in checks)
-
-
-def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:
-    try:
-        evidence = list(faults)
-    except (OSError, StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        # These files may have any shape: an exception while reading them is evidence too.
-        evidence = [f"{type(error).__name__}: {error}"]
-    if not evidence:
-        return SpecCheck(name, True, passed)
-    more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
-    return SpecCheck(name, False, "; ".join(evidence[:_SHOWN]) + more)
+    found = []
+    for name, faults, passed in checks:
+        try:
+            evidence = list(faults)
+        except (OSError, StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+            # These files may have any shape: an exception while reading them is evidence too.
+            evidence = [f"{type(error).__name__}: {error}"]
+        more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
+        found.append(SpecCheck(name, not evidence, "; ".join(evidence[:_SHOWN]) + more if evidence else passed))
+    return tuple(found)
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:

@@ -194,8 +194,21 @@ def _next(ended: SimpleQueue[_F], stop: Event | None) -> _F:
 
 def _learn_and_close(session: Session) -> RunSummary:
     """Learn and close the books; errors of the run or the disk become the summary."""
+    settings = session.settings
     try:
-        end = _traced(session)
+        with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
+            end = _ended(session)
+            if end.error is not None:
+                span.fail(end.error)
+            totals, decision = session.runtime.ledger.totals(), session.books.decision
+            unknown = bool(totals.unmeasured_attempts)
+            span.set(
+                run_status=end.status,
+                run_decision=None if decision is None else decision.decision,
+                run_calls=None if unknown else totals.calls,
+                run_tokens=None if unknown else totals.tokens,
+                run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
+            )
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
         return replace(summary, error=end.error, signal=end.signal)
     except (TfgrpoError, OSError) as error:
@@ -229,24 +242,6 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _traced(session: Session) -> RunSummary:
-    settings = session.settings
-    with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
-        end = _ended(session)
-        if end.error is not None:
-            span.fail(end.error)
-        totals, decision = session.runtime.ledger.totals(), session.books.decision
-        unknown = bool(totals.unmeasured_attempts)
-        span.set(
-            run_status=end.status,
-            run_decision=None if decision is None else decision.decision,
-            run_calls=None if unknown else totals.calls,
-            run_tokens=None if unknown else totals.tokens,
-            run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
-        )
-        return end
-
-
 def _ended(session: Session) -> RunSummary:
     """Return how a run ended, before its books are closed."""
 
@@ -276,11 +271,11 @@ def _whole_run(session: Session) -> str:
         _await_endpoints(session)
     if session.plan.opens_sealed:
         return open_sealed(session)
-    if not session.settings.tfgrpo.enabled and session.measures is None:
-        measure(session)
-        return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     if session.measures is not None:
         return measure_on_demand(session, session.measures)
+    if not session.settings.tfgrpo.enabled:
+        measure(session)
+        return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     return explanation_of(learn(session))
 
 
@@ -388,14 +383,6 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _items_of(plan: Plan) -> dict[str, Any]:
-    """Return what distinguishes datasets: the number of items, a digest of all, and of few items the digest of each."""
-    items = chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed)
-    digests = sorted(sha256_hex(canonical_json(item_texts(item)))[:_DIGITS] for item in items)
-    few = digests if len(digests) <= _NAMED else []
-    return {"count": len(digests), "digest": sha256_hex("".join(digests)), "few": few}
-
-
 def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Return how many items are new and gone, of many how many there are; None for the same ones."""
     if before.get("digest") == now["digest"]:
@@ -413,12 +400,17 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
         return {name: earlier[name] for name in _NIGHT_FIELDS if name in earlier}
     if request.measures is not None or plan.opens_sealed or not plan.learns:
         return {}
+    # What distinguishes datasets: the number of items, a digest of all, and of few items the digest of each.
+    every = chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed)
+    digests = sorted(sha256_hex(canonical_json(item_texts(item)))[:_DIGITS] for item in every)
+    few = digests if len(digests) <= _NAMED else []
+    items = {"count": len(digests), "digest": sha256_hex("".join(digests)), "few": few}
     fields: dict[str, Any] = dict.fromkeys(_NIGHT_FIELDS)
-    fields |= {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": _items_of(plan)}
+    fields |= {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": items}
     nights = (run for run in runs_of(plan.paths) if run.night is not None and run.simulated == plan.simulated)
     if (last := next(nights, None)) is not None:
         before = ManifestFile(plan.paths.run(last.run_id).manifest).read().get("items")
-        changed = before and _items_changed(before, fields["items"])
+        changed = before and _items_changed(before, items)
         fields |= {"night_before": last.run_id, "items_changed": changed}
     return fields
 

@@ -263,6 +263,12 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         manifest = {"status": "unreadable", "message": str(error)}
     pack = mapping_of(manifest.get("pack"))
     epochs, running = mapping_of(manifest.get("tfgrpo")).get("epochs"), manifest.get("status") == "running"
+    ledger = None
+    with suppress(StoreError, TypeError, KeyError, ValueError):
+        if not running and (closed := mapping_of(manifest.get("ledger"))):
+            ledger = Totals.from_json(dict(closed))
+        elif run.ledger.is_file():
+            ledger = totals_in(run.ledger)
     return RunEntry(
         task_id=task_id,
         run_id=run.root.name,
@@ -272,7 +278,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         night=manifest.get("night"),
         decision=mapping_of(manifest.get("decision")).get("decision"),
         message=manifest.get("message"),
-        ledger=_spent(run, {} if running else mapping_of(manifest.get("ledger"))),
+        ledger=ledger,
         lessons=epochs[-1].get("lessons") if epochs and manifest.get("night") else None,
         simulated=manifest.get("simulated"),
         model=manifest.get("model"),
@@ -295,15 +301,6 @@ def _is_open(run: RunPaths) -> bool:
         return False
     except (StoreError, OSError):
         return True
-
-
-def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:
-    try:
-        if closed:
-            return Totals.from_json(dict(closed))
-        return totals_in(run.ledger) if run.ledger.is_file() else None
-    except (StoreError, TypeError, KeyError, ValueError):
-        return None
 
 
 def _moment(content: Mapping[str, Any], path: Path, *names: str) -> datetime:

@@ -87,7 +87,12 @@ def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
 
 def in_force_problems(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> list[str]:
     """Return a warning for each reason why less is in force than was decided; write a damaged view again."""
-    view = _written_again(store, paths)
+    view = list[str]()
+    if paths.state.is_file() and read_state(paths.state) is None:  # it is made of other files
+        view = [f"{paths.state.name} is damaged"]
+        with suppress(StoreError):  # a directory that is only readable, or decisions that are damaged, too
+            write_view(store, paths, paths.root.name, last_run=next((one.run_id for one in runs_of(paths)), None))
+            view = [f"{paths.state.name} was damaged, and is written again"]
     if lost := lost_decision(paths.promotions):
         return [*view, f"nothing is in force: {lost}; accepted: {WAY_OUT}"]
     latest = in_force(read_decisions(paths.promotions), simulated=simulated)
@@ -102,16 +107,6 @@ def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -
     lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
     what = f"{pluralize(len(lost), 'lesson')} in force left out, not among the task's records as decided"
     return [f"{what}: {', '.join(lost)}"] if lost else []
-
-
-def _written_again(store: ExperienceStore, paths: TaskPaths) -> list[str]:
-    """Write ``state.json`` again where it is damaged, and return a warning; a view is made of other files."""
-    if not paths.state.is_file() or read_state(paths.state) is not None:
-        return []
-    with suppress(StoreError):  # a directory that is only readable, or decisions that are damaged, too
-        write_view(store, paths, paths.root.name, last_run=next((one.run_id for one in runs_of(paths)), None))
-        return [f"{paths.state.name} was damaged, and is written again"]
-    return [f"{paths.state.name} is damaged"]
 
 
 def store_of(plan: Plan, task: TaskPaths | None = None, *, clock: Clock = utc_now) -> ExperienceStore:
@@ -388,14 +383,19 @@ def effect_text(effect: Mapping[str, Any] | None) -> str:
 
 
 def lesson_json(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]) -> dict[str, Any]:
-    """Return what is known of a lesson besides its record: its state, words for and against, tokens, and effect.
+    """Return what is known of a lesson besides its record: its state of ``STATES``, words, tokens, and effect.
 
     That is in points, with its interval of 95 % and the attempts behind it.
     """
+    state = "on trial" if lesson.record in credit.on_trial else "known"
+    if not lesson.ids.isdisjoint(in_force_ids):
+        state = "in force"
+    elif lesson.kept_out:
+        state = "kept out"
     effect, interval = lesson.effect, lesson.effect.interval(lesson.attempts, CONFIDENCE)
     likely = {"likely": effect.likely, "attempts": lesson.attempts}
     return {
-        "state": lesson_state(lesson, credit, in_force_ids),
+        "state": state,
         "effect": {"mean": effect.mean, "low": interval.low, "high": interval.high, **likely},
         "support": lesson.net,
         "groups_for": lesson.groups_for,
@@ -405,15 +405,6 @@ def lesson_json(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]
         "kept_out": lesson.kept_out,
         "tokens": estimated_tokens(f"- {lesson.record.polarity}: {lesson.record.summary32}\n"),
     }
-
-
-def lesson_state(lesson: KnownLesson, credit: Credit, in_force_ids: Sequence[str]) -> str:
-    """Return ``in force``, ``kept out``, ``on trial`` or ``known``."""
-    if not lesson.ids.isdisjoint(in_force_ids):
-        return "in force"
-    if lesson.kept_out:
-        return "kept out"
-    return "on trial" if lesson.record in credit.on_trial else "known"
 
 
 class ProductionGain(NamedTuple):

@@ -386,8 +386,11 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest
             name = source.removeprefix("command line ").removeprefix("environment ")
             problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
             continue
-        _set_leaf(stored, key, new)
-        sources[key] = source
+        *parents, last = key.split(".")
+        section = stored
+        for part in parents:
+            section = section.setdefault(part, {})
+        section[last], sources[key] = new, source
     if problems:
         raise SettingsError(problems)
     # The run continues where its manifest is, even if it was started from another directory.
@@ -469,10 +472,3 @@ def _leaf(tree: Any, key: str) -> Any:
     for part in key.split("."):
         tree = tree.get(part, _MISSING) if isinstance(tree, dict) else _MISSING
     return tree
-
-
-def _set_leaf(tree: dict[str, Any], key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    for part in parents:
-        tree = tree.setdefault(part, {})
-    tree[last] = value

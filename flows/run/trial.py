@@ -46,7 +46,7 @@ from tfgrpo.tasks.actors.own import BYPASSED, REMEDY, CallableActor, OwnAgent
 from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialects import tool_names
 from tfgrpo.tasks.group import GroupJudge
-from tfgrpo.tasks.models.endpoint import PingFinding, endpoint_of, ping
+from tfgrpo.tasks.models.endpoint import endpoint_of, ping
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.host import open_clients, open_runtime
@@ -117,12 +117,22 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
     async def record(request: httpx.Request) -> None:
         requests.append(request)
 
+    item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.system_text)
+    spec = GroupSpec(
+        group_id="trial",
+        key=GroupKey(1, "train", "group", 0, item.id, 0, "trial"),
+        item=item,
+        size=1,
+        temperature=plan.settings.tfgrpo.temperature.train,
+        pack=PackText(text, sha256_hex(text), plan.pack.manifest.id, plan.pack.manifest.stamp, ()),
+        reflect=False,
+    )
     opened = await open_runtime(context, journaled=False)
     try:
         client = (await open_clients(context, opened.ledger))["actor"]
         opened.resources.push_async_callback(client.aclose)
         client.http.event_hooks = {"request": [record], "response": []}  # as they leave, with the lessons
-        rollout = await run_rollout(_spec(plan), 0, replace(opened, gateway=Gateway(client)))
+        rollout = await run_rollout(spec, 0, replace(opened, gateway=Gateway(client)))
     finally:
         await opened.aclose()
     loss = rollout.loss if isinstance(rollout.loss, Failed) else None
@@ -131,35 +141,20 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
         places = ("the system message",) if chats else ()
         return Trial(calls={"`chat`": chats}, lessons=places, tools=(), failure=failure)
     if not requests:
-        warnings = tuple(agent.warnings(plan.settings.actor))
-        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", *_without_a_call(loss, warnings))
+        given, accepted = BYPASSED, REMEDY
+        if loss is not None and not loss.reason.startswith(BYPASSED):
+            if loss.error_type == ModelTimeout.__name__:  # perhaps it waits for another endpoint
+                given = f"{BYPASSED}, and {loss.reason}"
+            else:
+                given = f"a failed trial: {loss.reason}"
+                accepted = "; ".join(("an agent that runs", *agent.warnings(plan.settings.actor)))
+        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
         tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
         failure=failure,
-    )
-
-
-def _without_a_call(loss: Failed | None, warnings: Sequence[str]) -> tuple[str, str]:
-    if loss is None or loss.reason.startswith(BYPASSED):
-        return BYPASSED, REMEDY
-    if loss.error_type == ModelTimeout.__name__:  # perhaps it waits for another endpoint
-        return f"{BYPASSED}, and {loss.reason}", REMEDY
-    return f"a failed trial: {loss.reason}", "; ".join(("an agent that runs", *warnings))
-
-
-def _spec(plan: Plan) -> GroupSpec:
-    item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.system_text)
-    return GroupSpec(
-        group_id="trial",
-        key=GroupKey(1, "train", "group", 0, item.id, 0, "trial"),
-        item=item,
-        size=1,
-        temperature=plan.settings.tfgrpo.temperature.train,
-        pack=PackText(text, sha256_hex(text), plan.pack.manifest.id, plan.pack.manifest.stamp, ()),
-        reflect=False,
     )
 
 
@@ -197,7 +192,12 @@ async def ping_models(plan: Plan) -> Pinged:
             tokens += pinged.bound + pinged.attempts
             nano += 0 if price is None else price.cost(pinged.bound, pinged.attempts)
             last = {finding.setting or finding.said: finding for finding in pinged.findings}
-            problems += (_problem(plan, role, name, finding) for finding in last.values())
+            for finding in last.values():
+                own = plan.settings.model.own(role)
+                section = f"model.{role}" if {"name", "base_url"} & set(own) or finding.setting in own else "model"
+                accepted = f"{section}.{finding.setting}: {finding.value}" if finding.setting else finding.advice
+                accepted = accepted or "a request that this endpoint takes"
+                problems.append(Problem(f"{name}, asked as {role}", finding.said, accepted))
             if not pinged.findings:
                 silence = ", but counts no tokens: what it costs will be unknown" if pinged.silent else ""
                 answers.append(f"{role}: {name} at {endpoint.display_url} answers{silence}")
@@ -216,13 +216,6 @@ def _asked(plan: Plan) -> Iterator[tuple[ModelRole, str]]:
     same = {"max_tokens": 1, "name": None}
     learner, judge = (models.roles[role].model_copy(update=same) for role in ("reflection", "judge"))
     yield from (("judge", name) for name in models.judges if name != models.reflection_name or learner != judge)
-
-
-def _problem(plan: Plan, role: ModelRole, name: str, finding: PingFinding) -> Problem:
-    own = plan.settings.model.own(role)
-    section = f"model.{role}" if {"name", "base_url"} & set(own) or finding.setting in own else "model"
-    accepted = f"{section}.{finding.setting}: {finding.value}" if finding.setting else finding.advice
-    return Problem(f"{name}, asked as {role}", finding.said, accepted or "a request that this endpoint takes")
 
 
 def judges_among(scorers: Iterable[AnyScorer]) -> list[str]:
