@@ -19,7 +19,7 @@ import os
 import re
 import time
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
@@ -199,34 +199,24 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     where the deployment cannot be read, because its caps would not apply.
     """
     names = {name for name, value in parameters.items() if isinstance(value, Unknown)}
-    if names:
-        raise SettingsError([_unknown(kind, name, parameters.keys() - names) for name in sorted(names)])
+    problems, known = list[Problem](), parameters.keys() - names
+    for name in sorted(names):
+        key = kind.KEYS.get(name, name)
+        accepted = f"settings {key}" if key in fields_by_key() else did_you_mean(name, known)
+        problems.append(Problem(f"parameter {name}", "an unknown parameter", accepted))
+    if problems:
+        raise SettingsError(problems)
     run = deployed_run()
     if run is None:
         return _request(kind, parameters)
     deployment = _parameters_of_deployment(run)  # first: it waits for a server that is starting again
     _refuse_missed(run)
-    return _within_caps(kind, _asked_beyond(kind, parameters, deployment), _request(kind, deployment))
-
-
-def _unknown(kind: type[FlowRequest], name: str, known: Collection[str]) -> Problem:
-    key = kind.KEYS.get(name, name)
-    accepted = f"settings {key}" if key in fields_by_key() and name not in known else did_you_mean(name, known)
-    return Problem(f"parameter {name}", "an unknown parameter", accepted)
-
-
-def _asked_beyond(kind: type[FlowRequest], parameters: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters without the deployment's own, which Prefect has mixed with those that were asked for."""
-    own = deployment.get("settings") or {}
+    # Prefect has mixed the deployment's own parameters with those that were asked for.
+    keys, own = kind.KEYS, deployment.get("settings") or {}
+    asked = {name: value for name, value in parameters.items() if not same_value(keys.get(name), value, deployment.get(name))}
     settings = (parameters.get("settings") or {}).items()
-    return {
-        **{
-            name: value
-            for name, value in parameters.items()
-            if not same_value(kind.KEYS.get(name), value, deployment.get(name))
-        },
-        "settings": {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])},
-    }
+    asked["settings"] = {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])}
+    return _within_caps(kind, asked, _request(kind, deployment))
 
 
 def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
@@ -475,7 +465,9 @@ class PrefectArtifacts(Observer):
                 _log.log(level, "an artifact could not be written: %s", error_line(error))
 
     def _attempt(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
-        known = self._written.get(key) or _of_earlier_try(key)
+        known, run = self._written.get(key), current_run()
+        if known is None and run is not None and run.run_count > 1:  # a retry updates what an earlier try of it wrote
+            known = _artifact_of(run.id, key)
         if known is not None:
             update_artifact(known, content())
         elif isinstance(created := create(content()), UUID):
@@ -505,12 +497,6 @@ def update_artifact(artifact: UUID, content: object) -> None:
         client.update_artifact(artifact, ArtifactUpdate(data=content))
 
 
-def _of_earlier_try(key: str) -> UUID | None:
-    """The artifact that an earlier try of this flow run wrote; a retry updates it."""
-    run = current_run()
-    return None if run is None or run.run_count < 2 else _artifact_of(run.id, key)
-
-
 def _artifact_of(run: UUID, key: str) -> UUID | None:
     ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
     with get_client(sync_client=True) as client:
@@ -531,39 +517,31 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
 
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
+    morning, command = details.get("morning"), resume_command(details)
+    if morning:
+        facts = [(line["label"], line["text"]) for line in morning["lines"] if line["label"] != "report"]
+    else:  # before the end: what names the run
+        warnings = (("warning", text) for text in details.get("warnings", ())[:_WARNINGS])
+        named = (("run", run_id), ("task", details.get("task_id")), ("resume", command), *warnings)
+        facts = [(label, text) for label, text in named if text]
+    places = [(label, details[name]) for label, name in (("directory", "run"), ("report", "report")) if details.get(name)]
+    facts += [(label, str(Path(place).absolute())) for label, place in places]
+    if command:
+        facts.append(("go on", _GO_ON))
+    rewards = (details.get("decision") or {}).get("rewards") or {}
+    sides = (("without lessons", rewards.get("none")), ("with lessons", rewards.get("library")))
+    means = [(label, side["mean"]) for label, side in sides if side]
     return _template().render(
         status=status,
         message=message,
         details=details,
-        morning=details.get("morning"),
-        facts=list(_facts(run_id, details)),
+        morning=morning,
+        facts=facts,
         columns=_COLUMNS,
         epochs=[[epoch[name.replace(" ", "_")] for name in _COLUMNS] for epoch in details.get("epochs", ())],
-        before_after=_before_after(details),
+        before_after=means if len(means) == len(sides) else [],
         lessons=list(map(_lesson, details.get("lessons", ()))),
     )
-
-
-def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the morning page, before the end what names the run; then where its files are and how to go on with it."""
-    morning, command = details.get("morning"), resume_command(details)
-    if morning:
-        yield from ((line["label"], line["text"]) for line in morning["lines"] if line["label"] != "report")
-    else:
-        warnings = (("warning", text) for text in details.get("warnings", ())[:_WARNINGS])
-        named = (("run", run_id), ("task", details.get("task_id")), ("resume", command), *warnings)
-        yield from ((label, text) for label, text in named if text)
-    for label, name in (("directory", "run"), ("report", "report")):
-        if details.get(name):
-            yield label, str(Path(details[name]).absolute())
-    if command:
-        yield "go on", _GO_ON
-
-
-def _before_after(details: Mapping[str, Any]) -> list[tuple[str, float]]:
-    rewards = (details.get("decision") or {}).get("rewards") or {}
-    sides = (("without lessons", rewards.get("none")), ("with lessons", rewards.get("library")))
-    return [(label, side["mean"]) for label, side in sides if side] if all(side for _, side in sides) else []
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:

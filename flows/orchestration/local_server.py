@@ -108,7 +108,10 @@ class LocalServer:
         """
         deadline = time.monotonic() + limit_s
         with httpx.Client(trust_env=False) as client:
-            while not self._answers(client):
+            while True:
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.get(f"{self.api_url}/health", timeout=_POLL_S * 20).is_success:
+                        break
                 if self._process.poll() is not None:
                     raise PrefectUnavailable(self._why_it_ended())
                 if time.monotonic() > deadline:
@@ -125,11 +128,6 @@ class LocalServer:
             self._process.kill()
             self._process.communicate()
         self._said.close()
-
-    def _answers(self, client: httpx.Client) -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return client.get(f"{self.api_url}/health", timeout=_POLL_S * 20).is_success
-        return False
 
     def _why_it_ended(self) -> str:
         self._said.seek(0)
