@@ -172,13 +172,16 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
 
 
 def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
-    """Run the groups of a batch and return their results in the order of the specs.
+    """Run and record the groups of a batch, and return their results in the order of the specs.
 
     Raises ``BudgetRefused`` or ``RunAborted`` before anything of the batch is recorded, so that a resumed run tries
-    again what was refused or broken.
+    again what was refused or broken; and ``NothingRight`` as ``_check_first_batch`` does.
     """
     with closing(run_groups(session, specs)) as arriving:
-        return _accepted(session, specs, list(arriving))
+        results = _accepted(session, specs, list(arriving))
+    record_batch(session, results)
+    _check_first_batch(session, specs, results)
+    return results
 
 
 def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Generator[list[GroupResult], None, None]:
@@ -233,10 +236,10 @@ def record_failure(session: Session, failure: Failed) -> None:
     journal.append_failure(failure.call_key, failure.error_type, failure.reason)
 
 
-def check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+def _check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
     """Show three attempts of the first batch if nothing, or everything, is right in it, or nothing graded.
 
-    Raises ``NothingRight``, with the batch written, if no attempt has a reward above the lowest, unless that is allowed.
+    Raises ``NothingRight`` if no attempt has a reward above the lowest, unless that is allowed.
     """
     if session.books.has_first_batch:
         return
@@ -247,7 +250,6 @@ def check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Seq
         return
     session.observer.first_batch(noticed)
     if noticed.stops:
-        record_batch(session, results)
         raise NothingRight(
             f"{noticed.explanation}; mend what causes it, such as rewarders, references or agent, and start a new run, for "
             f"a resumed one keeps them; --resume {session.run_id} --allow-zero goes on without a change"

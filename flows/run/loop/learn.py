@@ -20,13 +20,11 @@ from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, store_of, verified
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
-    check_first_batch,
     draw_cohort,
     group_spec,
     learning_batches,
     open_epoch,
     prompts,
-    record_batch,
     record_failure,
     refuse_unscored,
     row_of,
@@ -79,8 +77,6 @@ def learn(session: Session) -> Decision:
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
             for groups in learning_batches(session, cohort, epoch):
                 results = run_batch(session, groups)
-                check_first_batch(session, groups, results)
-                record_batch(session, results)
                 credit(session, [row_of(session, "learning", *each) for each in zip(groups, results, strict=True)])
                 curate(session, groups, results)
                 sums.add(results)
@@ -169,10 +165,7 @@ def measure(session: Session) -> None:
     cohort = draw_cohort(session, 1)
     with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
         for groups in unlearned_batches(session, cohort):
-            results = run_batch(session, groups)
-            check_first_batch(session, groups, results)
-            record_batch(session, results)
-            sums.add(results)
+            sums.add(run_batch(session, groups))
     refuse_unscored(session)
 
 
