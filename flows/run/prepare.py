@@ -337,20 +337,13 @@ def read_api_key(model: ModelSettings) -> str | None:
 
 
 MAY_CHANGE = (
-    "out",
-    "task_id",
-    "task_runner",
-    "packs_root",
-    "tfgrpo.concurrency",
-    "tfgrpo.allow_zero",
+    *("out", "task_id", "task_runner", "packs_root", "tfgrpo.concurrency", "tfgrpo.allow_zero"),
     *(
         f"model.{role}{name}"
         for role in ("", *(f"{each}." for each in MODEL_ROLES))
         for name in ("base_url", "api_key", "headers", "timeout_s", "max_retries", "wait_s")
     ),
-    "budget.",
-    "telemetry.",
-    "notify.",
+    *("budget.", "telemetry.", "notify."),
 )
 """Keys, or prefixes of keys, that may change when a run is resumed."""
 
