@@ -11,6 +11,7 @@ from tfgrpo.stores.errors import ConfigError, OptionError, RepairExhausted, Sett
 from tfgrpo.stores.outcomes import status_of, status_of_outcome
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
+_CARRY_MORE = ConfigError | OptionError | RepairExhausted | ShapeError
 
 
 def _drawn() -> dict[str, str]:
@@ -38,11 +39,7 @@ def test_the_drawn_tree_is_the_real_one():
         RepairExhausted("no JSON after 2 attempts", [("{", "line 1")]),
         OptionError("weight is -1", "at least 0"),
         ShapeError.one("rewards", "shape (2, 8)", "(2, 7)", "first bad group: index 1, id 'q-17'"),
-        *(
-            kind("why")
-            for kind in _CLASSES.values()
-            if not issubclass(kind, ConfigError | OptionError | RepairExhausted | ShapeError)
-        ),
+        *(kind("why") for kind in _CLASSES.values() if not issubclass(kind, _CARRY_MORE)),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -54,16 +51,14 @@ def test_errors_keep_their_fields_when_pickled(error):
     assert isinstance(copy, TfgrpoError)
 
 
-@pytest.mark.parametrize("name", [*_CLASSES, "NoSuchError", "annotations", "Problem", "Exception"])
-def test_a_recorded_failure_is_read_as_its_class(name):
-    error = error_named(name, "why")
-    kind = _CLASSES.get(name, errors.ActorError)
-    carries_more = issubclass(kind, ConfigError | OptionError | RepairExhausted | ShapeError)
-    assert type(error) is (errors.ActorError if carries_more else kind)
-    assert str(error) == "why"
+def test_a_recorded_failure_is_read_as_its_class():
+    for name in (*_CLASSES, "NoSuchError", "annotations", "Problem", "Exception"):
+        error, kind = error_named(name, "why"), _CLASSES.get(name, errors.ActorError)
+        assert type(error) is (errors.ActorError if issubclass(kind, _CARRY_MORE) else kind)
+        assert str(error) == "why"
 
 
-def test_every_error_has_one_status():
+def test_every_error_and_outcome_has_one_status():
     statuses = {name: status_of(kind) for name, kind in _CLASSES.items()}
     calls = {name for name, kind in _CLASSES.items() if issubclass(kind, errors.ModelCallError)}
     assert {name for name, status in statuses.items() if status == "transport_error"} == calls - {"ModelTimeout"}
@@ -71,8 +66,6 @@ def test_every_error_has_one_status():
     assert {name for name, status in statuses.items() if status == "refused"} == {"BudgetRefused"}
     assert [status_of(kind) for kind in (TimeoutError, OSError, ValueError)] == ["timeout", "transport_error", "error"]
 
-
-def test_every_outcome_has_one_status():
     assert status_of_outcome("failed", "ModelTimeout", None) == "timeout"
     assert status_of_outcome("failed", "NoSuchError", None) == "error"
     assert status_of_outcome("failed", "ModelOfMyOwn", None) == "error", "a user's class is none of ours by its name"

@@ -19,23 +19,11 @@ def path(tmp_path):
 
 
 ITEM_IDS = st.text(alphabet="ab/#0 ", max_size=6)
-GROUPS = st.builds(
-    GroupKey,
-    epoch=st.integers(1, 2),
-    phase=st.just("eval"),
-    arm=st.sampled_from(["group", "library"]),
-    batch=st.integers(0, 1),
-    item=ITEM_IDS,
-    draw=st.integers(0, 1),
-)
-KEYS = st.builds(
-    CallKey,
-    group=GROUPS,
-    rollout=st.integers(0, 1),
-    turn=st.integers(0, 1),
-    role=st.sampled_from(["rollout", "judge"]),
-    attempt=st.integers(0, 1),
-)
+ONE = st.integers(0, 1)
+ARMS = st.sampled_from(["group", "library"])
+GROUPS = st.builds(GroupKey, epoch=ONE, phase=st.just("eval"), arm=ARMS, batch=ONE, item=ITEM_IDS, draw=ONE)
+ROLES = st.sampled_from(["rollout", "judge"])
+KEYS = st.builds(CallKey, group=GROUPS, rollout=ONE, turn=ONE, role=ROLES, attempt=ONE)
 
 
 @given(KEYS, KEYS)
@@ -110,7 +98,7 @@ def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path, entry):
 @pytest.mark.untraced
 def test_memory_per_entry_is_small_whatever_the_replies(path):
     entry = {"schema": 2, "kind": "reply", "at": "", "payload": {"text": "x" * 200}}
-    keys = [f"1/train/0/item-{index}/0/0/rollout/0#0123456789abcdef" for index in range(20_000)]
+    keys = [f"1/train/0/item-{index}/0/0/rollout/0#0123456789abcdef" for index in range(10_000)]
     LineFile(path).append({"schema": 2, "key": key, **entry} for key in keys)
     tracemalloc.start()
     try:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -76,65 +77,26 @@ async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_no
     ledger.close()
 
 
-@pytest.mark.parametrize(
-    ("budget", "ask", "message"),
-    [
-        (Budget(max_calls=1), {"calls": 2}, "max_calls 1 is reached: 0 spent or at risk, and the next call may need 2"),
-        (Budget(max_tokens=9), {"tokens": 10}, "max_tokens 9"),
-        (Budget(max_usd=0.01), {"nano_usd": 10_000_001}, "max_usd 0.010000"),
-    ],
-)
-async def test_a_refusal_names_the_cap_and_the_figures(budget, ask, message):
-    with pytest.raises(BudgetRefused, match=message):
-        await Ledger(budget).reserve(**ask)
+async def test_a_refusal_names_the_cap_and_the_figures():
+    with pytest.raises(BudgetRefused, match="max_calls 1 is reached: 0 spent or at risk, and the next call may need 2"):
+        await Ledger(Budget(max_calls=1)).reserve(calls=2)
 
 
-async def test_a_call_waits_while_a_running_one_may_leave_room(where):
+async def test_a_call_waits_while_a_running_one_may_leave_room_and_is_refused_once_that_is_useless(where):
     ledger = Ledger(Budget(max_tokens=100), shared=where)
     first = await ledger.reserve(tokens=80)
     second = asyncio.create_task(ledger.reserve(tokens=50))
     await asyncio.sleep(0.05)
     assert not second.done()
     first.settle(10, None)
-    (await second).settle(50, None)
+    running = await second
+    late = asyncio.create_task(ledger.reserve(tokens=50))
+    await asyncio.sleep(0.03)
+    running.settle(50, None)
+    with pytest.raises(BudgetRefused):
+        await late
     assert ledger.totals().tokens == 60
     ledger.close()
-
-
-async def test_a_waiting_call_is_refused_once_waiting_is_useless():
-    ledger = Ledger(Budget(max_tokens=100))
-    first = await ledger.reserve(tokens=80)
-    second = asyncio.create_task(ledger.reserve(tokens=50))
-    await asyncio.sleep(0.03)
-    first.settle(80, None)
-    with pytest.raises(BudgetRefused):
-        await second
-
-
-def test_a_cap_in_dollars_is_taken_at_its_decimal_value():
-    assert Budget(max_usd=0.1).max_nano == 100_000_000
-    assert Budget(max_usd=0.29).max_nano == 290_000_000
-
-
-class Watch:
-    """Sees every grant and every settlement, and notes the highest sum of what is spent, at risk and in flight."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.highest = Amount()
-
-    def look(self) -> None:
-        totals, flying = self._ledger._store.read()
-        total = totals.committed + flying
-        self.highest = Amount(*(max(a, b) for a, b in zip(_figures(self.highest), _figures(total), strict=True)))
-
-    def within(self, budget: Budget) -> bool:
-        caps = (budget.max_calls, budget.max_tokens, budget.max_nano)
-        return all(cap is None or seen <= cap for cap, seen in zip(caps, _figures(self.highest), strict=True))
-
-
-def _figures(amount: Amount) -> tuple[int, int, int]:
-    return amount.calls, amount.tokens, amount.nano_usd
 
 
 BUDGETS = st.builds(
@@ -145,87 +107,53 @@ BUDGETS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(budget=BUDGETS, seed=st.integers(0, 10_000))
-def test_no_cap_is_ever_exceeded_by_64_coroutines(budget, seed):
-    rng = random.Random(seed)
+@settings(max_examples=20, deadline=None)
+@given(budget=BUDGETS, seed=st.integers(0, 10_000), shared=st.booleans())
+def test_no_cap_is_ever_exceeded_by_threads(tmp_path_factory, budget, seed, shared):
+    ledger = Ledger(budget, shared=tmp_path_factory.mktemp("ledger") / "ledger.jsonl" if shared else None)
+    seen: list[Amount] = []
 
-    async def nap(_: float) -> None:
-        await asyncio.sleep(0)
-
-    ledger = Ledger(budget, sleep=nap)
-    watch = Watch(ledger)
-
-    async def one() -> None:
-        tokens, nano = rng.randint(0, 400), rng.choice([None, rng.randint(0, 1000)])
-        try:
-            reservation = await ledger.reserve(tokens=tokens, nano_usd=nano)
-        except BudgetRefused:
-            return
-        watch.look()
-        for _ in range(rng.randint(0, 5)):
-            await asyncio.sleep(0)
-        match rng.randint(0, 3):
-            case 0:
-                reservation.lose()
-            case 1:
-                reservation.release()
-            case _:
-                reservation.settle(rng.randint(0, tokens), None if nano is None else rng.randint(0, nano))
-        watch.look()
-
-    async def everyone() -> None:
-        await asyncio.gather(*(one() for _ in range(64)))
-
-    asyncio.run(everyone())
-    assert watch.within(budget)
-    assert ledger.in_flight() == Amount()
-
-
-def test_a_list_price_per_million_is_taken_at_its_decimal_value():
-    assert Price.per_million(0.15, 0.6, 0.075) == Price(150, 600, 75)
-    assert Price.per_million(0.0375, 0.1).input_nano == Fraction(75, 2)
-
-
-def test_known_costs_by_hand():
-    price = Price.per_million(2.5, 10.0, 1.25)
-    assert price.cost(1000, 200) == 1000 * 2500 + 200 * 10_000
-    assert price.cost(1000, 200, cached=400) == 600 * 2500 + 400 * 1250 + 200 * 10_000
-    assert Price.per_million(0.0375, 0.0).cost(1, 0) == 38, "37.5 nano-dollars, rounded up"
-
-
-def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_prompt():
-    assert Price(3, 5).cost(10, 0, cached=4) == 30
-    assert Price(3, 5, 1).cost(10, 0, cached=99) == 10
-
-
-def test_no_cap_is_ever_exceeded_by_threads(where):
-    budget = Budget(max_tokens=2_000, max_calls=40)
-    ledger = Ledger(budget, shared=where)
-    watch = Watch(ledger)
-
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
+    def work(rng: random.Random) -> None:
         for _ in range(8):
-            tokens = rng.randint(1, 100)
+            tokens, nano = rng.randint(0, 400), rng.choice([None, rng.randint(0, 1000)])
             try:
-                reservation = ledger.try_reserve(tokens=tokens)
+                reservation = ledger.try_reserve(tokens=tokens, nano_usd=nano)
             except BudgetRefused:
                 return
-            if reservation is None:
-                continue
-            watch.look()
-            reservation.settle(rng.randint(0, tokens), None)
+            totals, flying = ledger._store.read()
+            seen.append(totals.committed + flying)
+            match reservation and rng.randint(0, 3):
+                case None:
+                    continue
+                case 0:
+                    reservation.lose()
+                case 1:
+                    reservation.release()
+                case _:
+                    reservation.settle(rng.randint(0, tokens), None if nano is None else rng.randint(0, nano))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+    threads = [threading.Thread(target=work, args=(random.Random(seed + number),)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert watch.within(budget)
-    assert ledger.totals().calls <= 40
+    caps = (budget.max_calls, budget.max_tokens, budget.max_nano)
+    for amount in seen:
+        assert all(cap is None or used <= cap for cap, used in zip(caps, amount.figures(), strict=False)), amount
     assert ledger.in_flight() == Amount()
     ledger.close()
+
+
+def test_list_prices_and_caps_are_taken_at_their_decimal_value_and_costs_are_those_by_hand():
+    assert Price.per_million(0.15, 0.6, 0.075) == Price(150, 600, 75)
+    assert Price.per_million(0.0375, 0.1).input_nano == Fraction(75, 2)
+    assert [Budget(max_usd=usd).max_nano for usd in (0.1, 0.29)] == [100_000_000, 290_000_000]
+    price = Price.per_million(2.5, 10.0, 1.25)
+    assert price.cost(1000, 200) == 1000 * 2500 + 200 * 10_000
+    assert price.cost(1000, 200, cached=400) == 600 * 2500 + 400 * 1250 + 200 * 10_000
+    assert Price.per_million(0.0375, 0.0).cost(1, 0) == 38, "37.5 nano-dollars, rounded up"
+    assert Price(3, 5).cost(10, 0, cached=4) == 30, "cached tokens cost like others unless priced"
+    assert Price(3, 5, 1).cost(10, 0, cached=99) == 10, "and are never more than the prompt"
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,30 +167,28 @@ def path(tmp_path):
 def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]]) -> None:
     ledger = Ledger(Budget(max_calls=50, max_tokens=3_000), shared=path)
     rng = random.Random(seed)
+    spent: list[int] = []
 
-    async def one() -> tuple[int, int]:
+    async def one() -> None:
         tokens = rng.randint(1, 100)
-        try:
+        with suppress(BudgetRefused):
             reservation = await ledger.reserve(tokens=tokens)
-        except BudgetRefused:
-            return 0, 0
-        await asyncio.sleep(0.001)
-        used = rng.randint(0, tokens)
-        reservation.settle(used, None)
-        return 1, used
+            await asyncio.sleep(0.001)
+            reservation.settle(used := rng.randint(0, tokens), None)
+            spent.append(used)
 
     async def everyone() -> None:
-        done = await asyncio.gather(*(one() for _ in range(30)))
-        results.put((sum(calls for calls, _ in done), sum(used for _, used in done)))
+        await asyncio.gather(*(one() for _ in range(30)))
 
     asyncio.run(everyone())
+    results.put((len(spent), sum(spent)))
     ledger.close()
 
 
 def test_several_processes_share_one_budget_to_the_last_token(path):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(3)]
+    workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(2)]
     for worker in workers:
         worker.start()
     spent = [results.get(timeout=60) for _ in workers]
@@ -281,8 +207,7 @@ def test_several_processes_share_one_budget_to_the_last_token(path):
 HOLD = """if True:
     import os, sys, time
     from pathlib import Path
-    from tfgrpo.stores.ledger import Ledger
-    from tfgrpo.stores.ledger import Budget
+    from tfgrpo.stores.ledger import Budget, Ledger
     ledger = Ledger(Budget(max_tokens=100), shared=Path(sys.argv[1]))
     held = ledger.try_reserve(tokens=60)
 """
@@ -322,7 +247,7 @@ def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(pa
     script = SPEND.replace("max_tokens=100", "").replace("held = ledger.try_reserve(tokens=60)", "")
     workers = [
         subprocess.Popen([sys.executable, "-c", script, str(path), calls], stdout=subprocess.PIPE, cwd=ROOT)
-        for calls in ("500", "500", "1000000")
+        for calls in ("400", "600", "1000000")
     ]
     longest, before = 0, 0
     *ending, endless = workers
@@ -333,7 +258,7 @@ def test_a_long_ledger_keeps_its_last_state_alone_and_no_process_loses_a_step(pa
         time.sleep(0.01)
     endless.kill()
     acknowledged = [len(worker.communicate()[0]) for worker in workers]
-    assert acknowledged[:2] == [500, 500]
+    assert acknowledged[:2] == [400, 600]
     totals = totals_in(path)
     assert sum(acknowledged) <= totals.calls <= sum(acknowledged) + 1
     assert longest < 300_000 < totals.calls * 2 * 160, "so many steps do not fit into one file"

@@ -17,10 +17,13 @@ def path(tmp_path):
 
 
 def test_a_run_has_one_manifest_at_its_path(path, tmp_path):
-    ManifestFile(path).update(run_id="r1")
+    ManifestFile(path).update(settings={"a": 1}, status="running", simulated=True)
+    ManifestFile(path).update(status="finished")
     assert path == tmp_path / "out" / "task" / "runs" / "r1" / "manifest.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads(path.read_text())["run_id"] == "r1"
+    content = json.loads(path.read_text())
+    assert content == ManifestFile(path).read()
+    assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
 
 
 def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path):
@@ -37,13 +40,6 @@ def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path):
         "warnings": [],
         "tfgrpo": {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []},
     }
-
-
-def test_fields_are_merged_and_survive_reopening(path):
-    ManifestFile(path).update(settings={"a": 1}, status="running", simulated=True)
-    ManifestFile(path).update(status="finished")
-    content = ManifestFile(path).read()
-    assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
 
 
 def test_a_lasting_warning_is_in_both_lists(path):

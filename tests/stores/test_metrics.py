@@ -96,8 +96,7 @@ def test_three_epochs_leave_lines_with_one_two_three(tmp_path):
 def test_a_failed_epoch_writes_a_failure_line(tmp_path):
     store = MetricsStore(tmp_path)
     store.append_groups([GROUP])
-    assert store.append_failure("r1", 1, "judge ran over 30 s")
-    assert not store.append_failure("r1", 1, "judge ran over 30 s")
+    assert [store.append_failure("r1", 1, "judge ran over 30 s") for _ in range(2)] == [True, False]
     store.append_failure("r1", 2, "gone")
     _, failed, _ = read_objects(tmp_path / "metrics.jsonl")
     assert (failed["status"], failed["tfgrpo_epoch"], failed["reason"]) == ("failed", 1, "judge ran over 30 s")
@@ -121,17 +120,10 @@ def test_an_unknown_cost_stays_unknown_and_is_counted():
 
 
 def test_the_figures_of_an_epoch_by_hand():
+    none = {"signal": "lost", "reward_mean": None, "reward_spread": None, "outcomes": {"failed": 1, "refused": 1}}
     groups = [
         GROUP,
-        replace(
-            GROUP,
-            group_id="g2",
-            signal="lost",
-            reward_mean=None,
-            reward_spread=None,
-            outcomes={"failed": 1, "refused": 1},
-            rollout_latency_ms=(50.0, 150.0),
-        ),
+        replace(GROUP, group_id="g2", rollout_latency_ms=(50.0, 150.0), **none),
         replace(GROUP, group_id="g3", signal="all_pass", reward_mean=1.0, reward_spread=0.0, rollout_latency_ms=(200.0, 600.0)),
     ]
     epoch = aggregate(group.to_line() for group in groups)["1"]
@@ -154,21 +146,14 @@ def test_the_figures_of_an_epoch_by_hand():
     assert lookup["mean_latency_ms"] == 10.0
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_values_that_are_not_numbers_are_refused(tmp_path, bad):
+def test_values_that_are_not_numbers_are_refused_and_a_line_that_is_no_metrics_is_named(tmp_path):
     store = MetricsStore(tmp_path)
-    with pytest.raises(RecordRejected):
-        store.append_groups([replace(GROUP, reward_mean=bad)])
+    for bad in (math.nan, math.inf):
+        with pytest.raises(RecordRejected):
+            store.append_groups([replace(GROUP, reward_mean=bad)])
+        with pytest.raises(ValueError, match="summed up"):
+            Column().add(bad)
     assert not store.path.exists() or store.path.read_bytes() == b""
-    with pytest.raises(ValueError, match="summed up"):
-        Column().add(bad)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [{}, {"tfgrpo_epoch": 1, "status": "ok"}, {**GROUP.to_line(), "tfgrpo_epoch": "one"}],
-    ids=["empty", "short", "epoch"],
-)
-def test_a_line_that_is_no_metrics_is_named(line):
-    with pytest.raises(CorruptFile, match="metrics line 2"):
-        aggregate([GROUP.to_line(), line])
+    for line in ({}, {"tfgrpo_epoch": 1, "status": "ok"}, {**GROUP.to_line(), "tfgrpo_epoch": "one"}):
+        with pytest.raises(CorruptFile, match="metrics line 2"):
+            aggregate([GROUP.to_line(), line])

@@ -29,23 +29,11 @@ def test_freezing_and_converting_back_gives_an_equal_value(value):
     hash(held)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda held: held.update(a=1),
-        lambda held: held.__setitem__("a", 1),
-        lambda held: held.__delitem__("a"),
-        lambda held: held.pop("a"),
-        lambda held: held.popitem(),
-        lambda held: held.clear(),
-        lambda held: held.setdefault("b", 1),
-        lambda held: held.__ior__({"b": 1}),
-    ],
-)
-def test_a_frozen_object_refuses_every_change(change):
+def test_a_frozen_object_refuses_every_change():
     held = FrozenDict({"a": 0})
-    with pytest.raises(TypeError, match="frozen record"):
-        change(held)
+    for change in ("update", "__setitem__", "__delitem__", "pop", "popitem", "clear", "setdefault", "__ior__"):
+        with pytest.raises(TypeError, match="frozen record"):
+            getattr(held, change)("a", 1)
     assert held == {"a": 0}
 
 
@@ -65,44 +53,26 @@ def test_a_frozen_object_is_frozen_at_every_depth_however_it_is_made():
 def test_values_outside_json_are_refused(value):
     with pytest.raises(TypeError, match="JSON"):
         frozen(value)
-
-
-def test_a_value_nested_in_itself_is_refused():
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="200 deep"):
         frozen(endless)
 
 
-def test_keys_are_sorted_and_characters_unescaped():
+def test_canonical_forms_and_their_digests_and_seeds_are_known():
     assert canonical_json({"b": [1, 1.0], "a": "\u00e9\u2028"}) == '{"a":"\u00e9\u2028","b":[1,1.0]}'
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
-def test_nan_and_infinity_are_refused(value):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        canonical_json(value)
-
-
-def test_letters_are_not_recomposed_and_other_encodings_refused():
-    assert canonical_text("e\u0301".encode()) == "e\u0301"
+    for value in (float("nan"), float("inf"), {"a": [float("-inf")]}):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            canonical_json(value)
+    assert canonical_text("e\u0301".encode()) == "e\u0301", "letters are not recomposed"
     with pytest.raises(UnicodeDecodeError):
         canonical_text("caf\u00e9".encode("latin-1"))
-
-
-def test_text_and_its_bytes_have_the_known_digest():
     assert sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256_hex("\u00e9") == sha256_hex("\u00e9".encode()) == hashlib.sha256(b"\xc3\xa9").hexdigest()
-
-
-_PURPOSES = st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple)
-
-
-def test_a_known_purpose_has_a_known_seed():
     assert derive_seed(0, "rollout", 1, "q-17", 0) == 4829121928851843
 
 
-@given(st.integers(), _PURPOSES)
+@given(st.integers(), st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple))
 def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
     derived = derive_seed(seed, *purpose)
     assert 0 <= derived < 2**53
@@ -132,19 +102,7 @@ def test_a_bound_is_rounded_up(value, shown):
     assert at_most(value) == shown
 
 
-_NO_REWARD = [
-    Ungraded("RewardError", "no answer"),
-    Failed("ModelTimeout", "60 s", "1/train/0/q/0/0/rollout/0#ab"),
-    Refused("max_calls"),
-]
-
-
 def test_a_failure_never_becomes_a_number():
-    mixed = [Scored(1.0, (RewardScore("gt", 1.0, "4 = 4"),)), *_NO_REWARD, Scored(0.0, ())]
-    assert scored_rewards(mixed) == (1.0, 0.0)
-    assert scored_rewards(_NO_REWARD) == ()
-
-
-@pytest.mark.parametrize("outcome", _NO_REWARD)
-def test_outcomes_without_evidence_have_no_reward_to_read(outcome):
-    assert not hasattr(outcome, "reward")
+    without = [Ungraded("RewardError", "no answer"), Failed("ModelTimeout", "60 s", "1/train/0/q/0"), Refused("max_calls")]
+    assert scored_rewards([Scored(1.0, (RewardScore("gt", 1.0, "4 = 4"),)), *without, Scored(0.0, ())]) == (1.0, 0.0)
+    assert scored_rewards(without) == ()

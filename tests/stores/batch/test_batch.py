@@ -12,6 +12,7 @@ import pytest
 from tests.support.records.rollout_groups import batch, full_group, group, refused, rollout
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.errors import ShapeError
 
 # --- shapes
 
@@ -96,6 +97,9 @@ def test_every_problem_of_a_batch_is_in_one_error():
     assert "id: expected one of its own, received 'q1'; indexes 1 and 2" in str(error)
     assert "groups: expected a RolloutGroup, received str; index 3" in str(error)
     assert (error.name, error.where) == ("id", "group index 0, id ''")
+    many = refused(lambda: batch(*(group("q1") for _ in range(80))))
+    assert len(many.problems) == 51
+    assert "29 more like these" in str(many)
 
 
 @pytest.mark.parametrize(
@@ -122,27 +126,22 @@ def test_log_probabilities_that_are_called_complete_are_so(logprob, problem):
         assert batch(made).groups[0] == made
 
 
-@pytest.mark.parametrize("status", ["transport_error", "timeout", "filtered", "refused", "error", "parse_error"])
-def test_a_failed_rollout_is_never_a_number(status):
-    made = group(rollouts=(rollout(reward=0.0, status=status),))
-    if status == "parse_error":
-        assert batch(made).groups == (made,)
-    else:
-        assert "reward: expected None unless the status is ok or parse_error" in str(refused(lambda: batch(made)))
+def test_a_failed_rollout_is_never_a_number():
+    unread = group(rollouts=(rollout(reward=0.0, status="parse_error"),))
+    assert batch(unread).groups == (unread,)
+    for status in ("transport_error", "timeout", "filtered", "refused", "error"):
+        made = group(rollouts=(rollout(reward=0.0, status=status),))
+        with pytest.raises(ShapeError, match="reward: expected None unless the status is ok or parse_error"):
+            batch(made)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_nan_and_infinity_are_refused_unless_they_are_let_in(value):
-    made = group(rewards=(value, 1.0))
-    assert "expected a finite number" in str(refused(lambda: batch(made)))
-    kept = ExperienceBatch((made,), allow_nan=True)
-    assert kept.filter(keep=lambda group: True).groups[0].rewards[1] == 1.0
-
-
-def test_the_error_of_a_batch_has_a_bounded_length():
-    error = refused(lambda: batch(*(group("q1") for _ in range(80))))
-    assert len(error.problems) == 51
-    assert "29 more like these" in str(error)
+def test_nan_and_infinity_are_refused_unless_they_are_let_in():
+    odd = LogProbs(total=-math.inf)
+    for made in (group(rewards=(math.nan, 1.0)), group(rewards=(math.inf,)), group(rollouts=(rollout(logprob=odd),))):
+        with pytest.raises(ShapeError, match="expected a finite number"):
+            batch(made)
+        kept = ExperienceBatch((made,), allow_nan=True)
+        assert len(kept.filter(keep=lambda group: True)) == 1
 
 
 # --- arrays
@@ -319,17 +318,16 @@ def test_buffers_without_ids_can_be_merged_and_the_same_buffer_has_the_same_ids(
     assert odd.groups[0].id.startswith("g0-")
 
 
-def test_absent_values_never_become_numbers_in_lists():
+def test_absent_values_never_become_numbers_in_lists_and_partial_lists_read_back():
     error = refused(lambda: batch(full_group()).to_lists())
     assert [problem.name for problem in error.problems] == ["rewards", "log_probs_old"]
     assert "first: group index 0, rollout 'q1/3'" in str(error)
-
-
-def test_partial_lists_read_back():
     lists = batch(full_group()).to_lists(partial=True)
     made = ExperienceBatch.from_lists(*lists, partial=True)
     assert made.to_lists(partial=True) == lists
     failed = {rollout.status for rollout in made.rollouts() if rollout.completion is None}
     assert failed == {"error"}, "what has neither a reply nor a reward is no answered rollout"
+    half = ExperienceBatch.from_lists(["a"], [[None, "x"]], [[1.0, None]], partial=True)
+    assert [rollout.status for rollout in half.rollouts()] == ["ok", "ok"]
     error = refused(lambda: ExperienceBatch.from_lists(*lists))
     assert [problem.received for problem in error.problems] == ["None", "None"]

@@ -38,8 +38,8 @@ def names(groups):
 
 @pytest.mark.parametrize(("write", "read"), [(append_groups, read_groups), (write_parquet, read_parquet)])
 def test_every_field_round_trips(write, read, path):
-    many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0, 0.5)) for index in range(1_100))]
-    assert write(path, iter(many)) == 6 + 3_300
+    many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0)) for index in range(1_010))]  # more than are written at once
+    assert write(path, iter(many)) == 6 + 2_020
     assert list(read(path)) == many
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -80,10 +80,10 @@ def test_a_group_that_cannot_be_written_leaves_the_file_as_it_was(write, read, p
 
 def test_appending_again_continues_at_the_end_of_the_file_and_a_torn_last_line_is_none(path):
     append_groups(path, [group("a")])
-    append_groups(path, (group(f"b{index}") for index in range(700)))
+    append_groups(path, (group(f"b{index}") for index in range(400)))
     with path.open("a") as file:
         file.write('{"kind": "group"')
-    assert names(read_groups(path)) == ["a", *(f"b{index}" for index in range(700))]
+    assert names(read_groups(path)) == ["a", *(f"b{index}" for index in range(400))]
 
 
 def edited(number, **changes):
@@ -135,7 +135,7 @@ def most_memory(path, count):
 
 @pytest.mark.untraced
 def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path):
-    assert most_memory(tmp_path / "long.jsonl", 1_000) < 1.3 * most_memory(tmp_path / "short.jsonl", 350)
+    assert most_memory(tmp_path / "long.jsonl", 700) < 1.3 * most_memory(tmp_path / "short.jsonl", 350)
 
 
 # --- Parquet
@@ -149,12 +149,9 @@ def test_a_group_is_a_row_with_typed_columns(path):
     assert rollouts.field("reward").to_pylist() == [1.0, None, None, 0.5, 1.0, 0.0]
     assert rollouts.type.field("logprob").type.field("tokens").type == pa.list_(pa.float64())
     assert rollouts.field("completion").to_pylist()[-1] == '"answer 1"'
-
-
-def test_groups_of_one_name_are_refused_and_leave_no_file(path):
     with pytest.raises(ShapeError, match=r"group id: expected one of its own, received 'q1'; indexes 1 and 2"):
-        write_parquet(path, [group("q0"), group("q1"), group("q1")])
-    assert not path.exists()
+        write_parquet(path.with_name("no file"), [group("q0"), group("q1"), group("q1")])
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_foreign_files_are_refused(path):
@@ -238,23 +235,24 @@ def test_a_repeated_group_is_skipped_and_another_of_its_name_refused(path):
     assert names(window) == names(read_groups(path)) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("odd", [float("nan"), "\ud83d"])
-def test_groups_are_added_all_or_none(tmp_path, odd):
+def test_groups_are_added_all_or_none(tmp_path):
     window = ExperienceWindow(3, path=tmp_path / "groups.jsonl")
     with pytest.raises(ShapeError):
         window.extend([group("a"), group("b", rollouts=(rollout("other"),))])
-    with pytest.raises(RecordRejected, match="group 'late'"):
-        window.extend([*(group(f"q{index}") for index in range(500)), group("late", metadata={"odd": odd})])
+    for odd in (float("nan"), "\ud83d"):
+        with pytest.raises(RecordRejected, match="group 'late'"):
+            window.extend([*(group(f"q{index}") for index in range(400)), group("late", metadata={"odd": odd})])
     assert (len(window), list(tmp_path.iterdir())) == (0, [])
 
 
-@pytest.mark.parametrize("size", [0, True, 1.5, None])
+@pytest.mark.parametrize("size", [0, True, 1.5])
 def test_an_invalid_size_is_refused(path, size):
-    for ask in (
-        lambda: ExperienceWindow(size),
-        lambda: ExperienceBatch((group(),)).shaped("drop_group", min_group_size=size),
-        lambda: latest_groups(path, size),
-        lambda: ExperienceWindow(3).window(0 if size is None else size),
+    batch = ExperienceBatch((group(),))
+    for ask, name in (
+        (ExperienceWindow, "size"),
+        (lambda size: batch.shaped("drop_group", min_group_size=size), "min_group_size"),
+        (lambda size: latest_groups(path, size), "count"),
+        (ExperienceWindow(3).window, "count"),
     ):
-        with pytest.raises(ShapeError, match="a whole number of at least 1"):
-            ask()
+        with pytest.raises(ShapeError, match=f"{name}: expected a whole number of at least 1"):
+            ask(size)

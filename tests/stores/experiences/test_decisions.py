@@ -23,18 +23,11 @@ from tfgrpo.stores.files.lines import LineFile
 
 
 def decision(kind="in force", ids=("exp-1",), **changes):
-    fields = {
-        "run_id": "run-1",
-        "decided_at": NOW,
-        "decision": kind,
-        "experience_ids": tuple(ids),
-        "library_id": "-".join(ids),
-        "considered": tuple(ids),
-        "total": Gain(mean=6.2, sd=1.7, low=2.9, high=9.5, likely=0.99),
-        "pairs": 20,
-        "simulated": False,
-    }
-    return Decision(**{**fields, **changes})
+    lessons = {"experience_ids": tuple(ids), "library_id": "-".join(ids), "considered": tuple(ids)}
+    found = {"total": Gain(mean=6.2, sd=1.7, low=2.9, high=9.5, likely=0.99), "pairs": 20}
+    return Decision(
+        **{"run_id": "run-1", "decided_at": NOW, "decision": kind, "simulated": False, **lessons, **found, **changes}
+    )
 
 
 def record(path, *decisions):
@@ -62,14 +55,10 @@ def test_every_line_says_what_is_in_force_from_then_on(tmp_path):
     assert ids_in_force(path) == ()
 
 
-def test_simulated_lessons_are_not_in_force_for_a_real_model_nor_the_other_way_round(tmp_path):
-    path = record(tmp_path / "promotions.jsonl", decision(ids=("real",)), decision(ids=("pretended",), simulated=True))
-    assert ids_in_force(path, simulated=False) == ("real",)
+def test_simulated_lessons_are_in_force_for_no_real_model_and_otherwise_only_while_no_real_one_ever_was(tmp_path):
+    path = record(tmp_path / "both.jsonl", decision(ids=("real",)), decision(ids=("pretended",), simulated=True))
+    assert ids_in_force(path, simulated=False) == ids_in_force(path) == ("real",)
     assert ids_in_force(path, simulated=True) == ("pretended",)
-    assert ids_in_force(path) == ("real",)
-
-
-def test_a_rehearsal_counts_only_while_no_real_lesson_ever_was_in_force(tmp_path):
     path = record(tmp_path / "promotions.jsonl", decision(ids=("pretended",), simulated=True), decision("not yet", ids=()))
     assert ids_in_force(path) == ("pretended",)
     record(path, decision(ids=("real",)), decision("taken back", ids=()))
@@ -81,19 +70,13 @@ def test_a_lesson_stays_out_until_a_person_brings_a_library_with_it_back():
     assert kept_out(lines, simulated=False) == {"exp-1": "wrong"}
     assert kept_out(lines, simulated=True) == {}
     assert kept_out([*lines, decision("rollback", ids=("exp-1",))], simulated=False) == {}
-
-
-def test_a_lesson_that_was_reworded_comes_back_with_any_of_its_wordings():
-    retired = decision("retire", ids=(), reasons={"old": "wrong", "new": "wrong"})
-    assert kept_out([retired, decision("rollback", ids=("old",))], simulated=False) == {}
-
-
-def test_nights_are_what_runs_decided():
-    lines = [decision(), decision("retire", ids=()), decision("not yet", ids=()), decision("import", ids=("a",))]
-    assert nights_before(lines) == 2
+    reworded = decision("retire", ids=(), reasons={"old": "wrong", "new": "wrong"})
+    assert kept_out([reworded, decision("rollback", ids=("old",))], simulated=False) == {}, "with any of its wordings"
 
 
 def test_a_night_without_a_change_leaves_what_is_in_force_and_would_put_nothing_else():
+    nights = [decision(), decision("retire", ids=()), decision("not yet", ids=()), decision("import", ids=("a",))]
+    assert nights_before(nights) == 2, "nights are what runs decided"
     same = decision(ids=("a",))
     assert nights_unchanged([same]) == 0
     assert nights_unchanged([same, same, same]) == 2
@@ -149,6 +132,9 @@ def test_removing_the_last_lines_leaves_a_valid_chain(tmp_path):
     assert chain_problems(path) == []
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert chain_problems(path) == []
+    path.write_bytes(path.read_bytes()[:-5])
+    assert chain_problems(path) == ["promotions.jsonl: the last line is incomplete and does not count"]
+    assert len(list(read_decisions(path))) == 1
     path.unlink()
     assert chain_problems(path) == []
 
@@ -164,13 +150,6 @@ def test_a_line_that_was_removed_breaks_the_chain_and_one_that_was_changed_is_da
     assert chain_problems(path) == ["promotions.jsonl: line 1 is damaged", expected.replace(f"line {gone + 1}", "line 2")]
 
 
-def test_an_incomplete_last_line_is_named(tmp_path):
-    path = tmp_path / "promotions.jsonl"
-    path.write_text("".join(three(path))[:-5])
-    assert chain_problems(path) == ["promotions.jsonl: the last line is incomplete and does not count"]
-    assert len(list(read_decisions(path))) == 2
-
-
 def test_a_person_who_accepts_damage_has_it_moved_away_and_decides_on_what_is_left(tmp_path):
     path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)), decision(ids=("b",)))
     sound, other = path.read_bytes().splitlines(keepends=True)
@@ -184,37 +163,18 @@ def test_a_person_who_accepts_damage_has_it_moved_away_and_decides_on_what_is_le
     assert other[:-40] in path.with_name(f"{path.name}.torn").read_bytes()
 
 
+IN_RUN = {"run_id": "run-1", "night": 0, "simulated": False, "created_at": NOW}
+
+
 def row(line_id="run-1/g1", **changes):
-    fields = {
-        "line_id": line_id,
-        "run_id": "run-1",
-        "night": 0,
-        "source": "learning",
-        "item_id": "q-1",
-        "one": ("exp-1",),
-        "other": (),
-        "rewards_one": (1.0, 0.5),
-        "rewards_other": (0.25,),
-        "conditions": "c",
-        "simulated": False,
-        "created_at": NOW,
-    }
-    return Row(**{**fields, **changes})
+    sides = {"one": ("exp-1",), "other": (), "rewards_one": (1.0, 0.5), "rewards_other": (0.25,)}
+    fields = {"line_id": line_id, "source": "learning", "item_id": "q-1", "conditions": "c"}
+    return Row(**{**IN_RUN, **fields, **sides, **changes})
 
 
 def word(**changes):
-    fields = {
-        "run_id": "run-1",
-        "night": 0,
-        "experience_id": "exp-1",
-        "said": "taught",
-        "amount": 1.0,
-        "epoch": 1,
-        "group_id": "g1",
-        "simulated": False,
-        "created_at": NOW,
-    }
-    return Word(**{**fields, **changes}).named()
+    fields = {"experience_id": "exp-1", "said": "taught", "amount": 1.0, "epoch": 1, "group_id": "g1"}
+    return Word(**{**IN_RUN, **fields, **changes}).named()
 
 
 def test_lines_are_read_as_they_were_written_and_written_once(tmp_path):
@@ -224,6 +184,7 @@ def test_lines_are_read_as_they_were_written_and_written_once(tmp_path):
     assert read_credit(path)[:3] == lines
     assert read_credit(path, 2) == lines[:2]
     assert path.stat().st_mode & 0o777 == 0o600
+    assert (row().difference, row(rewards_other=()).difference) == (0.5, None)
 
 
 def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_and_of_the_others_one(tmp_path):
@@ -236,11 +197,6 @@ def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_
     CreditFile(path).append([*later, *rehearsed])
     assert read_credit(path, nights=(2, False)) == [lines[0], *lines[2:], *later]
     assert read_credit(path, nights=(2, True)) == [rehearsed[0], *rehearsed[2:]]
-
-
-def test_a_difference_is_of_means_and_there_is_none_without_a_reward_on_both_sides():
-    assert row().difference == 0.5
-    assert row(rewards_other=()).difference is None
 
 
 def test_a_word_is_known_by_what_is_said_and_where_not_by_when_a_run_says_it_again():

@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tests.support.records.records import NOW, PACK, make_record
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, ToolStat, sign_record, signature_holds
@@ -42,12 +42,6 @@ def test_a_line_carries_every_field_of_the_specification():
     assert line["tool_stats"][0]["cost_usd"] is None
 
 
-def test_thirty_two_words_fit_and_thirty_three_do_not():
-    assert record(summary32=" ".join(["word"] * 32))
-    with pytest.raises(ValidationError, match="33 words; at most 32"):
-        record(summary32=" ".join(["word"] * 33))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -78,6 +72,7 @@ def test_thirty_two_words_fit_and_thirty_three_do_not():
 def test_invalid_records_are_refused(changes):
     with pytest.raises(ValidationError):
         record(**changes)
+    assert record(summary32=" ".join(["word"] * 32)), "one word more is refused by the store, with the reason"
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
@@ -94,37 +89,14 @@ _FITTING = {"add": {0}, "modify": {1}, "merge": {2, 3}}
 
 
 @pytest.mark.parametrize("operation", _FITTING)
-@pytest.mark.parametrize("targets", range(4))
-def test_each_operation_supersedes_as_many_as_it_means(operation, targets):
-    changes = {"operation": operation, "supersedes": tuple(f"exp-{number}" for number in range(targets))}
-    if targets in _FITTING[operation]:
-        assert record(**changes).operation == operation
-    else:
-        with pytest.raises(ValidationError, match=f"{operation} cannot supersede {targets}"):
-            record(**changes)
-
-
-CHANGED = {
-    "schema_version": 2,
-    "created_at": NOW + timedelta(days=1),
-    "experience_id": "exp-other",
-    "run_id": "run-2",
-    "task_id": "task-2",
-    "domain": "other",
-    "pack_id": "other",
-    "tags": ("t",),
-    "epoch": 2,
-    "batch": 1,
-    "group_id": "g-other",
-    "operation": "modify",
-    "supersedes": ("exp-0",),
-    "summary32": "Another lesson.",
-    "cause": "Another reason.",
-    "polarity": "avoid",
-    "reward": Reward(gt_score=0.5, relative_rank=0.5),
-    "tool_stats": (ToolStat(tool="t", tokens=1, latency_ms=0.0),),
-    "evidence": ("x/0",),
-}
+def test_each_operation_supersedes_as_many_as_it_means(operation):
+    for targets in range(4):
+        changes = {"operation": operation, "supersedes": tuple(f"exp-{number}" for number in range(targets))}
+        if targets in _FITTING[operation]:
+            assert record(**changes).operation == operation
+        else:
+            with pytest.raises(ValidationError, match=f"{operation} cannot supersede {targets}"):
+                record(**changes)
 
 
 def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
@@ -135,16 +107,17 @@ def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
     )
 
 
-@pytest.mark.parametrize("change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}])
-def test_another_version_of_the_pack_retires_the_record(change):
-    assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
+CHANGED = {
+    "schema_version": 2, "operation": "modify", "polarity": "avoid", "epoch": 2, "batch": 1, "tags": ("t",),
+    "supersedes": ("exp-0",), "evidence": ("x/0",), "created_at": NOW + timedelta(days=1),
+    "reward": Reward(gt_score=0.5, relative_rank=0.5), "tool_stats": (ToolStat(tool="t", tokens=1, latency_ms=0.0),),
+}  # fmt: skip
+"""Another value of each field that is no text."""
 
 
-def test_every_field_but_the_signature_is_listed_above():
-    assert set(ExperienceRecord.model_fields) - {"stamp_signature"} == set(CHANGED)
-    assert issubclass(ExperienceRecord, BaseModel)
-
-
-@pytest.mark.parametrize("field", CHANGED)
-def test_changing_any_field_breaks_the_signature(field):
-    assert not signature_holds(make_record().model_copy(update={field: CHANGED[field]}), PACK)
+def test_another_version_of_the_pack_retires_the_record_and_so_does_a_change_of_any_field():
+    for change in ({"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}):
+        assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
+    assert signature_holds(make_record(), PACK)
+    for field in set(ExperienceRecord.model_fields) - {"stamp_signature"}:
+        assert not signature_holds(make_record().model_copy(update={field: CHANGED.get(field, "changed")}), PACK), field

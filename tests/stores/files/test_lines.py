@@ -56,7 +56,7 @@ def torn(path: Path) -> bytes:
 # --- writing and reading
 
 
-def test_a_group_is_written_byte_for_byte_like_this(path):
+def test_a_group_is_written_byte_for_byte_like_this_and_half_a_surrogate_pair_comes_back(path):
     # printf '%s' '{"key":"a","n":1.5+1' | b2sum -l 64
     LineFile(path).append([{"key": "a", "n": 1.5}, {"n": None, "key": "ä"}])
     assert path.read_text(encoding="utf-8").splitlines() == [
@@ -65,6 +65,8 @@ def test_a_group_is_written_byte_for_byte_like_this(path):
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    LineFile(path).append(rows("\ud800"))
+    assert keys(path) == ["a", "ä", "\ud800"]
 
 
 ANY_JSON = st.recursive(
@@ -83,11 +85,6 @@ def test_any_key_and_any_json_come_back(tmp_path, key, value):
     assert again.get(key) == {"key": key, "value": value}
     assert again.get(f"{key} again") == {"value": value, "key": f"{key} again"}
     assert list(read_objects(path))[-1] == again.get(f"{key} again")
-
-
-def test_half_a_surrogate_pair_comes_back(path):
-    LineFile(path).append(rows("\ud800"))
-    assert keys(path) == ["\ud800"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1}], ids=str)
@@ -118,7 +115,7 @@ def test_a_long_line_is_read_whole(path):
         assert each.get("short") is not None
 
 
-def test_the_newest_line_is_read_alone(path):
+def test_the_newest_line_is_read_alone_and_no_older_one_in_place_of_a_damaged_one(path):
     written(path, *"ab")
     with LineFile(path) as file:
         first = file.newest()
@@ -130,6 +127,11 @@ def test_the_newest_line_is_read_alone(path):
         assert json.loads(file.newest().body)["key"] == "long" * 50_000
     with LineFile(path.with_name("none")) as empty:
         assert empty.newest() is None
+    first, second = written(path.with_name("damaged"), *"ab")
+    for damaged in (second.replace(b"text", b"TEXT"), b"\0" * len(second), b"\0" * 9 + second[9:]):
+        path.write_bytes(first + damaged)
+        with LineFile(path) as file, pytest.raises(CorruptFile, match="last line"):
+            file.newest()
 
 
 def test_readers_need_no_lock_no_right_to_write_and_see_what_was_there_when_they_began(path):
@@ -173,14 +175,13 @@ def test_a_damaged_line_is_named_to_readers_and_set_aside_by_writers(path, damag
         assert looking.damaged[0] == 2
     assert path.read_bytes() == first + damage(second) + third
     file = LineFile(path, "key")
-    assert file.add(rows("a", "b", "c", "d")) == 2
-    assert file.damaged[0] == 2
+    assert (file.add(rows("a", "b", "c", "d")), file.damaged[0]) == (2, 2)
     assert "of rows.jsonl (2" in file.warning
     assert file.warning.endswith("moved to rows.jsonl.torn")
     assert keys(path) == ["a", "c", "b", "d"]
     assert torn(path) == damage(second)
     assert LineFile(path, "key").add(rows("e")) == 1
-    assert torn(path) == damage(second)
+    assert torn(path) == damage(second), "once"
 
 
 def test_a_line_whose_content_is_of_no_use_is_set_aside_by_its_key(path):
@@ -211,32 +212,19 @@ def test_zeros_are_damage_and_no_empty_file(path, zeros):
     with LineFile(path) as file, pytest.raises(CorruptFile, match="zeros"):
         file.newest()
     file = LineFile(path, "key")
-    assert file.add(rows("a")) == 1
-    assert file.damaged == [1]
-    assert keys(path) == ["a"]
+    assert (file.add(rows("a")), file.damaged, keys(path)) == (1, [1], ["a"])
 
 
-def test_a_damaged_newest_line_is_not_replaced_by_the_one_before(path):
-    first, second = written(path, *"ab")
-    for damaged in (second.replace(b"text", b"TEXT"), b"\0" * len(second), b"\0" * 9 + second[9:]):
-        path.write_bytes(first + damaged)
-        with LineFile(path) as file, pytest.raises(CorruptFile, match="last line"):
-            file.newest()
-
-
-def test_line_ends_that_a_tool_converted_are_no_damage(path):
+def test_line_ends_that_a_tool_converted_are_no_damage_and_lines_of_another_file_are(path):
     LineFile(path).append(rows(*"abc"))
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     file = LineFile(path, "key")
     assert file.add(rows(*"abcd")) == 1
     assert (keys(path), file.damaged, file.get("b")) == (list("abcd"), [], rows("b")[0])
-
-
-def test_the_lines_of_another_file_are_damage_to_a_writer(path):
-    LineFile(path).append([{"another": 1}, {"key": 7}])
-    file = LineFile(path, "key")
-    assert file.add(rows("a")) == 1
-    assert file.damaged == [1]
+    file.append([{"key": 7}])
+    LineFile(path).append([{"another": 1}])
+    again = LineFile(path, "key")
+    assert (again.add(rows("a", "e")), again.damaged) == (1, [6])
 
 
 @pytest.mark.parametrize(
@@ -279,11 +267,17 @@ def test_a_file_that_was_changed_by_hand_is_read_anew(path, change, after):
 # --- a killed writer
 
 
-def test_an_incomplete_group_never_counts_wherever_it_was_cut(path):
+@pytest.fixture
+def begun(path):
+    """A file with a whole line, and with a group of three behind it: where that starts, and all bytes."""
     written(path, "a")
     start = path.stat().st_size
     LineFile(path).append(rows(*"bcd"))
-    whole = path.read_bytes()
+    return start, path.read_bytes()
+
+
+def test_an_incomplete_group_never_counts_wherever_it_was_cut(path, begun):
+    start, whole = begun
     for end in range(start, len(whole)):
         path.write_bytes(whole[:end])
         assert keys(path) == ["a"]
@@ -293,11 +287,8 @@ def test_an_incomplete_group_never_counts_wherever_it_was_cut(path):
     assert stat.S_IMODE(path.with_name("rows.jsonl.torn").stat().st_mode) == 0o600
 
 
-def test_a_group_whose_end_is_zeros_never_counts(path):
-    written(path, "a")
-    start = path.stat().st_size
-    LineFile(path).append(rows(*"bcd"))
-    whole = path.read_bytes()
+def test_a_group_whose_end_is_zeros_never_counts(path, begun):
+    start, whole = begun
     for end in range(start, len(whole), 7):
         path.write_bytes(whole[:end] + b"\0" * (len(whole) - end))
         assert keys(path) == ["a"]
@@ -306,18 +297,8 @@ def test_a_group_whose_end_is_zeros_never_counts(path):
         assert path.read_bytes() == whole[:start]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99, 1.0])
-def test_a_writer_killed_in_the_middle_of_a_write_leaves_all_or_nothing(path, share):
-    written(path, "one", "two")
-    assert in_process(writers.die_in_mid_write, path, share) == -9
-    expected = ["one", "two", *(f"torn {line}" for line in range(10) if share == 1.0)]
-    assert keys(path) == expected
-    LineFile(path).append(rows("last"))
-    assert keys(path) == [*expected, "last"]
-
-
 def test_a_writer_killed_at_any_moment_leaves_whole_groups_and_all_that_it_acknowledged(path):
-    for pause in (0.0, 0.005, 0.02):
+    for pause in (0.0, 0.02):
         command = [sys.executable, "-m", "tests.support.records.writers", str(path)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
@@ -348,12 +329,12 @@ def test_four_processes_lose_no_line_and_mix_no_groups_while_readers_see_whole_o
     reader = threading.Thread(target=read_all_the_time)
     reader.start()
     try:
-        all_at_once(writers.append_batches, [(path, writer, 10, 20) for writer in range(4)])
+        all_at_once(writers.append_batches, [(path, writer, 5, 20) for writer in range(4)])
     finally:
         done.set()
         reader.join()
     found = [tuple(map(int, key.split())) for key in keys(path)]
-    assert sorted(found) == [(w, b, n) for w in range(4) for b in range(10) for n in range(20)]
+    assert sorted(found) == [(w, b, n) for w in range(4) for b in range(5) for n in range(20)]
     for start in range(0, len(found), 20):
         writer, batch, _ = found[start]
         assert found[start : start + 20] == [(writer, batch, number) for number in range(20)]
@@ -362,10 +343,10 @@ def test_four_processes_lose_no_line_and_mix_no_groups_while_readers_see_whole_o
 
 
 def test_processes_and_threads_that_add_the_same_keys_write_each_once(path):
-    names = [f"k{number}" for number in range(40)]
-    all_at_once(writers.append_keyed, [(path, names) for _ in range(3)])
+    names = [f"k{number}" for number in range(20)]
+    all_at_once(writers.append_keyed, [(path, names) for _ in range(2)])
     file = LineFile(path, "key")
-    threads = [threading.Thread(target=lambda: [file.add(rows(each)) for each in (*names, *"abcdef")]) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: [file.add(rows(each)) for each in (*names, *"abcdef")]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -387,7 +368,7 @@ def test_a_forked_child_takes_turns_with_its_parent(path):
             os._exit(0)
         with file:
             os.write(say, b"x")
-            time.sleep(0.4)
+            time.sleep(0.2)
             file.append([{"key": "parent"}])
         os.waitpid(child, 0)
     """
@@ -460,16 +441,11 @@ def test_a_write_that_the_system_cuts_short_is_undone(path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("place", ["a directory", "below a file"])
-def test_a_path_that_cannot_be_opened_is_a_store_error(tmp_path, place):
-    (tmp_path / "file").touch()
-    where = tmp_path if place == "a directory" else tmp_path / "file" / "rows.jsonl"
-    with pytest.raises(StoreError, match="cannot be opened"):
-        LineFile(where).append(rows("a"))
-
-
-def test_an_unwritable_torn_file_is_a_store_error_and_nothing_is_lost(path):
+def test_a_path_that_cannot_be_opened_or_torn_file_that_cannot_be_written_is_a_store_error_and_nothing_is_lost(path):
     written(path, "a")
+    for where in (path.parent, path / "below a file"):
+        with pytest.raises(StoreError, match="cannot be opened"):
+            LineFile(where).append(rows("a"))
     path.write_bytes(path.read_bytes() + b"half")
     path.with_name("rows.jsonl.torn").mkdir()
     with pytest.raises(StoreError, match=r"rows\.jsonl\.torn: Is a directory"):
@@ -483,8 +459,8 @@ def test_an_unwritable_torn_file_is_a_store_error_and_nothing_is_lost(path):
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
 def test_a_row_costs_a_row_once_the_file_is_known_and_reading_streams(path):
     file = LineFile(path, "key")
-    for group in range(100):
-        file.append(rows(*(f"{group} {number:050d}" for number in range(50))))
+    for group in range(50):
+        file.append(rows(*(f"{group} {number:050d}" for number in range(100))))
     before = bytes_read()
     file.add(rows("second"))
     with LineFile(path) as other:
@@ -497,15 +473,15 @@ def test_a_row_costs_a_row_once_the_file_is_known_and_reading_streams(path):
 def test_every_key_of_thousands_is_found_by_its_newest_line_and_none_that_was_removed(path):
     file, draw = LineFile(path, "key"), Random(7)
     known: dict[str, str] = {}
-    for number in range(60):  # more keys than the index has room for at first
-        names = [f"k{draw.randrange(4000)}" for _ in range(100)]
+    for number in range(30):  # more keys than the index has room for at first, and after it grew
+        names = [f"k{draw.randrange(2000)}" for _ in range(100)]
         texts = {name: f"{name} {place}" for place, name in enumerate(names)}
         file.append([*({"key": name, "text": texts[name]} for name in names), {"key": f"gone{number}"}])
         file.remove(f"gone{number}")
         known |= texts
-    assert len(known) > 2500
+    assert len(known) > 1400
     for opened in (file, LineFile(path, "key", reads=True)):
-        names = [*(f"k{at}" for at in range(4000)), *(f"gone{at}" for at in range(60))]
+        names = [*(f"k{at}" for at in range(2000)), *(f"gone{at}" for at in range(30))]
         found = {name: opened.get(name) for name in names}
         assert {name: row["text"] for name, row in found.items() if row} == known
     assert opened.count == file.count == len(known)

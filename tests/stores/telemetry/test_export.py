@@ -5,13 +5,12 @@ import logging
 import sys
 from dataclasses import replace
 from types import ModuleType
-from typing import ClassVar
 
 import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.stores.telemetry.test_setup import OPTIONS, one_rollout, record_everything
+from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.telemetry.export import Target, find_target
 from tfgrpo.stores.telemetry.setup import configure
@@ -20,25 +19,21 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
 
 @pytest.mark.parametrize(
-    ("extra", "named", "accepted"),
+    ("signal", "endpoint", "more"),
     [
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "ftp://x"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:99999"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://[::1"}, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"),
-        (
-            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:port"},
-            "OTEL_EXPORTER_OTLP_ENDPOINT",
-            "http://",
-        ),
+        ("", "collector:4318", {}),
+        ("TRACES_", "ftp://x", {}),
+        ("", "http://collector:99999", {}),
+        ("METRICS_", "http://[::1", {}),
+        ("", "collector:port", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}),
     ],
 )
-def test_an_invalid_endpoint_is_refused_by_name(extra, named, accepted):
+def test_an_invalid_endpoint_is_refused_by_name(signal, endpoint, more):
+    named = f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT"
     with pytest.raises(ConfigError) as caught:
-        configure(OPTIONS, ENDPOINT | extra)
+        configure(OPTIONS, {**ENDPOINT, named: endpoint, **more})
     (problem,) = caught.value.problems
-    assert problem.source == named
-    assert accepted in problem.accepted
+    assert (problem.source, "http://" in problem.accepted) == (named, True)
 
 
 @pytest.mark.parametrize(
@@ -88,29 +83,21 @@ def test_grpc_without_its_extra_is_one_clear_error(signal, monkeypatch):
         configure(OPTIONS, env)
 
 
-class FakeGrpcSpans(InMemorySpanExporter):
-    made: ClassVar[list[dict[str, object]]] = []
-
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.made.append(options)
-
-
-class FakeGrpcMetrics(ConsoleMetricExporter):
-    made: ClassVar[list[dict[str, object]]] = []
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(out=io.StringIO())
-        self.made.append(options)
-
-
 def test_grpc_is_used_with_its_extra(monkeypatch):
+    made: list[dict[str, object]] = []
+
+    def spans(**options: object) -> InMemorySpanExporter:
+        made.append(options)
+        return InMemorySpanExporter()
+
+    def metrics(**options: object) -> ConsoleMetricExporter:
+        made.append(options)
+        return ConsoleMetricExporter(out=io.StringIO())
+
     package = "opentelemetry.exporter.otlp.proto.grpc"
-    fakes = {"trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans}, "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics}}
-    monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    for name, content in fakes.items():
-        module = ModuleType(f"{package}.{name}")
-        vars(module).update(content)
+    for name, kind, fake in (("", "", None), (".trace_exporter", "Span", spans), (".metric_exporter", "Metric", metrics)):
+        module = ModuleType(f"{package}{name}")
+        vars(module)[f"OTLP{kind}Exporter"] = fake
         monkeypatch.setitem(sys.modules, module.__name__, module)
     env = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
@@ -122,8 +109,7 @@ def test_grpc_is_used_with_its_extra(monkeypatch):
     record_everything(telemetry)
     telemetry.collect(wait_s=10.0)
     assert telemetry.shutdown() is None
-    expected = {"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}
-    assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
+    assert made == [{"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}] * 2
 
 
 def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(caplog):
@@ -135,13 +121,6 @@ def test_otlp_without_an_endpoint_is_off_with_a_warning_for_the_caller_alone(cap
     assert not caplog.records
 
 
-@pytest.mark.parametrize(
-    ("target", "where"),
-    [
-        (Target("console"), "the console"),
-        (Target("otlp", "https://user:pw@collector.example/v1/traces"), "collector.example"),
-        (Target("otlp", "collector:4317", "grpc"), "collector:4317"),
-    ],
-)
-def test_destinations_are_named_without_credentials(target, where):
-    assert target.where == where
+def test_destinations_are_named_without_credentials():
+    secret, bare = Target("otlp", "https://user:pw@collector.example/v1/traces"), Target("otlp", "collector:4317", "grpc")
+    assert [each.where for each in (Target("console"), secret, bare)] == ["the console", "collector.example", "collector:4317"]

@@ -5,15 +5,12 @@ import itertools
 import multiprocessing
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files import lines
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.lines import LineFile
 
@@ -62,18 +59,6 @@ def append_for_ever(path: Path) -> None:
     for batch in itertools.count():
         LineFile(path).append({"key": f"{batch} {line}", "text": "x" * 2000} for line in range(200))
         os.write(1, b"%d\n" % batch)
-
-
-def die_in_mid_write(path: Path, share: float) -> None:
-    """Append one batch and kill this process when this share of its bytes is in the file."""
-
-    def torn_write(fd: int, data: bytes) -> int:
-        os.write(fd, data[: int(len(data) * share)])
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("still alive")
-
-    with patch.object(lines, "os", _OsWith(torn_write)):
-        LineFile(path).append({"key": f"torn {line}"} for line in range(10))
 
 
 class _OsWith:
