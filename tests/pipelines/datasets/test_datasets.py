@@ -2,13 +2,14 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.powl.world import ITEMS as FILES
+from tests.support.pipelines.datasets import refusal
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import item_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
@@ -16,16 +17,9 @@ from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
 from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem, SettingsError
 
-Write = Callable[..., Path]
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
 NUMBERED = "another name by dataset.fields.id, what `init` finds, or rows numbered by --set dataset.fields.id=none"
 CHOICE = "{question}\nA) {A}\nB) {B}"
-
-
-def refusal(path: Path, fields: FieldMap | None = None) -> list[str]:
-    with pytest.raises(DatasetError) as caught:
-        load_dataset(path, fields)
-    return [str(problem) for problem in caught.value.problems]
 
 
 def csv_file(tmp_path: Path, text: str) -> Path:
@@ -50,9 +44,8 @@ def test_csv_items_equal_those_of_jsonl(tmp_path, write_jsonl):
     first = {"id": "a", "prompt": 'What, "now"?\nAnd then?', "answer": 42, "metadata": {"level": 3}}
     same = load_dataset(write_jsonl([first, {"id": "b", "prompt": "Why?", "answer": None}]))
     items = load_dataset(path)
-    fields = [(item.id, item.prompt, item.answer, item.metadata) for item in items]
-    assert fields == [(item.id, item.prompt, item.answer, item.metadata) for item in same]
     assert [item.source for item in items] == [f"{path}:2", f"{path}:5"]
+    assert items == tuple(replace(each, source=item.source) for each, item in zip(same, items, strict=True))
     table = csv_file(tmp_path, 'id,prompt,answer\n1,a,"[""x"", ""y""]"\n2,b,true\n3,c,007\n')
     assert [item.accepted for item in load_dataset(table)] == [('["x", "y"]',), ("true",), ("007",)]
 
@@ -135,12 +128,12 @@ def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(writ
     assert len(told) < 700
 
 
-@pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.parquet", "none", "none.txt"])
-def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path, monkeypatch, name):
+def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (told,) = refusal(Path("data", name))
-    assert told.lower().startswith(f"data/{name}: got no such file")
-    assert f" at {tmp_path / 'data' / name}; accepted: " in told
+    for name in ("none.jsonl", "none.csv", "none.parquet", "none", "none.txt"):
+        (told,) = refusal(Path("data", name))
+        assert told.lower().startswith(f"data/{name}: got no such file")
+        assert f" at {tmp_path / 'data' / name}; accepted: " in told
 
 
 def test_equal_problems_are_one_line_with_a_count(write_jsonl, tmp_path):
@@ -171,10 +164,10 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted():
     assert told[-1].startswith("f: got 30 more problems")
 
 
-@pytest.mark.parametrize(("name", "text"), [("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")])
-def test_a_file_without_items_is_refused(tmp_path, name, text):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    assert "got no items" in refusal(tmp_path / name)[0]
+def test_a_file_without_items_is_refused(tmp_path):
+    for name, text in (("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert "got no items" in refusal(tmp_path / name)[0]
     (tmp_path / "folder.csv").mkdir()
     assert "got a folder without data" in refusal(tmp_path / "folder.csv")[0]
 
@@ -219,24 +212,15 @@ def test_columns_of_one_brace_are_options_in_an_order_of_chance_that_is_always_t
     places = Counter(line[0] for n, lines in enumerate(shown) for line in lines if line[3:] == f"r{n}")
     assert min(places[letter] for letter in "ABCD") >= 4
     assert [item.prompt for item in load_dataset(write_jsonl(rows), fields)] == [item.prompt for item in items]
-
-
-def test_an_item_without_wrong_answers_shows_no_options_as_the_only_one_would_be_the_answer(write_jsonl):
     rows = [{"q": "Q?", "right": "Paris", "wrong": wrong} for wrong in (None, "", [], "Rome")]
     items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="{q}{right|wrong}", answer="right"))
-    assert ["Paris" in item.prompt for item in items] == [False, False, False, True]
-
-
-def test_nan_among_mixed_options_is_an_error_of_its_line():
-    row = {"q": "Q?", "right": "Paris", "wrong": float("nan")}
+    assert ["Paris" in item.prompt for item in items] == [False, False, False, True], "an only option would be the answer"
     with pytest.raises(DatasetError, match="items:3: got NaN or infinity"):
-        item_of(row, FieldMap(id=None, prompt="{q}{right|wrong}"), number=0, source="items:3")
-
-
-def test_a_bar_mixes_columns_in_templates_alone(write_jsonl):
-    rows = [{"question|en": f"Q{n}?", "a|b": "x", "a": "kept"} for n in range(2)]
-    items = load_dataset(write_jsonl(rows), FieldMap(id=None, prompt="question|en", answer="a|b"))
-    assert [(item.prompt, item.answer, item.metadata) for item in items] == [(f"Q{n}?", "x", {"a": "kept"}) for n in range(2)]
+        item_of({**rows[0], "wrong": float("nan")}, FieldMap(id=None, prompt="{q}{right|wrong}"), number=0, source="items:3")
+    (item,) = load_dataset(
+        write_jsonl([{"q|en": "Q?", "a|b": "x", "a": "kept"}]), FieldMap(id=None, prompt="q|en", answer="a|b")
+    )
+    assert (item.prompt, item.answer, item.metadata) == ("Q?", "x", {"a": "kept"}), "a bar mixes columns in templates alone"
 
 
 EMPTY_DROP = {"number": "", "spans": [], "date": {"day": "", "month": "", "year": ""}, "hit_id": "h"}
@@ -273,12 +257,13 @@ def test_numbers_lists_truth_values_and_objects_are_answers(write_jsonl, value, 
     assert found.answers == bool(accepted)
 
 
-@pytest.mark.parametrize(("given", "said"), [(0, False), (1, True), (3, False)])
-def test_items_without_an_answer_are_counted_among_others_that_have_one(write_jsonl: Write, given: int, said: bool) -> None:
-    rows = [{**GOOD, "id": name, "prompt": name, "answer": "7" if number < given else ""} for number, name in enumerate("abc")]
-    found = read_dataset(write_jsonl(rows))
-    counted = f"{found.name}: {3 - given} of 3 items without an answer to compare with"
-    assert found.warnings == ((counted,) if said else ()), "of data for a judge this is no news"
+def test_items_without_an_answer_are_counted_among_others_that_have_one(write_jsonl):
+    for answers, said in (("   ", False), ("7  ", True), ("777", False)):
+        found = read_dataset(
+            write_jsonl([{"id": at, "prompt": at, "answer": text} for at, text in zip("abc", answers, strict=True)])
+        )
+        counted = f"{found.name}: 2 of 3 items without an answer to compare with"
+        assert found.warnings == ((counted,) if said else ()), "of data for a judge this is no news"
 
 
 def test_columns_that_a_template_lacks_are_one_error_that_names_them(tmp_path, write_jsonl):
@@ -329,31 +314,24 @@ def test_a_bad_template_is_an_error_of_the_settings(template, accepted):
 
 
 @pytest.mark.parametrize(
-    ("given", "metadata"),
+    ("given", "answer", "metadata"),
     [
-        ("{'topic': 'Science'}", {"topic": "Science"}),  # SimpleQA
-        ('{"topic": "Science"}', {"topic": "Science"}),
-        ("from the web", {"metadata": "from the web"}),
-        (["a", 1], {"metadata": ["a", 1]}),
-        ("", {}),
+        ("{'topic': 'Science'}", "answer", {"topic": "Science"}),  # SimpleQA
+        ('{"topic": "Science"}', "answer", {"topic": "Science"}),
+        ("from the web", "answer", {"metadata": "from the web"}),
+        (["a", 1], "answer", {"metadata": ["a", 1]}),
+        ("", "answer", {}),
+        ("42", "metadata", {"answer": "42"}),
+        (["42", "Rome"], "metadata", {"answer": "42"}),
+        ({"gold": "42", "level": 3}, "metadata.gold", {"answer": "42", "level": 3}),
+        ({"gold": {"text": "42"}, "level": 3}, "{metadata.gold.text}", {"answer": "42", "level": 3}),
     ],
 )
-def test_metadata_that_is_text_is_read_and_what_is_no_object_is_a_column(write_jsonl, given, metadata):
-    assert load_dataset(write_jsonl([{**GOOD, "metadata": given}]))[0].metadata == metadata
-
-
-@pytest.mark.parametrize(
-    ("given", "answer", "left"),
-    [
-        ("Paris", "metadata", {}),
-        (["Paris", "Rome"], "metadata", {}),
-        ({"gold": "Paris", "level": 3}, "metadata.gold", {"level": 3}),
-        ({"gold": {"text": "Paris"}, "level": 3}, "{metadata.gold.text}", {"level": 3}),
-    ],
-)
-def test_an_answer_within_metadata_is_none_of_it(write_jsonl, given, answer, left):
+def test_metadata_that_is_text_is_read_what_is_no_object_is_a_column_and_an_answer_within_is_none(
+    write_jsonl, given, answer, metadata
+):
     item = load_dataset(write_jsonl([{**GOOD, "metadata": given}]), FieldMap(answer=answer))[0]
-    assert (item.answer, item.metadata) == ("Paris", {"answer": "42", **left})
+    assert (item.answer, item.metadata) == ("42", metadata)
 
 
 def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path, write_jsonl):
@@ -404,12 +382,11 @@ def kinds(items):
     return Counter(item.metadata["kind"] for item in items)
 
 
-def test_kinds_that_are_measured_on_are_never_learned_on():
-    assert not kinds(LEARN).keys() & kinds(HELD_OUT).keys()
-    assert min(len(kinds(LEARN)), len(kinds(HELD_OUT))) >= 5
-
-
-def test_every_reference_is_a_valid_model_that_reads_back():
+def test_the_powl_world_has_enough_kinds_with_valid_references_and_measures_on_none_that_it_learns_on():
+    learned, measured, every = kinds(LEARN), kinds(HELD_OUT), kinds(ITEMS)
+    assert not learned.keys() & measured.keys()
+    assert (min(len(learned), len(measured)) >= 5, len(every) >= 10, min(every.values()) >= 6) == (True, True, True)
+    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS) >= 60
     for item in ITEMS:
         model = parse_text(item.answer)
         named = item.prompt.split(LABELS_LINE)[1].split(", ")
@@ -418,10 +395,3 @@ def test_every_reference_is_a_valid_model_that_reads_back():
         assert parse_text(to_text(model)) == parse_json(to_json(model)) == model
         assert to_text(model) == item.answer
         assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
-
-
-def test_there_are_enough_of_enough_kinds_of_business():
-    assert len(ITEMS) >= 60
-    assert len(kinds(ITEMS)) >= 10
-    assert min(kinds(ITEMS).values()) >= 6
-    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS)

@@ -1,6 +1,5 @@
 """A file of the mix form loads as it always did, and every mistake in it is told at once with what would do."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -47,11 +46,8 @@ def test_what_the_form_always_took_is_still_taken(tmp_path):
     write_rows(tmp_path / "data" / "empty.jsonl", [])
     path = tmp_path / "rl_data_config.yaml"
     path.write_text(
-        f"""
-paths: {{data_root: {tmp_path / "data"}}}
-defaults: &unused
-""".replace("defaults: &unused\n", "")
-        + """
+        """
+paths: {data_root: data}
 datasets:
   a: &a
     path: a.jsonl
@@ -139,6 +135,9 @@ python_graders:
   kwargs: {builtin: completion_length_cap, init_kwargs: {limit: 3}}
   text: math_exact
   odd: {imprt: "graders:Broken"}
+  module: {import: graders}
+  file: {path: graders.py}
+  unheard: {builtin: unheard_of}
 stages:
   - {name: first, until_step: 10, datasets: [{id: a, weight: 1}, {id: z, weight: 1}]}
   - {until_step: 10, datasets: []}
@@ -171,6 +170,9 @@ stages:
         ("python_graders.kwargs.builtin", "init_kwargs.max_completion_tokens: got nothing"),
         ("python_graders.text", "got 'math_exact'; accepted: a mapping"),
         ("python_graders.odd.imprt", "got an unknown key; accepted: import (did you mean that?)"),
+        ("python_graders.module.import", "got 'graders'; accepted: module:attr"),
+        ("python_graders.file.path", "got 'graders.py'; accepted: file.py:attr"),
+        ("python_graders.unheard.builtin", "got 'unheard_of'; accepted: "),
         ("paths.root", "got an unknown key; accepted: data_root"),
         ("datasets.missing.path", f"got {str(data / 'none.jsonl')!r}: No such file or directory"),
         ("", f"{data / 'bad.jsonl'}:2: got no JSON"),
@@ -226,55 +228,39 @@ def test_a_file_that_is_no_mapping_is_refused_by_line(tmp_path, text, told):
     assert any(told in line for line in refusal(path))
 
 
-def test_a_mix_with_a_bad_key_is_a_mix_and_no_pipeline(tmp_path):
+def test_what_has_datasets_is_a_mix_and_no_pipeline(tmp_path):
     path = tmp_path / "rl_data_config.yaml"
-    for text in ("datasets: {7: x}\n", "datasets: {}\ndatasets: {}\n"):
+    for text, expected in {"datasets: {7: x}\n": True, "datasets: {}\ndatasets: {}\n": True, "a: 1": False, "[": False}.items():
         path.write_text(text, encoding="utf-8")
-        assert is_mix(path)
+        assert is_mix(path) is expected
 
 
 def test_unreadable_files_are_refused(tmp_path):
     assert refusal(tmp_path / "none.yaml") == ["got No such file or directory; accepted: a file that can be read"]
     (tmp_path / "latin.yaml").write_bytes(b"a: \xff\n")
     assert "no UTF-8 at byte 3" in refusal(tmp_path / "latin.yaml")[0]
-    (tmp_path / "data" / "a.jsonl").mkdir(parents=True)
     changed = document()
-    del changed["datasets"]["b"]
-    changed["stages"] = changed["stages"][:1]
-    path = tmp_path / "mix.yaml"
-    path.write_text(json.dumps(changed), encoding="utf-8")
-    assert refusal(path) == [
-        (
-            f"datasets.a.path: got {str(tmp_path / 'data' / 'a.jsonl')!r}: Is a directory; "
-            "accepted: a JSONL file that can be read"
-        )
-    ]
+    changed["datasets"]["a"]["path"] = "sub"
+    given = f"got {str(tmp_path / 'data' / 'sub')!r}: Is a directory"
+    assert refusal(write_mix(tmp_path, changed)) == [f"datasets.a.path: {given}; accepted: a JSONL file that can be read"]
 
 
-@pytest.mark.parametrize("missing", ["paths", "datasets", "stages"])
-def test_every_section_of_the_form_is_required(tmp_path, missing):
-    changed = document()
-    del changed[missing]
-    told = refusal(write_mix(tmp_path, changed))
-    assert any(line.startswith(f"{missing}: got n") for line in told)
-
-
-def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path):
+def test_every_section_of_the_form_is_required_and_a_bad_root_is_reported_once(tmp_path):
+    for missing in ("paths", "datasets", "stages"):
+        changed = document()
+        del changed[missing]
+        assert any(line.startswith(f"{missing}: got n") for line in refusal(write_mix(tmp_path, changed)))
     assert refused(tmp_path, paths={}) == ["paths.data_root: got nothing; accepted: text that is not empty"]
     changed = document(paths={"data_root": 3})
-    changed["datasets"]["a"]["path"] = str(tmp_path / "none.jsonl")
+    changed["datasets"]["a"]["path"] = str(tmp_path / "none.jsonl")  # an absolute path needs no root
     assert len(refusal(write_mix(tmp_path, changed))) == 2
 
 
-@pytest.mark.parametrize("token", ["sk-abc", 12345678, [12345678], 1.5])
-def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path, token):
-    remote = {"type": "remote_http", "url": "http://127.0.0.1:9/g", "token_env": token}
-    assert refused(tmp_path, external_graders={"far": remote}) == [
-        (
-            "external_graders.far.token_env: got no such name; "
-            "accepted: the name of an environment variable, never the token itself"
-        )
-    ]
+def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path):
+    told = "token_env: got no such name; accepted: the name of an environment variable, never the token itself"
+    for token in ("sk-abc", 12345678, [12345678], 1.5):
+        remote = {"type": "remote_http", "url": "http://127.0.0.1:9/g", "token_env": token}
+        assert refused(tmp_path, external_graders={"far": remote}) == [f"external_graders.far.{told}"]
 
 
 async def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path):

@@ -107,18 +107,6 @@ async def test_items_without_a_reward_are_in_no_figure_and_their_grader_is_named
             assert "BEST" not in second
 
 
-@pytest.mark.parametrize("text", ["[dataserver] WORST reward=0.000", "a\nb\x85c", ""])
-async def test_replies_are_the_same_with_and_without_verbose(tmp_path, text):
-    replies = []
-    for verbose in (False, True):
-        async with in_process(mix(tmp_path), verbose=verbose) as (client, served):
-            await client.post("/sample", json={"iteration": 0, "batch_size": 3})
-            replies.append(await graded(client, item(text), item(RIGHT)))
-    assert replies[0] == replies[1]
-    lines = [line for message in served.messages for line in message.splitlines()]
-    assert not any(line.startswith("[dataserver] WORST reward=0.000") and "sums" not in line for line in lines)
-
-
 def test_a_grader_that_keeps_failing_is_logged_once_in_ten_seconds_and_names_itself_once():
     now = 100.0
     tally = GradeTally(Telemetry(TelemetryOptions()), lambda: now)
@@ -132,6 +120,17 @@ def test_a_grader_that_keeps_failing_is_logged_once_in_ten_seconds_and_names_its
     assert line.startswith("[dataserver] grader bad left 10 items ungraded; the last: RuntimeError: xxx")
     assert len(line) < 400
     assert ItemGrade(None, {}, {"slow": "slow: late", "bad": "no"}).reasons == "slow: late; bad: no"
+
+
+async def test_replies_are_the_same_with_and_without_verbose(tmp_path):
+    replies, texts = [], ("[dataserver] WORST reward=0.000", "a\nb\x85c", "", RIGHT)
+    for verbose in (False, True):
+        async with in_process(mix(tmp_path), verbose=verbose) as (client, served):
+            await client.post("/sample", json={"iteration": 0, "batch_size": 3})
+            replies.append(await graded(client, *map(item, texts)))
+    assert replies[0] == replies[1]
+    lines = [line for message in served.messages for line in message.splitlines()]
+    assert not any(line.startswith("[dataserver] WORST reward=0.000") and "sums" not in line for line in lines)
 
 
 async def test_grades_samples_and_requests_are_counted(tmp_path, otlp_receiver):

@@ -53,7 +53,7 @@ async def test_a_wrong_number_of_results_never_becomes_anothers_reward(tmp_path,
 async def test_a_hanging_batch_times_out_and_delays_neither_samples_nor_other_graders(tmp_path, name):
     """Which of its items it hangs on, nobody can tell: all items of that call are its own."""
     stuck, fine = item(f"{RIGHT} hang"), item(RIGHT, "plain:0")
-    async with in_process(rogue(tmp_path, "Fine", name), timeout_s=1.5) as (client, _):
+    async with in_process(rogue(tmp_path, "Fine", name), timeout_s=1.0) as (client, _):
         assert (await graded(client, item()))[0]["reward"] == 1.0
         waiting = [asyncio.create_task(graded(client, stuck, fine)) for _ in range(3)]
         await asyncio.sleep(0.05)

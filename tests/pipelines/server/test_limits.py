@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from starlette.requests import Request
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
 from tfgrpo.pipelines.server import listening
@@ -54,13 +53,8 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
 async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):
     limits = ServerLimits(body_s=0.2, concurrency=1)
     async with on_a_port(mix(tmp_path), limits=limits) as (url, _), httpx.AsyncClient(base_url=url, trust_env=False) as client:
-        address = httpx.URL(url)
-        reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(b"POST /grade HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{")
-        await writer.drain()
-        assert b" 408 " in await reader.readline()
-        writer.close()
-        await writer.wait_closed()
+        async with half_sent(url, 90, b"{") as reader:
+            assert b" 408 " in await reader.readline()
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
@@ -100,7 +94,7 @@ async def test_a_body_that_memory_has_no_room_for_is_told_to_come_again(tmp_path
             await asyncio.sleep(0.3)
             refused = await client.post("/grade", content=body, headers={"content-type": "application/json"})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.1)
         fits = await client.post("/grade", content=body, headers={"content-type": "application/json"})
     assert fits.status_code == 200
 
@@ -110,24 +104,15 @@ async def half_sent(url, length, part):
     """A connection with a request to grade whose body has begun."""
     address = httpx.URL(url)
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    head = "POST /grade HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head = "POST /grade HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {length}\r\n\r\n".encode() + part)
     await writer.drain()
     try:
-        yield reader, writer
+        yield reader
     finally:
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
-
-
-def turn(queue):
-    """The turn of a request with an empty body."""
-
-    async def receive():
-        return {"type": "http.request", "body": b""}
-
-    return queue.turn(Request({"type": "http", "method": "POST", "path": "/grade", "headers": []}, receive))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +131,7 @@ async def test_a_connection_whose_headers_do_not_come_is_closed(tmp_path, monkey
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
-REQUESTS, ITEMS = 60, 64
+REQUESTS, ITEMS = 40, 32
 
 
 @pytest.fixture
@@ -166,26 +151,21 @@ def server(tmp_path):
 
 def body(request: int) -> bytes:
     items = [
-        {
-            "sample_id": f"sums:{number % 12}" if number % 2 else f"plain:{number % 3}",
-            "completion": f"{RIGHT if (request + number) % 2 else '<think>r</think>'}",
-            "completion_index": number,
-            "completion_tokens": 9,
-        }
+        item(
+            RIGHT if (request + number) % 2 else "<think>r</think>",
+            f"sums:{number % 12}" if number % 2 else f"plain:{number % 3}",
+            completion_index=number,
+        )
         for number in range(ITEMS)
     ]
     return json.dumps({"iteration": request, "items": items}).encode()
 
 
-async def asked(port: int, request: int) -> tuple[int, Any]:
+async def asked(url: str, request: int) -> tuple[int, Any]:
     """One request on a connection of its own."""
     sent = body(request)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = "POST /grade HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-    writer.write(f"{head}content-length: {len(sent)}\r\n\r\n".encode() + sent)
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
+    async with half_sent(url, len(sent), sent) as reader:
+        answer = await reader.read()
     status, _, rest = answer.partition(b"\r\n")
     return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
 
@@ -193,10 +173,9 @@ async def asked(port: int, request: int) -> tuple[int, Any]:
 @pytest.mark.untraced
 async def test_many_concurrent_requests_are_answered_correctly_in_flat_memory(server):
     process, url = server
-    port = int(url.rpartition(":")[2])
     sizes = []
     for _ in range(4):
-        answers = await asyncio.gather(*(asked(port, request) for request in range(REQUESTS)))
+        answers = await asyncio.gather(*(asked(url, request) for request in range(REQUESTS)))
         sizes.append(process.memory_info().rss / 2**20)
         for request, (status, answer) in enumerate(answers):
             assert status == 200, answer

@@ -1,6 +1,7 @@
 """Requests and replies are those of the server that this one replaces; without the token there are none."""
 
 import asyncio
+import itertools
 import json
 from collections import Counter
 
@@ -69,13 +70,13 @@ async def test_results_are_in_the_order_of_the_request_with_the_ids_of_its_items
         assert await graded(client) == []
 
 
-@pytest.mark.parametrize("whole", ["12", 12, 12.0, True, " 1_2 ", "+12.0"])
-async def test_whole_numbers_are_read_leniently_and_echoed_as_integers(path, whole):
-    body = {"iteration": whole, "items": [item(completion_index=whole, completion_tokens=whole)], "unknown": {}}
+async def test_whole_numbers_are_read_leniently_and_echoed_as_integers(path):
     async with in_process(path) as (client, _):
-        response = await client.post("/grade", json=body)
-    index = response.json()["results"][0]["completion_index"]
-    assert (response.status_code, type(index), index) == (200, int, 1 if whole is True else 12)
+        for whole in ("12", 12, 12.0, True, " 1_2 ", "+12.0"):
+            body = {"iteration": whole, "items": [item(completion_index=whole, completion_tokens=whole)], "unknown": {}}
+            response = await client.post("/grade", json=body)
+            index = response.json()["results"][0]["completion_index"]
+            assert (response.status_code, type(index), index) == (200, int, 1 if whole is True else 12)
 
 
 BAD_BODIES = [
@@ -106,43 +107,35 @@ BAD_BODIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "status", "kind"), BAD_BODIES, ids=range(len(BAD_BODIES)))
-async def test_any_invalid_body_is_refused_field_by_field(path, raw, status, kind):
+async def test_any_invalid_body_is_refused_field_by_field(path):
     async with in_process(path) as (client, _):
-        response = await client.post("/grade", content=raw, headers=JSON)
-    assert (response.status_code, len(response.content) < 2000) == (status, True)
-    problems = response.json()["detail"]
-    if status == 400:
-        assert problems == "There was an error parsing the body"
-        return
-    assert kind in {problem["type"] for problem in problems}
-    assert all(problem["loc"][0] == "body" and problem["msg"] for problem in problems)
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "text/x+json", "application/octet-stream", "", None])
-async def test_only_json_is_read(path, kind):
-    body = json.dumps({"iteration": 0, "batch_size": 1}).encode()
-    async with in_process(path) as (client, _):
-        response = await client.post("/sample", content=body, headers={} if kind is None else {"content-type": kind})
-    assert response.status_code == 422
-
-
-async def test_of_a_thousand_bad_items_only_some_are_reported(path):
-    async with in_process(path) as (client, _):
+        for raw, status, kind in BAD_BODIES:
+            response = await client.post("/grade", content=raw, headers=JSON)
+            assert (response.status_code, len(response.content) < 2000) == (status, True), raw
+            problems = response.json()["detail"]
+            if status == 400:
+                assert problems == "There was an error parsing the body"
+            else:
+                assert kind in {problem["type"] for problem in problems}, raw
+                assert all(problem["loc"][0] == "body" and problem["msg"] for problem in problems)
         response = await client.post("/grade", json={"iteration": 0, "items": ["x" * 500] * 1000})
-    assert len(response.json()["detail"]) == 100
-    assert not any("input" in problem for problem in response.json()["detail"])
+        assert len(response.json()["detail"]) == 100, "only some of a thousand"
+        assert not any("input" in problem for problem in response.json()["detail"])
+        body = json.dumps({"iteration": 0, "batch_size": 1}).encode()
+        for kind in ("text/plain", "text/x+json", "application/octet-stream", "", None):
+            headers = {} if kind is None else {"content-type": kind}
+            assert (await client.post("/sample", content=body, headers=headers)).status_code == 422, kind
 
 
-@pytest.mark.parametrize(
-    "name", ["sums", "", ":", "sums:", "sums:x", "sums:12", "sums:-1", "nowhere:0", "sums:0:0", "sums:1.0", "a\ud800:\ud801"]
-)  # fmt: skip
-async def test_an_id_of_no_sample_refuses_the_request(path, name):
+NO_IDS = ("sums", "", ":", "sums:", "sums:x", "sums:12", "sums:-1", "nowhere:0", "sums:0:0", "sums:1.0", "a\ud800:\ud801")
+
+
+async def test_an_id_of_no_sample_refuses_the_request(path):
     async with in_process(path) as (client, _):
-        body = json.dumps({"iteration": 0, "items": [item(), item(sample_id=name)]})
-        response = await client.post("/grade", content=body, headers=JSON)
-    assert response.status_code == 400
-    assert "sample_id" in response.json()["detail"]
+        for name in NO_IDS:
+            body = json.dumps({"iteration": 0, "items": [item(), item(sample_id=name)]})
+            response = await client.post("/grade", content=body, headers=JSON)
+            assert (response.status_code, "sample_id" in response.json()["detail"]) == (400, True), name
 
 
 async def test_an_empty_dataset_and_one_with_a_colon_in_its_name_are_served(tmp_path):
@@ -223,24 +216,20 @@ TOKEN = "a-good-token"
 WRONG = (None, "", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer é")
 
 
-@pytest.mark.parametrize("header", WRONG)
-async def test_without_the_token_every_path_but_health_is_closed(tmp_path, header):
-    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+async def test_without_the_token_every_path_but_health_is_closed_and_with_it_all_is_as_without_one(tmp_path):
+    closed = ("/meta", "/sample", "/grade", "/docs", "/openapi.json", "/nowhere", "/grade/")
     async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
-        for path in ("/meta", "/sample", "/grade", "/docs", "/openapi.json", "/nowhere", "/grade/"):
-            for method in ("GET", "POST"):
+        for header in WRONG:
+            headers = {} if header is None else {"authorization": header.encode("latin-1")}
+            for path, method in itertools.product(closed, ("GET", "POST")):
                 response = await client.request(method, path, headers=headers)
                 assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
                 assert TOKEN not in response.text
-        assert (await client.get("/healthz", headers=headers)).status_code == 200
-
-
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
-async def test_with_the_token_all_is_as_without_one(tmp_path, scheme):
-    async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
-        client.headers["authorization"] = f"{scheme} {TOKEN}"
-        assert (await client.get("/meta")).status_code == 200
-        assert (await graded(client, item()))[0]["reward"] == 1.0
+            assert (await client.get("/healthz", headers=headers)).status_code == 200
+        for scheme in ("Bearer", "bearer", "BEARER "):
+            client.headers["authorization"] = f"{scheme} {TOKEN}"
+            assert (await client.get("/meta")).status_code == 200
+            assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
 OURS = ("localhost", "LocalHost:9000", "127.0.0.1:9000", "[::1]:9000", "localhost.", "a.localhost")

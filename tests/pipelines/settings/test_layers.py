@@ -1,10 +1,11 @@
 """Settings come from four layers, with a source for every leaf and every problem at once."""
 
 import json
+from operator import attrgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.pipelines.pipeline_files import refusal, write_file
@@ -41,11 +42,8 @@ SPECIAL = {
 }
 
 
-def value_at(settings: Settings, key: str) -> Any:
-    value: Any = settings
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
+def value_at(given: Settings, key: str) -> Any:
+    return attrgetter(key)(given)
 
 
 def other_value(leaf: SettingField) -> Any:
@@ -72,16 +70,14 @@ def plain(value: Any) -> Any:
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    *sections, leaf = key.split(".")
-    tree: dict[str, Any] = {leaf: value}
-    for name in reversed(sections):
-        tree = {name: tree}
-    return tree
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
 
 
-def same(settings: Settings, leaf: SettingField, value: Any) -> bool:
+def same(given: Settings, leaf: SettingField, value: Any) -> bool:
     expected = Settings.model_validate(nested(leaf.key, value))
-    return bool(value_at(settings, leaf.key) == value_at(expected, leaf.key))
+    return bool(value_at(given, leaf.key) == value_at(expected, leaf.key))
 
 
 def test_defaults_are_those_of_the_specification():
@@ -102,6 +98,8 @@ def test_every_field_can_be_set_on_the_command_line():
 
 
 def test_every_variable_sets_its_field():
+    for names in ([leaf.flag for leaf in WITH_FLAG], [leaf.env for leaf in WITH_ENV]):
+        assert len(names) == len(set(names))
     for leaf in WITH_ENV:
         assert leaf.env is not None
         resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
@@ -115,11 +113,6 @@ def test_every_field_can_be_set_in_a_pipeline_file(tmp_path):
         resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
         assert same(resolved.settings, leaf, other_value(leaf))
         assert resolved.sources[leaf.key] == f"pipeline file {path}"
-
-
-def test_flags_and_variables_are_unique():
-    for names in ([leaf.flag for leaf in WITH_FLAG], [leaf.env for leaf in WITH_ENV]):
-        assert len(names) == len(set(names))
 
 
 ROW_47_AND_53 = {
@@ -178,12 +171,11 @@ def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(tmp_path,
     assert str(refusal(pipeline_path=path)) == f"pipeline file {path}: {key}: got {given}; accepted: {accepted}"
 
 
-@given(
-    file=st.none() | st.integers(2, 9),
-    stage=st.none() | st.integers(2, 9),
-    env=st.none() | st.integers(2, 9),
-    cli=st.none() | st.integers(2, 9),
-)
+EPOCHS = st.none() | st.integers(2, 9)
+
+
+@settings(max_examples=25)
+@given(file=EPOCHS, stage=EPOCHS, env=EPOCHS, cli=EPOCHS)
 def test_command_line_over_environment_over_stage_over_file_over_default(tmp_path_factory, file, stage, env, cli):
     document: dict[str, Any] = {"pipeline": "p"}
     if file is not None:
@@ -224,14 +216,12 @@ def test_a_stage_that_reads_no_environment_refuses_one(tmp_path):
     }
 
 
-def test_truth_values_in_a_stage_environment_are_text(tmp_path):
+def test_the_stage_that_learns_reads_its_environment_wherever_it_is_given(tmp_path):
     path = write_file(tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]})
-    learning = resolve_settings(cli={}, env={}, pipeline_path=path).settings.tfgrpo
-    assert (learning.enabled, learning.seed) == (True, 7)
-
-
-def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path):
-    assert resolve_settings(cli={}, env={}, pipeline_path=write_file(tmp_path, "tfgrpo:\n")).settings.pipeline == "mine"
+    given = resolve_settings(cli={}, env={}, pipeline_path=path).settings
+    assert (given.tfgrpo.enabled, given.tfgrpo.seed, given.pipeline) == (True, 7, "mine"), "a file without a name has its own"
+    stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
+    assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5
 
 
 def test_the_description_lists_every_field_with_its_source():
@@ -263,15 +253,9 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
         assert sources[key] == f"pipeline file {path}: stages.learn.env.{name}"
 
 
-def test_a_stage_on_the_command_line_has_its_environment():
-    stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
-    assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5
-
-
 @pytest.mark.parametrize("word", ["true", "TRUE", "1", "on", "Yes", "false", "0", "OFF", "no"])
-@pytest.mark.parametrize("source", ["env", "file"])
-def test_the_feature_flag_takes_every_word_of_truth_from_environment_and_file(tmp_path, word, source):
+def test_the_feature_flag_takes_every_word_of_truth_from_environment_and_file(tmp_path, word):
     on = word.lower() in {"true", "1", "on", "yes"}
-    path = write_file(tmp_path, f"tfgrpo:\n  enabled: {word if source == 'file' else not on}\n")
-    env = {"FEATURE_TFGRPO_GROUP": word} if source == "env" else {}
-    assert resolve_settings(cli={}, env=env, pipeline_path=path).settings.tfgrpo.enabled is on
+    for written, env in ((word, {}), (not on, {"FEATURE_TFGRPO_GROUP": word})):
+        path = write_file(tmp_path, f"tfgrpo:\n  enabled: {written}\n")
+        assert resolve_settings(cli={}, env=env, pipeline_path=path).settings.tfgrpo.enabled is on

@@ -49,13 +49,9 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(tmp_path, text, value):
-    found = read(tmp_path, f"key: {text}\n")["key"]
+    found = read(tmp_path, f"\ufeffother:\r\n  deep: x\r\nkey: {text}\r\n")["key"]  # as Windows writes it
     assert found == value
     assert type(found) is type(value)
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
-    assert read(tmp_path, b"\xef\xbb\xbfa: 1\r\nb:\r\n  c: x\r\n") == {"a": 1, "b": {"c": "x"}}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +86,7 @@ def test_a_fault_names_the_line(tmp_path, text, line, given):
         ("just text\n", "no mapping"),
         (b"a: \xff\n", "no UTF-8 at byte 3"),
         (b"a: \x01\n", "unacceptable character"),
-        ("a: " + "[" * 5000, "nesting without end"),
+        ("a: " + "[" * 1000, "nesting without end"),
         ("a: " + "9" * 5000, "Exceeds the limit"),
     ],
 )
