@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -106,6 +106,9 @@ class Amount:
 
     def __sub__(self, other: Amount) -> Amount:
         return Amount(*map(sub, self.figures(), other.figures()))
+
+
+_NOTHING: Final = Amount()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,109 +273,18 @@ class _State:
     """Amount in flight by process, without the zeros."""
 
     def in_flight(self) -> Amount:
-        return sum(self.flights.values(), Amount())
+        return sum(self.flights.values(), _NOTHING)
 
     def of(self, owner: str) -> Amount:
         return self.flights.get(owner, Amount())
 
     def flying(self, owner: str, amount: Amount) -> _State:
         others = {token: one for token, one in self.flights.items() if token != owner}
-        return _State(self.totals, others | {owner: amount} if amount != Amount() else others)
+        return _State(self.totals, others | {owner: amount} if amount != _NOTHING else others)
 
     def with_lost(self, owner: str) -> _State:
         left = self.of(owner)
-        return _State(self.totals.lost(left), self.flights).flying(owner, Amount()) if left != Amount() else self
-
-
-class _Store:
-    """State of a ledger: in this process, or in a file of lines with one small owner file per process next to it.
-
-    Every method is one atomic step.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._state = _State()
-        self._file = None if path is None else LineFile(path)
-        self._lock: AbstractContextManager[object] = self._file or threading.Lock()
-        self._read: Line | None = None
-        self.journalled: Callable[[], int] = int
-        self._written = 0
-        self._owner: _Owner | None = None
-        if path is not None:
-            with self._lock:
-                self._owner = _Owner(path)
-                # Asking removes the files of killed processes.
-                for other in path.parent.glob(f"{path.name}.*.owner"):
-                    _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
-
-    def hold(self, ask: Amount, budget: Budget) -> bool:
-        """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
-        with self._lock:
-            state = self._load()
-            if not fits(budget, state.totals, state.in_flight(), ask):
-                # Before making anyone wait, look for killed owners.
-                state = self._without_killed(state)
-                self._save(state)
-                if not fits(budget, state.totals, state.in_flight(), ask):
-                    return False
-            owner = self._owner_token()
-            self._save(self._counted(state).flying(owner, state.of(owner) + ask))
-            return True
-
-    def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
-        """Subtract ``landed`` from what this process has in flight."""
-        with self._lock:
-            state, owner = self._counted(self._load()), self._owner_token()
-            self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
-
-    def read(self) -> tuple[Totals, Amount]:
-        with self._lock:
-            state = self._counted(self._without_killed(self._load()))
-            self._save(state)
-            return state.totals, state.in_flight()
-
-    def sync(self) -> None:
-        if self._file is not None:
-            self._file.sync()
-
-    def close(self) -> None:
-        """Count what this process has in flight as lost. Harmless when repeated."""
-        if self._file is None or self._owner is None or self._owner.closed:
-            return
-        with self._lock:
-            self._save(self._counted(self._load()).with_lost(self._owner_token()))
-        self._owner.close()
-        self._file.close()
-
-    def _owner_token(self) -> str:
-        return "" if self._owner is None else self._owner.token()
-
-    def _load(self) -> _State:
-        line = None if self._file is None else self._file.newest()
-        if self._file is not None and line is not self._read:
-            self._read, self._state = line, _state_of(self._file.path, line)
-        return self._state
-
-    def _save(self, state: _State) -> None:
-        if self._file is not None and state != self._state:
-            flights = {token: amount.figures() for token, amount in state.flights.items()}
-            self._file.append([{"schema": LEDGER_SCHEMA, "totals": state.totals.to_json(), "in_flight": flights}])
-            if self._file.size() > _LONGEST:
-                self._file.keep_newest()
-            self._read = self._file.newest()
-        self._state = state
-
-    def _without_killed(self, state: _State) -> _State:
-        mine = self._owner_token()
-        for token in state.flights:
-            if self._file is not None and token != mine and not _is_alive(self._file.path, token):
-                state = state.with_lost(token)
-        return state
-
-    def _counted(self, state: _State) -> _State:
-        """Add the answers of this process that no step has counted."""
-        added, self._written = self.journalled() - self._written, self.journalled()
-        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
+        return _State(self.totals.lost(left), self.flights).flying(owner, _NOTHING) if left != _NOTHING else self
 
 
 def totals_in(path: Path) -> Totals:
@@ -452,10 +364,10 @@ def _is_alive(ledger: Path, token: str) -> bool:
 class Reservation:
     """Reserved budget of one call or a few. Ends exactly once: ``settle``, ``lose`` or ``release``."""
 
-    __slots__ = ("_held", "_open", "stores")
+    __slots__ = ("_held", "_open", "ledgers")
 
-    def __init__(self, stores: tuple[_Store, ...], held: Amount) -> None:
-        self.stores = stores
+    def __init__(self, ledgers: tuple[Ledger, ...], held: Amount) -> None:
+        self.ledgers = ledgers
         self._held = held
         self._open = True
 
@@ -479,29 +391,37 @@ class Reservation:
         if not self._open:
             raise RuntimeError(f"a reservation that has ended cannot be {how}")
         self._open = False
-        for store in self.stores:
-            store.update(change, self._held)
+        for ledger in self.ledgers:
+            ledger.update(change, self._held)
 
 
 class Ledger:
-    """Budget of a run or a task. Safe for coroutines, threads and, with ``shared``, processes of one machine."""
+    """Budget of a run or a task. Safe for coroutines, threads and, with ``shared``, processes of one machine.
 
-    def __init__(
-        self,
-        budget: Budget,
-        *,
-        shared: Path | None = None,
-        within: Ledger | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    Its state is in this process, or in a file of lines with one small owner file per process next to it. Every change of it
+    is one atomic step.
+    """
+
+    def __init__(self, budget: Budget, *, shared: Path | None = None, within: Ledger | None = None) -> None:
         """``shared``: file with the state of all processes of a run, created when absent.
 
         ``within``: a wider ledger, closed with this one, in which every reservation must fit as well.
         """
         self.budget = budget
         self._within = within
-        self._sleep = sleep
-        self._store = _Store(shared)
+        self._state = _State()
+        self._file = None if shared is None else LineFile(shared)
+        self._lock: AbstractContextManager[object] = self._file or threading.Lock()
+        self._line: Line | None = None
+        self._journalled: Callable[[], int] = int
+        self._written = 0
+        self._owner: _Owner | None = None
+        if shared is not None:
+            with self._lock:
+                self._owner = _Owner(shared)
+                # Asking removes the files of killed processes.
+                for other in shared.parent.glob(f"{shared.name}.*.owner"):
+                    _is_alive(shared, other.name.removeprefix(f"{shared.name}.").removesuffix(".owner"))
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
@@ -514,7 +434,7 @@ class Ledger:
             reservation = self.try_reserve(calls, tokens, nano_usd)
             if reservation is not None:
                 return reservation
-            await self._sleep(pause)
+            await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL_S)
 
     def try_reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation | None:
@@ -525,45 +445,107 @@ class Ledger:
             return None
         granted = False
         try:
-            granted = self._store.hold(ask, self.budget)
+            granted = self._hold(ask)
         finally:
             if outer is not None and not granted:
                 outer.release()
-        return Reservation((self._store, *(outer.stores if outer else ())), ask) if granted else None
+        return Reservation((self, *(outer.ledgers if outer else ())), ask) if granted else None
+
+    def _hold(self, ask: Amount) -> bool:
+        """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
+        with self._lock:
+            state = self._load()
+            if not fits(self.budget, state.totals, state.in_flight(), ask):
+                # Before making anyone wait, look for killed owners.
+                state = self._without_killed(state)
+                self._save(state)
+                if not fits(self.budget, state.totals, state.in_flight(), ask):
+                    return False
+            owner = self._owner_token()
+            self._save(self._counted(state).flying(owner, state.of(owner) + ask))
+            return True
+
+    def update(self, change: Callable[[Totals], Totals], landed: Amount = _NOTHING) -> None:
+        """Change the totals, and subtract ``landed`` from what this process has in flight."""
+        with self._lock:
+            state, owner = self._counted(self._load()), self._owner_token()
+            self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
+
+    def read(self) -> tuple[Totals, Amount]:
+        """Return the usage so far, and what is reserved and not settled, of all processes."""
+        with self._lock:
+            state = self._counted(self._without_killed(self._load()))
+            self._save(state)
+            return state.totals, state.in_flight()
+
+    def _owner_token(self) -> str:
+        return "" if self._owner is None else self._owner.token()
+
+    def _load(self) -> _State:
+        line = None if self._file is None else self._file.newest()
+        if self._file is not None and line is not self._line:
+            self._line, self._state = line, _state_of(self._file.path, line)
+        return self._state
+
+    def _save(self, state: _State) -> None:
+        if self._file is not None and state != self._state:
+            flights = {token: amount.figures() for token, amount in state.flights.items()}
+            self._file.append([{"schema": LEDGER_SCHEMA, "totals": state.totals.to_json(), "in_flight": flights}])
+            if self._file.size() > _LONGEST:
+                self._file.keep_newest()
+            self._line = self._file.newest()
+        self._state = state
+
+    def _without_killed(self, state: _State) -> _State:
+        mine = self._owner_token()
+        for token in state.flights:
+            if self._file is not None and token != mine and not _is_alive(self._file.path, token):
+                state = state.with_lost(token)
+        return state
+
+    def _counted(self, state: _State) -> _State:
+        """Add the answers of this process that no step has counted."""
+        added, self._written = self._journalled() - self._written, self._journalled()
+        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 
     def start_from(self, earlier: Callable[[], Totals]) -> None:
         """Add the totals from before this ledger existed, unless it was used already."""
         if self.totals() == Totals():
             before = earlier()
-            self._store.update(lambda totals: before if totals == Totals() else totals, Amount())
+            self.update(lambda totals: before if totals == Totals() else totals)
 
     def follow(self, journalled: Callable[[], int]) -> None:
         """Write down with each step how many answers this process has added to the journal of the run."""
-        self._store.journalled = journalled
+        self._journalled = journalled
 
     def start_at_least(self, known: Totals) -> None:
         """Start with no less than what the journal of a resumed run accounts for."""
         self.totals()  # counts what killed processes had in flight, which is no part of the journal
-        self._store.update(lambda totals: totals.at_least(known), Amount())
+        self.update(lambda totals: totals.at_least(known))
 
     def count_unmeasured(self) -> None:
         """Count an attempt that called models without the ledger: its usage is unknown."""
-        self._store.update(lambda totals: totals.plus(Totals(unmeasured_attempts=1)), Amount())
+        self.update(lambda totals: totals.plus(Totals(unmeasured_attempts=1)))
 
     def totals(self) -> Totals:
         """Return the usage so far, of all processes."""
-        return self._store.read()[0]
+        return self.read()[0]
 
     def in_flight(self) -> Amount:
         """Return what is reserved and not settled, of all processes."""
-        return self._store.read()[1]
+        return self.read()[1]
 
     def sync(self) -> None:
         """Sync the file of this ledger, if any, to the disk. Raises ``StoreError``."""
-        self._store.sync()
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Close; calls of this process still in flight count as lost. Harmless when repeated."""
-        self._store.close()
+        if self._file is not None and self._owner is not None and not self._owner.closed:
+            with self._lock:
+                self._save(self._counted(self._load()).with_lost(self._owner.token()))
+            self._owner.close()
+            self._file.close()
         if self._within is not None:
             self._within.close()

@@ -132,15 +132,8 @@ class MetricsStore:
 
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
         """Append that rewarders failed in an epoch, once per run and epoch."""
-        line = {
-            "schema": METRICS_SCHEMA,
-            "run_id": run_id,
-            "tfgrpo_epoch": epoch,
-            "group_id": None,
-            "status": "failed",
-            "reason": reason,
-        }
-        return self.lines.add([line]) == 1
+        line = {"run_id": run_id, "tfgrpo_epoch": epoch, "group_id": None, "status": "failed", "reason": reason}
+        return self.lines.add([{"schema": METRICS_SCHEMA, **line}]) == 1
 
     def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NO_LEARNING) -> dict[str, Any]:
         """Aggregate the lines by epoch into ``per-epoch.json`` and return its content.

@@ -299,8 +299,9 @@ class _Lists:
             problems.append(ShapeProblem(name, expected, received, where + more(len(wrong) - 1)))
         if problems:
             raise ShapeError(problems)
-        for number, (name, *content) in enumerate(zip(self._names, states, actions, rewards, totals, strict=True)):
-            group = _group(name, *content)
+        for number, (name, state, *rows) in enumerate(zip(self._names, states, actions, rewards, totals, strict=True)):
+            rollouts = (_rollout(name, index, *values) for index, values in enumerate(zip(*rows, strict=True)))
+            group = RolloutGroup(name, state, tuple(rollouts))
             yield group if ids is not None else with_content_id(group, number)
 
     def _add(self, name: str, expected: str, received: str, where: str = "") -> None:
@@ -364,20 +365,14 @@ def _not_json(value: object) -> str:
     return ""
 
 
-def _group(
-    name: str, state: object, actions: Sequence[Any], rewards: Sequence[float | None], totals: Sequence[float | None]
-) -> RolloutGroup:
-    rollouts = (
-        Rollout(
-            f"{name}/{index}",
-            name,
-            index,
-            action,
-            # Lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
-            status="error" if action is None and reward is None else "ok",
-            reward=None if reward is None else float(reward),
-            logprob=None if total is None else LogProbs(total=float(total), complete=True),
-        )
-        for index, (action, reward, total) in enumerate(zip(actions, rewards, totals, strict=True))
+def _rollout(group_id: str, index: int, action: Any, reward: float | None, total: float | None) -> Rollout:
+    return Rollout(
+        f"{group_id}/{index}",
+        group_id,
+        index,
+        action,
+        # Lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
+        status="error" if action is None and reward is None else "ok",
+        reward=None if reward is None else float(reward),
+        logprob=None if total is None else LogProbs(total=float(total), complete=True),
     )
-    return RolloutGroup(name, state, tuple(rollouts))

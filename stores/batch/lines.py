@@ -53,33 +53,27 @@ class TextStore:
 
         Raises ``RecordRejected`` for a value that contains such a reference already, ``StoreError`` when the disk refuses.
         """
-        if isinstance(value, str):
-            return self._write(value) if len(value) > self.limit else value
+        if isinstance(value, str) and len(value) > self.limit:
+            digest = sha256_hex(value.encode("utf-8", "surrogatepass"))
+            path = self.path / f"{digest}.txt"
+            if not path.exists():
+                replace_text(path, value)
+            return {_REFERENCE: digest}
         if isinstance(value, Mapping) and _REFERENCE in value:
             raise RecordRejected(f"an object with the key {_REFERENCE!r} looks like a reference to a text")
         return _map_inside(value, self.externalize)
 
     def restore(self, value: Any) -> Any:
         """Return the value with every reference replaced by its text. Raises ``CorruptFile`` for a lost or changed one."""
-        if isinstance(value, Mapping) and set(value) == {_REFERENCE}:
-            return self._read(value[_REFERENCE])
-        return _map_inside(value, self.restore)
-
-    def _write(self, text: str) -> dict[str, str]:
-        digest = sha256_hex(text.encode("utf-8", "surrogatepass"))
-        path = self.path / f"{digest}.txt"
-        if not path.exists():
-            replace_text(path, text)
-        return {_REFERENCE: digest}
-
-    def _read(self, digest: object) -> str:
-        path = self.path / f"{digest}.txt"
+        if not isinstance(value, Mapping) or set(value) != {_REFERENCE}:
+            return _map_inside(value, self.restore)
+        path = self.path / f"{value[_REFERENCE]}.txt"
         try:
             # Bytes, because reading as text would fold line ends.
             text = path.read_bytes().decode("utf-8")
         except (OSError, ValueError) as error:
             raise CorruptFile(f"{path}: the text that a rollout refers to cannot be read") from error
-        if sha256_hex(text) != digest:
+        if sha256_hex(text) != value[_REFERENCE]:
             raise CorruptFile(f"{path}: the text was changed after it was written")
         return text
 
@@ -154,8 +148,7 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
     try:
         rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
         lines = [canonical_json(row) for row in rows]
-        for line in lines:
-            line.encode()  # lone surrogates are JSON, but cannot be encoded
+        "".join(lines).encode()  # lone surrogates are JSON, but cannot be encoded
         return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error
@@ -271,8 +264,12 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
         nonlocal written
         while chunk := list(islice(stream, _AT_ONCE)):
             check_groups(chunk)
-            written += sum(len(group.rollouts) for group in chunk)
-            yield from map(_row, chunk)
+            for group in chunk:
+                written += len(group.rollouts)
+                try:
+                    yield _with_json(to_builtins(group), canonical_json)
+                except ValueError as error:
+                    raise RecordRejected(f"group {group.id!r}: {error}") from error
 
     write_rows(path, rows(), _schema, _EXTRA)
     return written
@@ -340,13 +337,6 @@ def _type(arrow: Any, hint: Any) -> Any:
         return arrow.list_(_type(arrow, get_args(kind)[0]))
     kind = type(get_args(kind)[0]) if get_origin(kind) is Literal else kind
     return {int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}.get(kind, arrow.string())
-
-
-def _row(group: RolloutGroup) -> dict[str, Any]:
-    try:
-        return _with_json(to_builtins(group), canonical_json)
-    except ValueError as error:
-        raise RecordRejected(f"group {group.id!r}: {error}") from error
 
 
 def _with_json(row: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -39,20 +39,17 @@ _SHOWN: Final = 50
 """Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
 
-def _number(value: float, info: ValidationInfo) -> float:
-    if not (is_finite(value) or (info.context or {}).get("allow_nan")):
-        raise ValueError("a finite number")
-    return value
+def _at_most(bound: float, accepted: str) -> AfterValidator:
+    def check(value: float, info: ValidationInfo) -> float:
+        if value > bound or not (is_finite(value) or (info.context or {}).get("allow_nan")):
+            raise ValueError(accepted)
+        return value
+
+    return AfterValidator(check)
 
 
-def _logprob(value: float, info: ValidationInfo) -> float:
-    if value > ROUNDING or not (is_finite(value) or (info.context or {}).get("allow_nan")):
-        raise ValueError("a finite number of at most 0")
-    return value
-
-
-_Number: TypeAlias = Annotated[float, AfterValidator(_number)]
-_LogProb: TypeAlias = Annotated[float, AfterValidator(_logprob)]
+_Number: TypeAlias = Annotated[float, _at_most(math.inf, "a finite number")]
+_LogProb: TypeAlias = Annotated[float, _at_most(ROUNDING, "a finite number of at most 0")]
 _Amount: TypeAlias = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 _Count: TypeAlias = Annotated[int, Field(ge=0)]
 _Name: TypeAlias = Annotated[str, Field(min_length=1)]

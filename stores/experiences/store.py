@@ -254,7 +254,12 @@ class ExperienceStore:
         long, of an epoch outside the run, or has the id of a different record; the store is then unchanged. Raises
         ``StoreError`` when the disk refuses; the records are then stored whole or not at all.
         """
-        offered = self._checked(records)
+        offered: dict[str, ExperienceRecord] = {}
+        for record in records:
+            problem = "its id occurs twice in the batch" if record.experience_id in offered else self._problem(record)
+            if problem is not None:
+                raise RecordRejected(f"experience {record.experience_id!r} is not stored: {problem}")
+            offered[record.experience_id] = record
         if not offered:
             return 0
         with self._file:  # among threads too
@@ -265,8 +270,17 @@ class ExperienceStore:
                 if body and not (stored and same_content(stored, record) and self.verify_stamp(stored)):
                     raise RecordRejected(f"experience {name!r} is stored already with another content")
             fresh = self._file.add((record.model_dump(mode="json") for record in records), fsync=True)
+        task, ids = self.path.parent, list(offered)
+        batch = {
+            "schema_version": 1,
+            "batch_id": sha256_hex(canonical_json(ids))[:_ID_DIGITS],
+            "experience_ids": ids,
+            "count": len(ids),
+            "manifest_path": str(manifest_path.relative_to(task) if manifest_path.is_relative_to(task) else manifest_path),
+            "at": to_jsonable_python(self._clock()),
+        }
         # Also when nothing is fresh: a run that was killed in between writes its batch when it is resumed.
-        self._batches.add([self._batch(list(offered), manifest_path)])
+        self._batches.add([batch])
         return fresh
 
     def fetch_top(
@@ -284,7 +298,14 @@ class ExperienceStore:
             raise ValueError("min_reward is not a number")
         fold, wanted = self._read(), set(tags)
         if domain not in fold.ranked:
-            fold.ranked[domain] = self._in_force(fold.records, domain)
+            verified: dict[str, ExperienceRecord] = {}
+            for record in fold.records:
+                if record.domain == domain and self.verify_stamp(record):
+                    verified.setdefault(record.experience_id, record)
+            superseded = {name for record in verified.values() for name in record.supersedes}
+            live = [record for name, record in verified.items() if name not in superseded]
+            live.sort(key=lambda one: (-support_of(one), -one.reward.gt_score, -one.reward.relative_rank, one.experience_id))
+            fold.ranked[domain] = [record for record in live if count_words(record.summary32) <= self._max_words]
         tagged = [each for each in fold.ranked[domain] if wanted <= set(each.tags)]
         return [each for each in tagged if min_reward is None or each.reward.gt_score >= min_reward][:limit]
 
@@ -331,39 +352,6 @@ class ExperienceStore:
             lost = tuple(line.number for line, record in read if record is None and line.data.strip())
             self._fold = _Fold(seen, records, lost, {})
         return self._fold
-
-    def _in_force(self, records: Iterable[ExperienceRecord], domain: str) -> list[ExperienceRecord]:
-        verified: dict[str, ExperienceRecord] = {}
-        for record in records:
-            if record.domain == domain and self.verify_stamp(record):
-                verified.setdefault(record.experience_id, record)
-        superseded = {name for record in verified.values() for name in record.supersedes}
-        live = [record for name, record in verified.items() if name not in superseded]
-        live.sort(key=lambda one: (-support_of(one), -one.reward.gt_score, -one.reward.relative_rank, one.experience_id))
-        return [record for record in live if count_words(record.summary32) <= self._max_words]
-
-    def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
-        task = self.path.parent
-        inside = manifest_path.relative_to(task) if manifest_path.is_relative_to(task) else manifest_path
-        return {
-            "schema_version": 1,
-            "batch_id": sha256_hex(canonical_json(ids))[:_ID_DIGITS],
-            "experience_ids": ids,
-            "count": len(ids),
-            "manifest_path": str(inside),
-            "at": to_jsonable_python(self._clock()),
-        }
-
-    def _checked(self, records: Sequence[ExperienceRecord]) -> dict[str, ExperienceRecord]:
-        offered: dict[str, ExperienceRecord] = {}
-        for record in records:
-            problem = self._problem(record)
-            if record.experience_id in offered:
-                problem = "its id occurs twice in the batch"
-            if problem is not None:
-                raise RecordRejected(f"experience {record.experience_id!r} is not stored: {problem}")
-            offered[record.experience_id] = record
-        return offered
 
     def _problem(self, record: ExperienceRecord) -> str | None:
         try:

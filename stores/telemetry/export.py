@@ -56,7 +56,15 @@ class Delivery:
 
         def counted(batch: Any, *args: Any, **options: Any) -> Any:
             result = export(batch, *args, **options)
-            self._sent(signal, batch, where, ok=result.name == "SUCCESS")
+            ok = result.name == "SUCCESS"
+            if signal == "metrics":
+                self.metrics_failed = not ok  # they are cumulative, so only the last export matters
+            elif ok:
+                with self.turn:
+                    self.delivered += len(batch)
+            if not ok and not self._warned:
+                self._warned = True
+                _LOG.warning("telemetry cannot be delivered to %s%s; the run goes on without it", where, self.why)
             return result
 
         exporter.export = counted
@@ -80,16 +88,6 @@ class Delivery:
             return result
 
         return explained
-
-    def _sent(self, signal: SignalName, batch: Any, where: str, *, ok: bool) -> None:
-        if signal == "metrics":
-            self.metrics_failed = not ok  # they are cumulative, so only the last export matters
-        elif ok:
-            with self.turn:
-                self.delivered += len(batch)
-        if not ok and not self._warned:
-            self._warned = True
-            _LOG.warning("telemetry cannot be delivered to %s%s; the run goes on without it", where, self.why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +130,13 @@ def find_target(env: Environment, signal: SignalName, warn: Warn) -> Target | No
         if choice == "otlp":
             warn(f"{variable}=otlp, but no OTEL_EXPORTER_OTLP_ENDPOINT is set: no {signal} are sent")
         return None
-    protocol = _protocol(env, signal, warn)
-    endpoint = _endpoint(env, signal, protocol)
+    variable, value = _signal_value(env, signal, "PROTOCOL")
+    grpc = value.lower() == "grpc"
+    if value.lower() not in {"", "grpc", "http/protobuf"}:
+        warn(f"{variable}={value}: http/protobuf is used (supported are http/protobuf and grpc)")
     headers = parse_env_headers(_signal_value(env, signal, "HEADERS")[1], liberal=True)
-    return Target("otlp", endpoint, protocol, _timeout(env, signal, warn), headers)
+    endpoint, timeout_s = _endpoint(env, signal, grpc=grpc), _timeout(env, signal, warn)
+    return Target("otlp", endpoint, "grpc" if grpc else "http/protobuf", timeout_s, headers)
 
 
 def _exporter(env: Environment, variable: str, signal: SignalName, warn: Warn) -> str:
@@ -158,26 +159,16 @@ def _signal_value(env: Environment, signal: SignalName, name: str) -> tuple[str,
     return variable, env.get(variable, "").strip()
 
 
-def _protocol(env: Environment, signal: SignalName, warn: Warn) -> Literal["http/protobuf", "grpc"]:
-    variable, value = _signal_value(env, signal, "PROTOCOL")
-    protocol = value.lower()
-    if protocol == "grpc":
-        return "grpc"
-    if protocol not in {"", "http/protobuf"}:
-        warn(f"{variable}={value}: http/protobuf is used (supported are http/protobuf and grpc)")
-    return "http/protobuf"
-
-
-def _endpoint(env: Environment, signal: SignalName, protocol: str) -> str:
+def _endpoint(env: Environment, signal: SignalName, *, grpc: bool) -> str:
     variable, value = _signal_value(env, signal, "ENDPOINT")
     try:
         parts = _parts(value)
-        usable = parts.hostname and parts.port != 0 and (protocol == "grpc" or parts.scheme in {"http", "https"})
+        usable = parts.hostname and parts.port != 0 and (grpc or parts.scheme in {"http", "https"})
     except ValueError:  # a port beyond 65535, half an IPv6 address
         usable = False
     if not usable:
         raise SettingsError.one(variable, "not a URL", "http://host:port or https://host:port")
-    is_whole = protocol == "grpc" or variable.endswith(f"{signal.upper()}_ENDPOINT")
+    is_whole = grpc or variable.endswith(f"{signal.upper()}_ENDPOINT")
     return value if is_whole else f"{value.rstrip('/')}/v1/{signal}"
 
 

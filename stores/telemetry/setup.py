@@ -446,13 +446,6 @@ class Telemetry:
         with suppress(RuntimeError):  # they end with the process
             for thread in [_in_background(pipe.abandon) for pipe in late]:
                 thread.join(_LAST_JOIN_S / len(late))
-        return self._losses(late)
-
-    def _close(self, pipe: Pipe) -> None:
-        self._ending.wait()
-        pipe.shutdown()
-
-    def _losses(self, late: Sequence[Pipe]) -> str | None:
         spans = self._delivery.ended - self._delivery.delivered
         lost = [f"{spans} of {self._delivery.ended} spans"] if spans > 0 else []
         if self._delivery.metrics_failed or any(pipe.signal == "metrics" for pipe in late):
@@ -461,6 +454,10 @@ class Telemetry:
             return None
         receivers = ", ".join(sorted({pipe.where for pipe, _ in self._pipes}))
         return f"telemetry: {' and '.join(lost)} were not delivered to {receivers}{self._delivery.why}"
+
+    def _close(self, pipe: Pipe) -> None:
+        self._ending.wait()
+        pipe.shutdown()
 
     def at_exit(self) -> None:
         """Shut down at the end of the process, where no caller is left to show what was not delivered: log it."""
@@ -491,7 +488,14 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     warnings = tuple(dict.fromkeys(problems))
     if to_traces is None and to_metrics is None:
         return Telemetry(options, warnings=warnings)
-    resource = _resource(options, env)
+    attributes = {
+        "service.version": options.service_version,
+        **_present({"run_id": options.run_id, "task_id": options.task_id}),
+    }
+    # Our service name only without the user's, since code takes precedence over environment.
+    if not env.get("OTEL_SERVICE_NAME") and "service.name=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        attributes["service.name"] = "tfgrpo"
+    resource = Resource.create(attributes)
     delivery = Delivery()
     pipes: list[Pipe] = []
     traces = metrics = None
@@ -500,7 +504,12 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
             traces, pipe = trace_provider(to_traces, env, resource, delivery)
             pipes.append(pipe)
         if to_metrics is not None:
-            metrics, pipe = meter_provider(to_metrics, env, _resource_of_series(resource, options, env), delivery)
+            # Without run id and process id, which would make new series every night.
+            volatile = {KEYS["run_id"]}
+            if not options.several_processes and f"{_INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+                volatile.add(_INSTANCE_ID)
+            kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
+            metrics, pipe = meter_provider(to_metrics, env, Resource(kept, resource.schema_url), delivery)
             pipes.append(pipe)
     except ValueError as error:  # of a variable that the SDK reads itself
         given = " ".join(str(error).split())
@@ -510,26 +519,6 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
         telemetry.record("run", run_id=options.run_id)
     atexit.register(telemetry.at_exit)
     return telemetry
-
-
-def _resource(options: TelemetryOptions, env: Environment) -> Resource:
-    """Return the resource. Our service name only without the user's, since code takes precedence over environment."""
-    attributes = {"service.version": options.service_version}
-    if not env.get("OTEL_SERVICE_NAME") and "service.name=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        attributes["service.name"] = "tfgrpo"
-    for name, value in (("run_id", options.run_id), ("task_id", options.task_id)):
-        if value is not None:
-            attributes[KEYS[name]] = value
-    return Resource.create(attributes)
-
-
-def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Environment) -> Resource:
-    """Return the resource of metrics: without run id and process id, which would make new series every night."""
-    volatile = {KEYS["run_id"]}
-    if not options.several_processes and f"{_INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        volatile.add(_INSTANCE_ID)
-    kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
-    return Resource(kept, resource.schema_url)
 
 
 def _in_background(work: Callable[[], object]) -> threading.Thread:

@@ -120,7 +120,7 @@ def test_no_cap_is_ever_exceeded_by_threads(tmp_path_factory, budget, seed, shar
                 reservation = ledger.try_reserve(tokens=tokens, nano_usd=nano)
             except BudgetRefused:
                 return
-            totals, flying = ledger._store.read()
+            totals, flying = ledger.read()
             seen.append(totals.committed + flying)
             match reservation and rng.randint(0, 3):
                 case None:
