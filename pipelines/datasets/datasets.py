@@ -90,7 +90,10 @@ def read_rows(rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap,
                 raise DatasetError([row])
             item = item_of(row.values, fields, number=len(items), source=row.source)
             if (first := items.setdefault(item.id, item)) is not item:
-                raise DatasetError([_repeated(item, first)])
+                file, _, line = first.source.rpartition(":")
+                where = f"of line {line}" if file == item.source.rpartition(":")[0] else f"at {first.source}"
+                accepted = "an id of its own for every item"
+                raise DatasetError.one(item.source, f"the id {item.id!r} {where} again", accepted)
         except DatasetError as error:
             for problem in error.problems:
                 problems.add(problem)
@@ -101,12 +104,6 @@ def read_rows(rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap,
     answers = sum(bool(item.answer.strip()) for item in every)
     domains = frozenset(item.domain for item in every)
     return Dataset(name, every, (*warnings, *_warnings(every, answers, name)), answers, domains)
-
-
-def _repeated(item: Item, first: Item) -> Problem:
-    file, _, line = first.source.rpartition(":")
-    where = f"of line {line}" if file == item.source.rpartition(":")[0] else f"at {first.source}"
-    return Problem(item.source, f"the id {item.id!r} {where} again", "an id of its own for every item")
 
 
 def _warnings(items: Sequence[Item], answers: int, name: str) -> Iterator[str]:
@@ -133,10 +130,10 @@ def shipped_dataset(world: str) -> Path:
 def open_source(name: str, fields: FieldMap) -> DataSource:
     """Return the source of this name. Raise ``DatasetError`` for an unknown kind, or a file that cannot be read."""
     path = Path(name)
-    if not name.startswith(HUB_PREFIX) and not path.is_dir():
-        return _file(path, fields)
     if name.startswith(HUB_PREFIX):
         return _hub(name, fields)
+    if not path.is_dir():
+        return _file(path, fields)
     return _hub(f"{HUB_PREFIX}{name}", fields) if _is_saved(path) else _folder(path, fields)
 
 
@@ -199,13 +196,19 @@ def _hub(name: str, fields: FieldMap) -> DataSource:
     if match is None:
         raise DatasetError.one("dataset.path", repr(name), _HUB_ACCEPTED)
     library = _imported("datasets", name, "hf", "datasets")
+    path, split = match["path"], match["split"] or "train"
     try:
-        table = _loaded(library, match["path"], match["config"], match["split"] or "train")
-    except DatasetError:
-        raise
+        saved = library.load_from_disk(path) if _is_saved(Path(path)) else None
+        table = saved if saved is not None else library.load_dataset(path, match["config"], split=split)
     except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
         given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise DatasetError.one(name, given, _HUB_ACCEPTED) from None
+    if isinstance(saved, library.DatasetDict):
+        if split not in saved:
+            splits = sorted(saved)
+            accepted = f"one of {', '.join(splits)}, as {HUB_PREFIX}{path}#{splits[0]}"
+            raise DatasetError.one(f"{HUB_PREFIX}{path}", f"no split {split!r}", accepted)
+        table = saved[split]
 
     def records(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         for batch in table.select_columns(columns).iter(batch_size=_BATCH):  # row by row takes twenty times as long
@@ -230,19 +233,6 @@ def _imported(module: str, name: str, extra: str, package: str) -> Any:
         raise DatasetError.one(name, given, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
 
 
-def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
-    if not _is_saved(Path(path)):
-        return library.load_dataset(path, config, split=split)
-    saved = library.load_from_disk(path)
-    if not isinstance(saved, library.DatasetDict):
-        return saved
-    if split not in saved:
-        splits = sorted(saved)
-        accepted = f"one of {', '.join(splits)}, as {HUB_PREFIX}{path}#{splits[0]}"
-        raise DatasetError.one(f"{HUB_PREFIX}{path}", f"no split {split!r}", accepted)
-    return saved[split]
-
-
 def _table_rows(
     records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]], types: Mapping[str, str], name: str, fields: FieldMap
 ) -> Iterator[DatasetRow | Problem]:
@@ -255,15 +245,10 @@ def _table_rows(
         raise DatasetError(problems)
     needed = {first_part(each, types) for each in (*fields.required, *fields.withheld, METADATA)}
     columns = [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]
+    withheld = {first_part(each, columns) for each in (*fields.withheld, METADATA)}
     for number, record in enumerate(records(columns), start=1):
-        yield DatasetRow(f"{name}:{number}", _values(record, fields))
-
-
-def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
-    """Return a record as JSON values: dates as text; NaN as null, except in fields, which refuse it."""
-    withheld = {first_part(name, record) for name in (*fields.withheld, METADATA)}
-    further = {name: value for name, value in record.items() if name not in withheld}
-    own = {name: value for name, value in record.items() if name in withheld}
-    values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
-    values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    return values
+        # As JSON values: dates as text; NaN as null, except in fields, which refuse it.
+        further = {column: value for column, value in record.items() if column not in withheld}
+        values = to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
+        own = {column: value for column, value in record.items() if column in withheld}
+        yield DatasetRow(f"{name}:{number}", to_jsonable_python(own, fallback=str, bytes_mode="base64") | values)

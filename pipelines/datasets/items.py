@@ -185,12 +185,10 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
     parts = template_parts(template)
     try:
-        values = columns | {
-            name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))
-        }
-        texts = {
-            name: _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value) for name, value in values.items()
-        } | {"": ""}
+        mixed = {name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))}
+        texts = {"": ""}
+        for name, value in (columns | mixed).items():
+            texts[name] = _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
     except ValueError:
         raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
     if not any(text.strip() for text in texts.values()):

@@ -131,7 +131,7 @@ def _other_encoding(first_bytes: bytes) -> str:
 def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
     """Return a warning about text that is read as Windows-1252. Raise ``DatasetError`` if it is probably not that."""
     lines = [*enumerate(raw.split(b"\n"), start=1)]
-    foreign = [(number, line) for number, line in lines if not _is_utf8(line)]
+    foreign = [(number, line) for number, line in lines if line.decode(errors="replace").encode() != line]
     number, text = foreign[0][0], b"".join(line for _, line in foreign)
     garbled = next((at for at, line in lines if _SURELY_UTF8.search(line) or line.startswith(codecs.BOM_UTF8)), None)
     undefined = next((at for at, line in foreign if _UNDEFINED.search(line)), None)
@@ -152,14 +152,6 @@ def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
         f"{name}: line {number} is no UTF-8, so the file is read as Windows-1252 (cp1252), which Excel writes in Western "
         f"Europe; `iconv -f CP1252 -t UTF-8 FILE` converts it, or save it as CSV UTF-8"
     )
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -206,7 +198,11 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
     ]
     keys = [set(held) if isinstance(held, dict) else set[str]() for _, _, held in members]
     if not lists and len(keys) > 1 and set.intersection(*keys):
-        yield from _keyed(text, members, path)
+        line, counted = 1, 0
+        for name, start, _ in members:  # their names are the ids of those without one
+            line, counted = line + text.count("\n", counted, start), start
+            row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
+            yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
     elif len(lists) == 1:
         yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
@@ -229,15 +225,6 @@ def _members(text: str, at: int, before: str = "") -> Iterator[tuple[str, int, A
         yield before + name, start, value
         at = _past_space(text, end)
         at = _past_space(text, at + text.startswith(",", at))
-
-
-def _keyed(text: str, members: Sequence[tuple[str, int, Any]], path: str) -> Iterator[DatasetRow | Problem]:
-    """Yield the objects of an object by their names, which are the ids of those without one."""
-    line, counted = 1, 0
-    for name, start, _ in members:
-        line, counted = line + text.count("\n", counted, start), start
-        row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
-        yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
 
 
 def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:

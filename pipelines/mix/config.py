@@ -33,7 +33,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails
+from pydantic_core import InitErrorDetails
 
 from tfgrpo.pipelines.datasets.items import RecordCounts
 from tfgrpo.pipelines.settings.pipeline_file import UniqueKeysLoader, read_yaml
@@ -96,7 +96,12 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
             text = line.decode().strip()
             record: Any = json.loads(text) if text else None
         except (ValueError, RecursionError) as error:
-            problems.add(Problem(f"{path}:{number}", _no_json(error), "one JSON object on the line"))
+            given = "JSON nested without end" if isinstance(error, RecursionError) else str(error)
+            if isinstance(error, UnicodeDecodeError):
+                given = f"no UTF-8 at byte {error.start}"
+            elif isinstance(error, json.JSONDecodeError):
+                given = f"no JSON: {error.msg} at column {error.colno}"
+            problems.add(Problem(f"{path}:{number}", given, "one JSON object on the line"))
             continue
         if text:
             if reason := unservable(record) or _unsendable(text, record):
@@ -119,14 +124,6 @@ def unservable(record: object) -> str:
         if not isinstance(value, kind) and (needed or value is not None):
             return f"no {name!r}" if value is None else f"{type(value).__name__} in {name!r}"
     return ""
-
-
-def _no_json(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"no UTF-8 at byte {error.start}"
-    if isinstance(error, json.JSONDecodeError):
-        return f"no JSON: {error.msg} at column {error.colno}"
-    return "JSON nested without end" if isinstance(error, RecursionError) else str(error)
 
 
 def _unsendable(text: str, record: dict[str, Any]) -> str:
@@ -266,17 +263,14 @@ class Form(BaseModel):
         try:
             return build({**needed, **value} if isinstance(value, dict) else value)
         except ValidationError as error:
-            keys = [each.alias or name for name, each in cls.model_fields.items()]
-            lines = [_line(each, keys) for each in error.errors(include_url=False)]
+            keys, lines = [each.alias or name for name, each in cls.model_fields.items()], list[InitErrorDetails]()
+            for each in error.errors(include_url=False):
+                # Of an error of a form within this one, the message is what is accepted already.
+                refused = refusal(_ACCEPTED.get(each["type"], each["msg"]), each.get("ctx", {}).get("given"))
+                if each["type"] == "extra_forbidden":
+                    refused = refusal(did_you_mean(str(each["loc"][-1]), keys), "an unknown key")
+                lines.append(InitErrorDetails(type=refused, loc=each["loc"], input=each["input"]))
             raise ValidationError.from_exception_data(cls.__name__, lines) from None
-
-
-def _line(error: ErrorDetails, keys: Iterable[str]) -> InitErrorDetails:
-    """Return an error of a form with what is accepted; one of a form within it has that already."""
-    refused = refusal(_ACCEPTED.get(error["type"], error["msg"]), error.get("ctx", {}).get("given"))
-    if error["type"] == "extra_forbidden":
-        refused = refusal(did_you_mean(str(error["loc"][-1]), keys), "an unknown key")
-    return InitErrorDetails(type=refused, loc=error["loc"], input=error["input"])
 
 
 def _text(value: object) -> str:
@@ -524,15 +518,16 @@ class MixSampler:
         names = [entry.id for entry in entries]
         whole = sum(entry.weight for entry in entries)
         weights = [entry.weight / whole for entry in entries]
+        drawn: list[tuple[str, int]] = []
         with self._turn:
-            return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
-
-    def _one(self, name: str) -> tuple[str, int]:
-        numbers = self._numbers.get(name, ())
-        if not numbers:
-            source = str(self._config.datasets[name].records.path)
-            raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
-        return name, numbers[self._rng.randint(0, len(numbers) - 1)]  # as samplers of this form have always drawn
+            for _ in range(n):
+                name = self._rng.choices(names, weights, k=1)[0]
+                numbers = self._numbers.get(name, ())
+                if not numbers:
+                    source = str(self._config.datasets[name].records.path)
+                    raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
+                drawn.append((name, numbers[self._rng.randint(0, len(numbers) - 1)]))  # as such samplers have always drawn
+        return drawn
 
 
 def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:

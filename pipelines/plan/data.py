@@ -68,8 +68,7 @@ def draw_evaluation(
 def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: int) -> Cohort:
     """Return all sealed items. Raise ``SettingsError`` without any."""
     if not items:
-        accepted = "a share of the held-out items"
-        raise SettingsError.one("dataset.sealed", "no sealed items", accepted)
+        raise SettingsError.one("dataset.sealed", "no sealed items", "a share of the held-out items")
     return cohort_of([items[each] for each in _by_id(items)], settings, "sealed", population=len(items), actors=actors)
 
 
@@ -231,7 +230,12 @@ def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
     Raise ``DatasetError`` or ``SettingsError``.
     """
     read = read_every(settings, mix)
-    _refuse_without_answers(settings, read)
+    comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
+    bare = [dataset for dataset in read if not dataset.answers]
+    if comparing and bare:  # every paid rollout would be ungraded
+        field, other = settings.dataset.fields.answer, f"no {comparing[0]} rewarder"
+        accepted = f"answers in the field {field!r}, another name by dataset.fields.answer, or {other}"
+        raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])
     one, *other = (dataset.items for dataset in read)
     split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)
     domains = frozenset().union(*(each.domains for each in read))
@@ -257,24 +261,9 @@ def read_every(settings: Settings, mix: LearningMix | None) -> tuple[Dataset, ..
     """Return the data of a mix, or one or two datasets, whole. Raise ``DatasetError`` with all problems."""
     if mix is not None:
         return (mix.data(),)
-    checks = ProblemCollector()
-    read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, settings.dataset.fields)]
+    dataset, checks = settings.dataset, ProblemCollector()
+    own = [each for each in (dataset.path, dataset.eval_path) if each is not None and dataset.path is not None]
+    paths = own or [str(shipped_dataset(settings.simulated.world))]
+    read = [data for path in paths for data in checks.run(read_dataset, path, dataset.fields)]
     checks.raise_problems()
     return tuple(read)
-
-
-def _paths(settings: Settings) -> list[str]:
-    dataset = settings.dataset
-    if dataset.path is None:
-        return [str(shipped_dataset(settings.simulated.world))]
-    return [dataset.path] if dataset.eval_path is None else [dataset.path, dataset.eval_path]
-
-
-def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
-    """Without answers every paid rollout would be ungraded."""
-    comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
-    bare = [dataset for dataset in read if not dataset.answers]
-    if comparing and bare:
-        field, other = settings.dataset.fields.answer, f"no {comparing[0]} rewarder"
-        accepted = f"answers in the field {field!r}, another name by dataset.fields.answer, or {other}"
-        raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])

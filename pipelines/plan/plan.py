@@ -381,11 +381,20 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
     others = sorted(data.domains - {"", pack.domain})
     if others and pack.domain != "general":
         yield f"the pack {pack.id!r} is for the domain {pack.domain!r}; items are of {', '.join(others[:5])}"
+    left = budget.task_max_usd
+    if left is not None:
+        try:
+            path = task.ledger(simulated=base.simulated)
+            spent = totals_in(path) if path.exists() else spent_by_runs(task, simulated=base.simulated)
+            left = max(0.0, left - spent.usd - spent.at_risk_usd)
+        except StoreError:  # which the run will tell
+            left = None
+    usd = [ahead.usd] if ahead.usd is not None else []
     caps = (
         ("budget.max_calls is", budget.max_calls, [ahead.calls]),
         ("budget.max_tokens is", budget.max_tokens, [ahead.prompt_tokens, ahead.completion_tokens]),
-        ("budget.max_usd is", budget.max_usd, [ahead.usd] if ahead.usd is not None else []),
-        ("budget.task_max_usd leaves", _left_of_task(base, task), [ahead.usd] if ahead.usd is not None else []),
+        ("budget.max_usd is", budget.max_usd, usd),
+        ("budget.task_max_usd leaves", left, usd),
     )
     for name, cap, parts in caps:
         # Of calls that an agent makes itself nothing is known, and no cap holds.
@@ -393,18 +402,6 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
         if cap is not None and needed > cap:
             likely = f"the run is likely to need {two_digits(needed)}"
             yield f"{name} {cap:,.4g} and {likely}: it would stop early, with its work saved"
-
-
-def _left_of_task(base: BasePlan, task: TaskPaths) -> float | None:
-    """Return None without a cap, or where the ledgers cannot be read."""
-    cap, simulated = base.settings.budget.task_max_usd, base.models.simulated
-    if cap is None:
-        return None
-    with suppress(StoreError):
-        path = task.ledger(simulated=simulated)
-        spent = totals_in(path) if path.exists() else spent_by_runs(task, simulated=simulated)
-        return max(0.0, cap - spent.usd - spent.at_risk_usd)
-    return None
 
 
 def spent_by_runs(task: TaskPaths, *, simulated: bool) -> Totals:

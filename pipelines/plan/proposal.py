@@ -405,8 +405,9 @@ def proposed_rewards(items: Iterable[Item]) -> Rewards:
     Long texts are judged against their reference, since nobody repeats them word for word; so is SQL without a database.
     """
     known = [*islice(items, _LOOKED_AT)]
-    if by_record := _by_record(known):
-        return by_record
+    for name, columns, reason in _RECORDS:
+        if known and all(columns <= item.metadata.keys() for item in known) and _usable(name, known):
+            return _with_rank(name, {}, f"{reason} of {pluralize(len(known), 'item')}: {', '.join(sorted(columns))}")
     answers = [answer for item in known for answer in item.accepted]
     if not answers:
         return _with_rank("judge", {}, "no references: a model judges")
@@ -453,14 +454,6 @@ def _several(items: Sequence[Item], column: ColumnReading) -> str:
     if column.kind == "labels" or cell is None:
         return ""
     return f"; {shown(cell)} is read as one: accepted answers are a list in a JSON lines file"
-
-
-def _by_record(items: Sequence[Item]) -> Rewards | None:
-    """Return the rewarder of items that have tests of code, or instructions that can be verified; None for others."""
-    for name, columns, reason in _RECORDS:
-        if items and all(columns <= item.metadata.keys() for item in items) and _usable(name, items):
-            return _with_rank(name, {}, f"{reason} of {pluralize(len(items), 'item')}: {', '.join(sorted(columns))}")
-    return None
 
 
 def _usable(name: str, items: Sequence[Item]) -> bool:

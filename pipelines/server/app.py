@@ -372,28 +372,21 @@ class _Handlers:
             self.warn(line)
         if self.say is not None:
             self.say("\n".join(grade_lines(asked.iteration, asked.items, grades)))
-        if self.limits.refuse_lost:
-            _refuse_if_lost(grades)
-        results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
+        lost = [grade for grade in grades if grade.broke or grade.late]  # a retry may help these alone
+        if self.limits.refuse_lost and 2 * len(lost) > len(grades):
+            reason = lost[-1].reasons[:_LONGEST_REASON]
+            detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
+            raise HTTPException(503, detail, RETRY_AFTER)
+        results = []
+        for item, grade in zip(asked.items, grades, strict=True):
+            reward = 0.0 if grade.reward is None else grade.reward
+            result: dict[str, Any] = {"sample_id": item.sample_id, "reward": reward, "completion_index": item.completion_index}
+            if asked.parts:
+                result["parts"] = dict(grade.parts)
+            if grade.reward is None:
+                result["error"] = grade.reasons
+            results.append(result)
         return answer({"results": results})
-
-
-def _refuse_if_lost(grades: Sequence[ItemGrade]) -> None:
-    """Answer 503 if failing graders left more than half of the items ungraded; a retry may help only then."""
-    lost = [grade for grade in grades if grade.broke or grade.late]
-    if 2 * len(lost) > len(grades):
-        reason = lost[-1].reasons[:_LONGEST_REASON]
-        detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
-        raise HTTPException(503, detail, RETRY_AFTER)
-
-
-def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {"sample_id": item.sample_id, "reward": 0.0, "completion_index": item.completion_index}
-    if parts:
-        result["parts"] = dict(grade.parts)
-    if grade.reward is None:
-        return {**result, "error": grade.reasons}
-    return {**result, "reward": grade.reward}
 
 
 class GradeTally:

@@ -29,22 +29,17 @@ _log = logging.getLogger(LOGGER_NAME)
 def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] = EMPTY) -> None:
     """Raise ``SettingsError`` with every impossible combination, after logging each as an error.
 
-    ``sources``, from ``resolve_settings``, are named in the messages.
+    ``sources``, from ``resolve_settings``, are named in the messages, or the options that set a key.
     """
-    problems = [_labelled(problem, sources) for check in _CHECKS for problem in check(settings)]
+    problems = []
+    for problem in (each for check in _CHECKS for each in check(settings)):
+        source = sources.get(problem.source, "default")
+        option = source.removeprefix("command line ")
+        label = problem.source if source == "default" else option if option != source else f"{problem.source} ({source})"
+        problems.append(replace(problem, source=label))
     log_refusals(problems)
     if problems:
         raise SettingsError(problems)
-
-
-def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
-    """Return a problem that names the options that set its keys, and the sources of those that no option sets."""
-    labels = []
-    for key in problem.source.split(", "):
-        source = sources.get(key, "default")
-        option = source.removeprefix("command line ")
-        labels.append(key if source == "default" else option if option != source else f"{key} ({source})")
-    return replace(problem, source=", ".join(labels))
 
 
 def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
@@ -98,17 +98,16 @@ def _by_tokens(prices: ModelPrice) -> Price | None:
     if kinds[0] is None or kinds[1] is None:
         return None
     starts = sorted({tier.start for kind in kinds for tier in getattr(kind, "tiers", ())})
-    base, *dearer = (_price_above(above, kinds) for above in (0, *starts))
-    return Price(base.input_nano, base.output_nano, base.cached_nano, tuple(zip(starts, dearer, strict=True)))
-
-
-def _price_above(tokens: int, kinds: tuple[Any, ...]) -> Price:
-    amounts = []
-    for kind in kinds:  # a number, or tiers upon a base
-        reached = [tier.price for tier in getattr(kind, "tiers", ()) if tier.start <= tokens]
-        amount = reached[-1] if reached else getattr(kind, "base", kind)
-        amounts.append(None if amount is None else float(amount))
-    return Price.per_million(amounts[0] or 0.0, amounts[1] or 0.0, amounts[2])
+    prices_above = []
+    for tokens in (0, *starts):
+        amounts = []
+        for kind in kinds:  # a number, or tiers upon a base
+            reached = [tier.price for tier in getattr(kind, "tiers", ()) if tier.start <= tokens]
+            amount = reached[-1] if reached else getattr(kind, "base", kind)
+            amounts.append(None if amount is None else float(amount))
+        prices_above.append(Price.per_million(amounts[0] or 0.0, amounts[1] or 0.0, amounts[2]))
+    base, *dearer = prices_above
+    return replace(base, dearer=tuple(zip(starts, dearer, strict=True)))
 
 
 SIMULATED_MODEL = "simulated"
