@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import multiprocessing
 import os
 import random
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.records import writers
 from tfgrpo.stores.errors import BudgetRefused, CorruptFile, StoreError
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.ledger import Amount, Budget, Ledger, Price, Totals, totals_in
@@ -164,36 +163,10 @@ def path(tmp_path):
     return tmp_path / "deep" / "ledger.jsonl"
 
 
-def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]]) -> None:
-    ledger = Ledger(Budget(max_calls=50, max_tokens=3_000), shared=path)
-    rng = random.Random(seed)
-    spent: list[int] = []
-
-    async def one() -> None:
-        tokens = rng.randint(1, 100)
-        with suppress(BudgetRefused):
-            reservation = await ledger.reserve(tokens=tokens)
-            await asyncio.sleep(0.001)
-            reservation.settle(used := rng.randint(0, tokens), None)
-            spent.append(used)
-
-    async def everyone() -> None:
-        await asyncio.gather(*(one() for _ in range(30)))
-
-    asyncio.run(everyone())
-    results.put((len(spent), sum(spent)))
-    ledger.close()
-
-
 def test_several_processes_share_one_budget_to_the_last_token(path):
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(2)]
-    for worker in workers:
-        worker.start()
-    spent = [results.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join()
+    results = writers.SPAWN.Queue()
+    writers.all_at_once(writers.spend, [(path, seed, results) for seed in range(2)])
+    spent = [results.get(timeout=60) for _ in range(2)]
     ledger = Ledger(Budget(), shared=path)
     totals = ledger.totals()
     assert (totals.calls, totals.tokens) == (sum(c for c, _ in spent), sum(t for _, t in spent))

@@ -183,21 +183,13 @@ ROW = {
 @pytest.mark.parametrize(
     ("template", "prompt"),
     [
-        ("{ask.text} {ask.by}|", "Q? |"),
-        ("A) {choices.0} B) {choices.1}", "A) x B) y"),
-        ("{a.b} {tags}", "7 A) s\nB) 1"),
-        ("{ ask.text }{steps.do}", "Q?A) p\nB) q"),
-        ("{ask.text} {steps}", 'Q? [{"do":"p"},{"do":"q"}]'),
-        ("{many}", f"[{','.join(map(str, range(27)))}]"),
-        ("{ask}", '{"by":null,"text":"Q?"}'),
-        ("{letters}", "A) x\nB) 2"),
-        ("{small}", "A) x\nB) y"),
-        ("{marked}", "A) 21\nB) 22"),
-        ("{round}", "A) x\nB) y"),
-        ("{half}", "A) A. x\nB) y"),
+        ("{ask.text} {ask.by}|", "Q? |"), ("A) {choices.0} B) {choices.1}", "A) x B) y"), ("{a.b} {tags}", "7 A) s\nB) 1"),
+        ("{ ask.text }{steps.do}", "Q?A) p\nB) q"), ("{ask.text} {steps}", 'Q? [{"do":"p"},{"do":"q"}]'),
+        ("{many}", f"[{','.join(map(str, range(27)))}]"), ("{ask}", '{"by":null,"text":"Q?"}'), ("{letters}", "A) x\nB) 2"),
+        ("{small}", "A) x\nB) y"), ("{marked}", "A) 21\nB) 22"), ("{round}", "A) x\nB) y"), ("{half}", "A) A. x\nB) y"),
         ("{other}", '{"A":"x","why":"y"}'),
     ],
-)
+)  # fmt: skip
 def test_names_in_a_template_are_columns_or_paths_and_options_have_one_letter_each(write_jsonl, template, prompt):
     assert load_dataset(write_jsonl([ROW]), FieldMap(id=None, prompt=template))[0].prompt == prompt
 

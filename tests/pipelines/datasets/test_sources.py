@@ -168,8 +168,7 @@ def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp
 def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path):
     datasets = pytest.importorskip("datasets")
     rows = [{"id": "a", "prompt": "x", "seen": {"bytes": b"no picture", "path": None}}]
-    table = datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image())
-    table.save_to_disk(tmp_path / "saved")
+    datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image()).save_to_disk(tmp_path / "saved")
     assert load_dataset(tmp_path / "saved")[0].metadata == {}
 
 

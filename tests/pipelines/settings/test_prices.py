@@ -1,12 +1,11 @@
 """A price has a source: the pipeline's own table, then the vendor's list; elsewhere it is unknown."""
 
 import socket
-import subprocess
 import sys
 
 import pytest
 
-from tfgrpo.pipelines.settings import model_choice
+from tfgrpo.pipelines.settings import guardrails, model_choice
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.model_choice import PriceList, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
@@ -72,15 +71,10 @@ def test_a_long_prompt_has_the_price_of_long_prompts():
     assert gemini.cost(400_000, 0) > 2 * gemini.cost(200_000, 0)
 
 
-def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_it():
-    code = (
-        "import sys; sys.modules['genai_prices'] = None\n"
-        "from tests.pipelines.settings.test_prices import *\n"
-        "assert listed('gpt-4.1', OPENAI) is None\n"
-        "from tfgrpo.pipelines.settings import guardrails\n"
-        "guardrails.find_spec = lambda name: None\n"
-        "try: validate_tfgrpo_config(settings(name='gpt-4.1'))\n"
-        "except SettingsError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'tfgrpo[prices]'" in done.stdout
+def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+    monkeypatch.setattr(model_choice, "_listed", model_choice._listed.__wrapped__)  # nothing that was looked up before
+    monkeypatch.setattr(guardrails, "find_spec", lambda name: None)
+    assert listed("gpt-4.1", OPENAI) is None
+    with pytest.raises(SettingsError, match=r"pip install 'tfgrpo\[prices\]'"):
+        validate_tfgrpo_config(settings(name="gpt-4.1"))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -76,7 +75,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.text(), value=ANY_JSON)
 def test_any_key_and_any_json_come_back(tmp_path, key, value):
     path = tmp_path / "rows.jsonl"
@@ -393,7 +392,7 @@ def refuse(*_: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
-REFUSED: list[tuple[ModuleType, str, Callable[[LineFile], object], str]] = [
+REFUSED = [
     (fcntl, "flock", lambda file: file.append(rows("b")), r"cannot be locked \(some network file systems have no locks\)"),
     (os, "write", lambda file: file.append(rows("b")), "cannot be written"),
     (os, "fsync", lambda file: file.append(rows(*"bc"), fsync=True), "cannot be synced"),

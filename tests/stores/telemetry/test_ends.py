@@ -16,14 +16,6 @@ from tfgrpo.stores.telemetry.setup import Telemetry, configure
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process():
-    def broken() -> None:
-        raise RuntimeError("no")
-
-    telemetry = Telemetry(OPTIONS, pipes=[Pipe("traces", "nowhere", broken, broken)])
-    assert telemetry.shutdown() is None
-
-
 @pytest.mark.parametrize("mode", ["503", "hang"])
 def test_shutdown_keeps_its_deadline_and_reports_losses_once(otlp_receiver, mode, caplog):
     otlp_receiver.mode = mode  # type: ignore[assignment]
@@ -56,6 +48,13 @@ def test_the_first_failed_delivery_is_reported_once_while_running(otlp_receiver,
     assert caplog.text.count(f"delivered to {address} (HTTP 503); the run goes on without it") == 1
     assert line is not None
     assert "the last metrics were not delivered" in line
+
+
+def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process():
+    def broken() -> None:
+        raise RuntimeError("no")
+
+    assert Telemetry(OPTIONS, pipes=[Pipe("traces", "nowhere", broken, broken)]).shutdown() is None
 
 
 @pytest.mark.parametrize(("status", "why"), [(401, "HTTP 401"), (None, "ConnectionError")])

@@ -1,18 +1,21 @@
 """Write stores in processes of their own, killed or refused halfway; importable, as ``spawn`` requires."""
 
+import asyncio
 import contextlib
 import itertools
 import multiprocessing
 import os
+import random
 import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.errors import BudgetRefused, StoreError
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.lines import LineFile
+from tfgrpo.stores.ledger import Budget, Ledger
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -52,6 +55,27 @@ def append_keyed(path: Path, keys: list[str]) -> None:
     file = LineFile(path, "key")
     for key in keys:
         file.add([{"key": key, "writer": os.getpid()}])
+
+
+def spend(path: Path, seed: int, results: "multiprocessing.Queue[tuple[int, int]]") -> None:
+    """Make thirty calls at once on a shared ledger with caps; put how many were made, and their tokens."""
+    ledger = Ledger(Budget(max_calls=50, max_tokens=3_000), shared=path)
+    draw, spent = random.Random(seed), list[int]()
+
+    async def one() -> None:
+        tokens = draw.randint(1, 100)
+        with contextlib.suppress(BudgetRefused):
+            reservation = await ledger.reserve(tokens=tokens)
+            await asyncio.sleep(0.001)
+            reservation.settle(used := draw.randint(0, tokens), None)
+            spent.append(used)
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one() for _ in range(30)))
+
+    asyncio.run(everyone())
+    results.put((len(spent), sum(spent)))
+    ledger.close()
 
 
 def append_for_ever(path: Path) -> None:
