@@ -355,8 +355,18 @@ def _table_rows(
         except csv.Error as error:
             yield Problem(where, _explained(error), accepted)
             continue
-        if any(cell.strip() for cell in cells):
-            yield _table_row(cells, header, where)
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not any(cell.strip() for cell in cells[len(header) :]):
+            cells = cells[: len(header)]  # without a spreadsheet's empty columns
+        if len(cells) != len(header):
+            known = f"{pluralize(len(header), 'value')}, as the header has names"
+            yield Problem(where, pluralize(len(cells), "value"), known)
+        # The first column without a name is an index, as pandas writes it; elsewhere an unquoted delimiter shifts values.
+        elif any(cell.strip() and not name for name, cell in zip(header[1:], cells[1:], strict=True)):
+            yield Problem(where, "a value in a column without a name", "a name in the header for every value")
+        else:
+            yield DatasetRow(where, {name: cell for name, cell in zip(header, cells, strict=True) if name})
 
 
 def _names(line: str, delimiter: str) -> list[str]:
@@ -368,19 +378,6 @@ def _names(line: str, delimiter: str) -> list[str]:
 
 def _stripped(names: Sequence[str]) -> list[str]:
     return [name.strip() for name in names]
-
-
-def _table_row(cells: Sequence[str], header: Sequence[str], where: str) -> DatasetRow | Problem:
-    if len(cells) > len(header) and not any(cell.strip() for cell in cells[len(header) :]):
-        cells = cells[: len(header)]  # a spreadsheet's empty columns
-    if len(cells) != len(header):
-        accepted = f"{pluralize(len(header), 'value')}, as the header has names"
-        return Problem(where, pluralize(len(cells), "value"), accepted)
-    # The first column without a name is an index, as pandas writes it; elsewhere an unquoted delimiter shifts values.
-    if any(cell.strip() and not name for name, cell in zip(header[1:], cells[1:], strict=True)):
-        return Problem(where, "a value in a column without a name", "a name in the header for every value")
-    values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-    return DatasetRow(where, values)
 
 
 def _header_problem(header: Sequence[str], where: str, fields: FieldMap) -> Problem | None:

@@ -31,14 +31,13 @@ from tfgrpo.stores.text import did_you_mean
 SettingSchema: TypeAlias = Mapping[str, Any]
 
 TRUTH_VALUES = {**dict.fromkeys(("true", "1", "on", "yes"), True), **dict.fromkeys(("false", "0", "off", "no"), False)}
-_TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": tuple, "object": dict}
-_PHRASES = {
-    "boolean": "true, false, 1, 0, on, off, yes or no",
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "array": "a list",
-    "object": "a mapping",
+_TYPES: dict[str, tuple[type, str]] = {
+    "boolean": (bool, "true, false, 1, 0, on, off, yes or no"),
+    "integer": (int, "a whole number"),
+    "number": (float, "a number"),
+    "string": (str, "text"),
+    "array": (tuple, "a list"),
+    "object": (dict, "a mapping"),
 }
 _BOUNDS = {
     "minimum": "of at least {}",
@@ -200,7 +199,7 @@ def _walk(section: SettingSchema, prefix: str) -> Iterator[SettingField]:
                 key=f"{prefix}{name}",
                 flag=None if inherited else schema.get("flag"),
                 env=None if inherited else schema.get("env"),
-                type=_TYPES[below["type"]],
+                type=_TYPES[below["type"]][0],
                 default=schema.get("default", {}),  # absent of a mapping, which a factory makes
                 help=" ".join(schema.get("description", "").split()),
                 choices=tuple(below.get("enum", ())),
@@ -215,7 +214,7 @@ def _phrase(schema: SettingSchema) -> str:
         return f"{', '.join(words)} or {last}"
     if schema.get("type") is None:
         return "text, a finite number, true or false, or a list or mapping of those"
-    phrase = _PHRASES[schema["type"]]
+    phrase = _TYPES[schema["type"]][1]
     if schema.get("minItems") == 1:
         return f"{phrase} that is not empty"
     if "minimum" in schema and "maximum" in schema:

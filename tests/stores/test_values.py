@@ -79,30 +79,16 @@ def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
     assert int(float(derived)) == derived == derive_seed(seed, *purpose)
 
 
-@pytest.mark.parametrize(
-    ("value", "finite"), [(0, True), (-1.5, True), (2**60, True), (10**400, False), (math.inf, False), (math.nan, False)]
-)
-def test_a_number_is_finite_when_a_float_can_represent_it(value, finite):
-    assert is_finite(value) is finite
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(100.0, "100"), (1234.5, "1,200"), (2.35e6, "2,400,000"), (17.4, "17"), (0.00789, "0.0079"), (0.0, "0")],
-)
-def test_two_digits_are_written_without_an_exponent(value, shown):
-    assert two_digits(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(3100, "3,100"), (3101, "3,110"), (999.1, "1,000"), (13.4661, "13.5"), (0.01681, "0.0169"), (7, "7"), (0, "0")],
-)
-def test_a_bound_is_rounded_up(value, shown):
-    assert at_most(value) == shown
-
-
 def test_a_failure_never_becomes_a_number():
     without = [Ungraded("RewardError", "no answer"), Failed("ModelTimeout", "60 s", "1/train/0/q/0"), Refused("max_calls")]
     assert scored_rewards([Scored(1.0, (RewardScore("gt", 1.0, "4 = 4"),)), *without, Scored(0.0, ())]) == (1.0, 0.0)
     assert scored_rewards(without) == ()
+
+
+def test_figures_are_rounded_without_an_exponent_and_finite_is_what_a_float_can_represent():
+    digits = {100.0: "100", 1234.5: "1,200", 2.35e6: "2,400,000", 17.4: "17", 0.00789: "0.0079", 0.0: "0"}
+    assert {value: two_digits(value) for value in digits} == digits
+    bounds = {3100: "3,100", 3101: "3,110", 999.1: "1,000", 13.4661: "13.5", 0.01681: "0.0169", 7: "7", 0: "0"}
+    assert {value: at_most(value) for value in bounds} == bounds
+    assert all(map(is_finite, (0, -1.5, 2**60)))
+    assert not any(map(is_finite, (10**400, math.inf, math.nan)))

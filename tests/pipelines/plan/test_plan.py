@@ -116,16 +116,6 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(make_p
     assert make_plan(dataset__path=str(path), rewarders='[{"name": "operator:eq"}]').learn_items
 
 
-@pytest.mark.parametrize(
-    "rewarders", [[{"name": "number_match"}], [{"name": "composite", "options": {"parts": [{"name": "number_match"}]}}]]
-)
-def test_references_that_are_no_single_number_are_counted_in_the_plan(make_plan, write_jsonl, rewarders):
-    path = answered(write_jsonl, "7", "3, 7", "3, 7", "3, 7")
-    warnings = make_plan(dataset__path=path, rewarders=json.dumps(rewarders)).warnings
-    assert any(text.startswith("number_match: 30 of 40 items that it cannot grade: q") for text in warnings)
-    assert not any("cannot grade" in text for text in make_plan(dataset__path=path).warnings)
-
-
 def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(make_plan, write_jsonl):
     path = answered(write_jsonl, "spam", "ham", "eggs")
     numeric = json.dumps([{"name": "gt", "options": {"match": "numeric"}}])
@@ -237,15 +227,6 @@ def test_items_of_another_domain_than_the_pack_are_warned_of_and_caps_that_suffi
     assert not any("it would stop early" in text for text in warnings)
 
 
-def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path):
-    def plan(name: str) -> Plan:
-        cli = {"model.name": name, "model.base_url": "http://127.0.0.1:1/v1", "out": str(tmp_path)}
-        return build_plan(resolve_settings(cli=cli, env={}), {})
-
-    assert plan("simulated").simulated
-    assert not plan("gpt").simulated
-
-
 def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan):
     full, half = make_plan(), make_plan(saturated=True)
     assert len(half.eval_items) == (len(full.eval_items) + 1) // 2
@@ -334,8 +315,7 @@ def test_a_cap_in_dollars_needs_the_price_of_a_judge():
     prices = {"m": PRICE, "b": PRICE}
     with pytest.raises(SettingsError, match="no price for 'a'"):
         validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": prices}, budget={"max_usd": 5.0}))
-    known = {**prices, "a": PRICE}
-    validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": known}, budget={"max_usd": 5.0}))
+    validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": {**prices, "a": PRICE}}, budget={"max_usd": 5.0}))
 
 
 def test_a_judge_without_a_model_uses_the_reflection_model():

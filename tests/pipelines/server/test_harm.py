@@ -61,16 +61,6 @@ async def test_a_hanging_batch_times_out_and_delays_neither_samples_nor_other_gr
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
-async def test_a_grader_that_never_returns_is_not_asked_for_a_while(tmp_path):
-    async with in_process(rogue(tmp_path, "Hanging"), timeout_s=0.2) as (client, _):
-        for number in range(6):
-            (result,) = await graded(client, item(f"{RIGHT} hang", f"sums:{number}"))
-            assert result["reward"] == 0.0
-        bad, good = await graded(client, item(), item(RIGHT, "plain:0"))
-    assert "not asked for 30 s, after 4 items in a row: no score within 0.2 s" in bad["error"]
-    assert good["reward"] == 1.0
-
-
 @pytest.mark.parametrize("name", ["Hanging", pytest.param("Dozing", marks=pytest.mark.slow)])
 async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_traceback(tmp_path, name, caplog):
     served = Served(rogue(tmp_path, name), timeout_s=20.0)

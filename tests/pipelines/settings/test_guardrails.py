@@ -130,8 +130,9 @@ def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning():
 
 
 def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint():
-    given = ({}, {"dry_run": True, "model": REAL}, {"model": REAL}, {"model": {"name": "m"}})
-    assert [choose_models(settings(**sections)).simulated for sections in given] == [True, True, False, False]
+    served = {"model": {**REAL, "name": "simulated"}}
+    given = ({}, {"dry_run": True, "model": REAL}, served, {"model": REAL}, {"model": {"name": "m"}})
+    assert [choose_models(settings(**sections)).simulated for sections in given] == [True, True, True, False, False]
 
 
 def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model():

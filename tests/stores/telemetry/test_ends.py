@@ -57,18 +57,14 @@ def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process():
     assert Telemetry(OPTIONS, pipes=[Pipe("traces", "nowhere", broken, broken)]).shutdown() is None
 
 
-@pytest.mark.parametrize(("status", "why"), [(401, "HTTP 401"), (None, "ConnectionError")])
-def test_a_failed_delivery_names_the_status_or_the_kind_of_error(otlp_receiver, status, why, caplog):
-    otlp_receiver.mode = "401"
-    url = otlp_receiver.url if status else "http://127.0.0.1:9"
-    telemetry = configure(OPTIONS, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+def test_a_failed_delivery_without_a_status_names_the_kind_of_error(caplog):
+    telemetry = configure(OPTIONS, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
     with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
         one_rollout(telemetry)
         line = telemetry.shutdown(10.0)
-    address = url.removeprefix("http://")
     assert line is not None
-    assert line.endswith(f"were not delivered to {address} ({why})")
-    assert f"telemetry cannot be delivered to {address} ({why}); the run goes on without it" in caplog.text
+    assert line.endswith("were not delivered to 127.0.0.1:9 (ConnectionError)")
+    assert "telemetry cannot be delivered to 127.0.0.1:9 (ConnectionError); the run goes on without it" in caplog.text
 
 
 SCRIPT = """
