@@ -233,8 +233,8 @@ def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
     bare = [dataset for dataset in read if not dataset.answers]
     if comparing and bare:  # every paid rollout would be ungraded
-        field, other = settings.dataset.fields.answer, f"no {comparing[0]} rewarder"
-        accepted = f"answers in the field {field!r}, another name by dataset.fields.answer, or {other}"
+        answers = f"answers in the field {settings.dataset.fields.answer!r}"
+        accepted = f"{answers}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
         raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])
     one, *other = (dataset.items for dataset in read)
     split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
@@ -94,7 +94,7 @@ def _price_of(model: ModelInfo) -> Price | None:
 def _by_tokens(prices: ModelPrice) -> Price | None:
     if any(getattr(prices, name, None) for name in _PER_OTHER):
         return None
-    kinds = (prices.input_mtok, prices.output_mtok, prices.cache_read_mtok)
+    kinds: tuple[Any, ...] = (prices.input_mtok, prices.output_mtok, prices.cache_read_mtok)
     if kinds[0] is None or kinds[1] is None:
         return None
     starts = sorted({tier.start for kind in kinds for tier in getattr(kind, "tiers", ())})
