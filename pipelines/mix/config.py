@@ -44,6 +44,7 @@ from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
 from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import CappedProblems, DatasetError, PipelineError, Problem, shown_value
+from tfgrpo.stores.json_values import mapping_of
 from tfgrpo.stores.text import did_you_mean, suggested
 
 _RARE: Final = ("NaN", "Infinity", "\\ud", "\\uD")
@@ -162,7 +163,7 @@ class Reading:
         self._declared = _names(content.get("external_graders")) | _names(content.get("python_graders"))
         self._file, self._try_graders = file, try_graders
         self._format = build_scorer(_AUTOMATIC)
-        root = content["paths"].get("data_root") if isinstance(content.get("paths"), dict) else None
+        root = mapping_of(content.get("paths")).get("data_root")
         self._root = file.parent / root if isinstance(root, str) and root.strip() else None
         self._scorers: dict[str, AnyScorer] = {}
 
@@ -245,7 +246,7 @@ class Reading:
 
 
 def _names(section: object) -> frozenset[str]:
-    return frozenset(name for name in section if isinstance(name, str)) if isinstance(section, dict) else frozenset()
+    return frozenset(name for name in mapping_of(section) if isinstance(name, str))
 
 
 Info: TypeAlias = ValidationInfo[Reading]
@@ -541,14 +542,20 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
     """
     file = Path(path).expanduser().resolve()
     raw, content = read_yaml(file, UniqueKeysLoader, label=str(file), line=":", accepted="YAML")
-    sections: dict[str, Any] = content if isinstance(content, dict) else {}
+    sections, unpaired = mapping_of(content), list[Problem]()
     reading = Reading(file, sections, try_graders=try_graders)
+    for name, entry in mapping_of(sections.get("datasets")).items():
+        lists = (mapping_of(entry).get(key) for key in ("graders", "grader_weights"))
+        named, weights = (len(each) if isinstance(each, list) else 0 for each in lists)
+        if named != weights:
+            given = f"weights: {weights}, graders: {named}"
+            unpaired.append(Problem(f"{file}: datasets.{name}.grader_weights", given, "a weight for every grader"))
     invalid: list[Problem] = []
     try:
         form = MixForm.model_validate(content, context=reading)
     except ValidationError as error:
         invalid += _problems(error, str(file))
-    if problems := [*_unpaired(sections.get("datasets"), file), *reading.problems, *invalid]:
+    if problems := [*unpaired, *reading.problems, *invalid]:
         raise PipelineError(tuple(dict.fromkeys(problems)))
     datasets = {}
     for name, each in form.datasets.items():
@@ -566,15 +573,6 @@ def is_mix(path: Path) -> bool:
     except PipelineError:
         return False
     return isinstance(content, dict) and "datasets" in content
-
-
-def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
-    for name, entry in datasets.items() if isinstance(datasets, dict) else ():
-        lists = [entry.get(key) for key in ("graders", "grader_weights")] if isinstance(entry, dict) else [None] * 2
-        graders, weights = (len(each) if isinstance(each, list) else 0 for each in lists)
-        if graders != weights:
-            given = f"weights: {weights}, graders: {graders}"
-            yield Problem(f"{file}: datasets.{name}.grader_weights", given, "a weight for every grader")
 
 
 def _problems(error: ValidationError, source: str, joint: str = ": ") -> Iterator[Problem]:

@@ -118,16 +118,20 @@ def find_target(env: Environment, signal: SignalName, warn: Warn) -> Target | No
 
     ``warn`` receives a sentence for each unsupported value. Raises ``SettingsError`` for an invalid endpoint.
     """
-    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    choice = _exporter(env, variable, signal, warn)
-    if choice == "console":
+    named = [name.strip().lower() for name in env.get(variable, "").split(",") if name.strip()]
+    if "none" in named or env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    chosen = next((name for name in named if name in _EXPORTERS), "")
+    if named and named != [chosen]:
+        done = f"{signal} go by {chosen} alone" if chosen else f"no {signal} are sent"
+        warn(f"{variable}={env[variable]}: {done} (supported are otlp and console)")
+    if chosen == "console":
         return Target("console")
-    if choice == "none":
+    if named and not chosen:
         return None
     if not _signal_value(env, signal, "ENDPOINT")[1]:
-        if choice == "otlp":
+        if chosen:
             warn(f"{variable}=otlp, but no OTEL_EXPORTER_OTLP_ENDPOINT is set: no {signal} are sent")
         return None
     variable, value = _signal_value(env, signal, "PROTOCOL")
@@ -137,19 +141,6 @@ def find_target(env: Environment, signal: SignalName, warn: Warn) -> Target | No
     headers = parse_env_headers(_signal_value(env, signal, "HEADERS")[1], liberal=True)
     endpoint, timeout_s = _endpoint(env, signal, grpc=grpc), _timeout(env, signal, warn)
     return Target("otlp", endpoint, "grpc" if grpc else "http/protobuf", timeout_s, headers)
-
-
-def _exporter(env: Environment, variable: str, signal: SignalName, warn: Warn) -> str:
-    """Return the first supported exporter of the list, ``none`` without any, empty when the variable is empty."""
-    value = env.get(variable, "")
-    named = [name.strip().lower() for name in value.split(",") if name.strip()]
-    if not named or "none" in named:
-        return "none" if named else ""
-    chosen = next((name for name in named if name in _EXPORTERS), "none")
-    if named != [chosen]:
-        done = f"no {signal} are sent" if chosen == "none" else f"{signal} go by {chosen} alone"
-        warn(f"{variable}={value}: {done} (supported are otlp and console)")
-    return chosen
 
 
 def _signal_value(env: Environment, signal: SignalName, name: str) -> tuple[str, str]:

@@ -246,6 +246,7 @@ def test_numbers_lists_truth_values_and_objects_are_answers(write_jsonl, value, 
     found = read_dataset(write_jsonl([{**GOOD, "id": 7, "answer": value}]))
     (item,) = found.items
     assert (item.id, item.accepted, item.alternatives) == ("7", accepted, accepted[1:])
+    assert item.as_record()["answer"] == ([*accepted] if accepted[1:] else next(iter(accepted), item.answer or None))
     assert found.answers == bool(accepted)
 
 

@@ -106,14 +106,6 @@ def test_of_equal_keys_add_keeps_the_first_and_get_returns_the_newest(path):
     assert (one.count, len(list(read_objects(path)))) == (3, 5)
 
 
-def test_a_long_line_is_read_whole(path):
-    file = LineFile(path, "key")
-    file.append([{"key": "long", "text": "x" * 3_000_000}, *rows("short")])
-    for each in (file, LineFile(path, "key")):
-        assert len(each.get("long")["text"]) == 3_000_000
-        assert each.get("short") is not None
-
-
 def test_the_newest_line_is_read_alone_and_no_older_one_in_place_of_a_damaged_one(path):
     written(path, *"ab")
     with LineFile(path) as file:
@@ -124,6 +116,7 @@ def test_the_newest_line_is_read_alone_and_no_older_one_in_place_of_a_damaged_on
         assert json.loads(file.newest().body)["key"] == "long" * 50_000
     with LineFile(path) as file:
         assert json.loads(file.newest().body)["key"] == "long" * 50_000
+    assert LineFile(path, "key").get("long" * 50_000) == rows("long" * 50_000)[0]
     with LineFile(path.with_name("none")) as empty:
         assert empty.newest() is None
     first, second = written(path.with_name("damaged"), *"ab")
