@@ -105,7 +105,7 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
             problems.add(Problem(f"{path}:{number}", given, "one JSON object on the line"))
             continue
         if text:
-            if reason := unservable(record) or _unsendable(text, record):
+            if reason := _unservable(text, record):
                 malformed[len(texts)] = reason
             visit(f"{path}:{number}", record)
             texts.append(text.encode())
@@ -116,28 +116,22 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
     return Records(path, texts, lines, malformed)
 
 
-def unservable(record: object) -> str:
-    """Return why a record cannot be shown to an actor; empty if it can."""
+def _unservable(text: str, record: object) -> str:
+    """Return why a record cannot be shown to an actor, or is no JSON for other readers than Python; empty if it can."""
     if not isinstance(record, dict):
         return "no JSON object"
     for name, kind, needed in (("prompt", str, True), ("system_prompt", str, False), ("metadata", dict, False)):
         value = record.get(name)
         if not isinstance(value, kind) and (needed or value is not None):
             return f"no {name!r}" if value is None else f"{type(value).__name__} in {name!r}"
-    return ""
-
-
-def _unsendable(text: str, record: dict[str, Any]) -> str:
-    """Return why a record is no JSON for other readers than Python; empty when it is."""
-    if not any(rare in text for rare in _RARE):
-        return ""
-    try:
+    if any(rare in text for rare in _RARE):
         served = [record.get(name) for name in ("prompt", "system_prompt", "metadata")]
-        json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return "half a surrogate pair, which is no character"
-    except ValueError:
-        return "NaN or infinity, which is no JSON number"
+        try:
+            json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            return "half a surrogate pair, which is no character"
+        except ValueError:
+            return "NaN or infinity, which is no JSON number"
     return ""
 
 

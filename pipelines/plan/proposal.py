@@ -106,7 +106,10 @@ def proposed_columns(
     seen = _Seen(columns, rows)
     fields = {name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "domain")}
     pair = seen.pair({*fields.values()})
-    fields["prompt"] = chosen.get("prompt") or seen.prompt() or seen.asking(pair)
+    fields["prompt"] = chosen.get("prompt") or seen.prompt()
+    if fields["prompt"] is None:
+        likely = seen.answers(set())[:1]
+        fields["prompt"] = next((column for column in pair if column not in likely), None)
     fits = not (chosen.get("prompt") or _NOT_IN_BRACES.search(fields["prompt"] or ""))
     options, count = _options(seen) if fits else ("", 0)
     shown = {column for text in (*fields.values(), options) if text for column in columns_of(text)}
@@ -127,7 +130,8 @@ def proposed_columns(
         answers = answers or [path for path in [fields["answer"]] if path is not None]
         if not chosen.get("prompt"):
             fields["prompt"] = seen.whole_prompt(fields["prompt"], {*fields.values(), *answers[:1]})
-    used = seen.read_by((*fields.values(), options if answers else ""))
+    read = (*fields.values(), options if answers else "")
+    used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
     notes = (*seen.notes(texts, answers, used), *([] if named else seen.whole_objects(fields["answer"])))
     return ProposedColumns(fields, options, count, notes, chat)
 
@@ -178,14 +182,6 @@ class _Seen:
             return []
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
-
-    def asking(self, pair: Sequence[str]) -> str | None:
-        """Return the column of a pair that is less likely the answer; None without a pair."""
-        likely = self.answers(set())[:1]
-        return next((column for column in pair if column not in likely), None)
-
-    def read_by(self, texts: Iterable[str | None]) -> set[str]:
-        return {first_part(name, self.columns) for text in texts if text for name in columns_of(text)}
 
     def texts(self, taken: set[str]) -> list[str]:
         """Return the one or two columns of text of three words and more; none where there are more of them."""
