@@ -17,14 +17,14 @@ from tfgrpo.rewarders.powl.text import MAX_DOCUMENT_CHARS
 AB = "SEQUENCE(a, b)"
 
 
-@pytest.mark.parametrize("text", [*rows_of("powl_text", "the_last_expression_of_a_text_is_parsed"), AB])
-def test_the_last_expression_of_a_text_is_parsed(text):
-    assert brief(parse_text(text)) == AB
+def test_the_last_expression_of_a_text_is_parsed():
+    for text in (*rows_of("powl_text", "the_last_expression_of_a_text_is_parsed"), AB):
+        assert brief(parse_text(text)) == AB, text
 
 
-@pytest.mark.parametrize(("text", "label"), rows_of("powl_text", "labels_are_kept_as_they_are_written"))
-def test_labels_are_kept_as_they_are_written(text, label):
-    assert parse_text(text) == Activity(label)
+def test_labels_are_kept_as_they_are_written():
+    for text, label in rows_of("powl_text", "labels_are_kept_as_they_are_written"):
+        assert parse_text(text) == Activity(label), text
 
 
 def test_silent_steps_and_orders_are_read():
@@ -39,57 +39,41 @@ def test_silent_steps_and_orders_are_read():
     assert brief(parse_text("SEQUENCE(check credit, x-y z_1 3.5 ☕)")) == "SEQUENCE(check, credit, x-y, z_1, 3.5, ☕)"
 
 
-@pytest.mark.parametrize(
-    ("text", "means"),
-    [
+def test_other_names_of_operators_are_taken_only_on_request():
+    for text, means in (
         ("seq(a, and(b, c), Xor(d, tau()))", "SEQUENCE(a, PARALLEL(b, c), XOR(d, SILENT()))"),
         ("→(a, ×(b, c), ∧(d, e), ↺(f, g))", "SEQUENCE(a, XOR(b, c), PARALLEL(d, e), LOOP(f, g))"),
         ("po(a, activity(b), order(0->1))", "PARTIAL_ORDER(a, b, ORDER(0->1))"),
         ('activity["x"]', "x"),
         ("So: Seq(a, b)", AB),
-    ],
-)
-def test_other_names_of_operators_are_taken_only_on_request(text, means):
-    assert brief(parse_text(text, aliases=True)) == means
-    with pytest.raises(PowlError):
-        parse_text(text)
+    ):
+        assert brief(parse_text(text, aliases=True)) == means
+        assert isinstance(attempt(parse_text, text), PowlError)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "reason"),
-    [
-        *rows_of("powl_text", "a_broken_text_is_refused_with_its_position"),
-        *(
-            (f"PARTIAL_ORDER(a, b, ORDER({bad}))", 1, 27, "numbers of children, from 0, with ->")
-            for bad in ("", "0->", "0->1 1", "a->b", "0,1")
-        ),
-        (f"XOR({'a ' * 2_000})", 1, 4_003, "more than 2,000 nodes"),
-    ],
-)
-def test_a_broken_text_is_refused_with_its_position(text, line, column, reason):
-    with pytest.raises(PowlError, match=reason) as caught:
-        parse_text(text)
-    error = caught.value
-    assert (error.line, error.column, error.pointer) == (line, column, None)
-    shown, caret = str(error).splitlines()[1:]
-    assert caret.strip() == "^"
-    assert len(caret) - 1 <= len(shown) + 1
+def test_a_broken_text_is_refused_with_its_position():
+    broken = rows_of("powl_text", "a_broken_text_is_refused_with_its_position")
+    for bad in ("", "0->", "0->1 1", "a->b", "0,1"):
+        broken.append((f"PARTIAL_ORDER(a, b, ORDER({bad}))", 1, 27, "numbers of children, from 0, with ->"))
+    for text, line, column, reason in (*broken, (f"XOR({'a ' * 2_000})", 1, 4_003, "more than 2,000 nodes")):
+        with pytest.raises(PowlError, match=reason) as caught:
+            parse_text(text)
+        error = caught.value
+        assert (error.line, error.column, error.pointer) == (line, column, None), text
+        shown, caret = str(error).splitlines()[1:]
+        assert (caret.strip(), len(caret) - 1 <= len(shown) + 1) == ("^", True)
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
+def test_what_is_no_text_or_too_large_is_the_same_error():
+    for value, reason in (
         *((blank, "there is no text") for blank in (None, "", " \n\t")),
         (b"XOR(a, b)", "expected a text, received bytes"),
         ({"type": "XOR"}, "expected a text, received dict"),
         ("x" * (MAX_DOCUMENT_CHARS + 1), "1,000,001 characters"),
         ("XOR(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1), "more than 200 levels"),
-    ],
-    ids=lambda value: repr(value)[:20],
-)
-def test_what_is_no_text_or_too_large_is_the_same_error(value, reason):
-    with pytest.raises(PowlError, match=reason):
-        parse_text(value)
+    ):
+        with pytest.raises(PowlError, match=reason):
+            parse_text(value)
 
 
 def test_an_error_shows_the_place_in_a_long_line_and_survives_pickling():
@@ -103,41 +87,31 @@ def test_an_error_shows_the_place_in_a_long_line_and_survives_pickling():
         parse_text("<think>Hm.</think> XOR(a,, b)")
 
 
-REFUSALS = rows_of("powl_text", "refusals")
-
-
-@pytest.mark.parametrize("text", REFUSALS)
-@pytest.mark.parametrize("aliases", [False, True])
-def test_prose_is_no_model(text, aliases):
-    with pytest.raises(PowlError):
-        parse_text(text, aliases=aliases)
-
-
-@given(st.text())
-def test_text_without_a_call_of_an_operator_is_never_a_model(text):
-    if not re.search(rf"({'|'.join((*OPERATORS, 'ACTIVITY', 'SILENT'))})\s*[\[(]", text):
-        with pytest.raises(PowlError):
-            parse_text(text)
+def test_prose_is_no_model():
+    for text in rows_of("powl_text", "refusals"):
+        for aliases in (False, True):
+            assert isinstance(attempt(parse_text, text, aliases=aliases), PowlError), text
 
 
 PIECES = [*OPERATORS, "ACTIVITY", "SILENT", "ORDER", "SEQ", "->", "b c", "<think>", "</think>", "```"]
 PIECES += '(),[]{}01a…→é: \n"\\\x00'
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.booleans())
-def test_any_text_is_a_model_that_round_trips_or_one_error(text, aliases):
+@given(st.text() | st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.booleans())
+def test_any_text_is_a_model_that_round_trips_or_one_error_and_without_a_call_of_an_operator_an_error(text, aliases):
     found = attempt(parse_text, text, aliases=aliases)
     if isinstance(found, PowlError):
         assert found.reason
         assert found.line is not None or not text.strip()
     else:
         assert parse_text(to_text(found)) == found
+        assert aliases or re.search(rf"({'|'.join((*OPERATORS, 'ACTIVITY', 'SILENT'))})\s*[\[(]", text)
 
 
-@pytest.mark.parametrize("kind", ["XOR(", "SEQUENCE(a, ", "f(", "ACTIVITY(", "(", "<think>", "PARTIAL_ORDER(a,"])
+@pytest.mark.parametrize("kind", ["XOR(", "SEQUENCE(a, ", "f(", "ACTIVITY(", "<think>", "PARTIAL_ORDER(a,"])
 def test_endless_nesting_is_refused_and_takes_no_time(kind):
     began = time.process_time()
-    for text in (kind * 40_000, kind * 40_000 + ")" * 40_000):
+    for text in (kind * 20_000, kind * 20_000 + ")" * 20_000):
         with pytest.raises(PowlError):
             parse_text(text)
-    assert time.process_time() - began < 3.0
+    assert time.process_time() - began < 1.0
