@@ -24,11 +24,11 @@ async def verdicts(judge, outputs=("A", "B"), options=None, **more):
     return await built("judge", **(options or {})).call(judged(outputs, judge, **more))
 
 
-async def test_each_output_gets_the_score_that_the_judge_gave():
+async def test_each_output_gets_the_score_that_the_judge_gave_and_those_that_are_the_same_are_judged_once():
     model = FakeJudge(by_output({"A": 0.9, "B": 0.2}))
-    good, bad = await verdicts(model)
-    assert (good.score, bad.score) == (0.9, 0.2)
-    assert good.evidence == "0.9 of 0.9: 'seen'"
+    good, bad, twin = await verdicts(model, ["A", "B", "A"])
+    assert (good.score, bad.score, twin.score) == (0.9, 0.2, 0.9)
+    assert (good.evidence, twin.details) == ("0.9 of 0.9: 'seen'", {"by": "judge", "same_as": "r0"})
     assert len(model.asked) == 2
 
 
@@ -74,14 +74,6 @@ async def test_more_than_half_of_the_votes_must_be_usable(votes, broken, scored)
     (verdict,) = await verdicts(model, ["A"], {"votes": votes})
     assert isinstance(verdict, RewardScore) is scored
     assert len(model.asked) == votes  # the model's own client has retried already
-
-
-async def test_outputs_that_are_the_same_are_judged_once_and_tie():
-    model = FakeJudge(lambda _: {"reason": "", "score": len(model.asked) / 10})
-    one, other, twin = await verdicts(model, ["A", "B", "A"])
-    assert one.score == twin.score != other.score
-    assert twin.details == {"by": "judge", "same_as": "r0"}
-    assert len(model.asked) == 2
 
 
 async def test_no_budget_passes_through_after_the_answers_that_are_paid_for_arrived():
@@ -240,22 +232,12 @@ async def test_a_checklist_is_one_call_and_the_share_of_the_weight_that_is_met()
     assert strict_fault(asked.schema) is None
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        [{"point": 1, "met": True}],
-        [{"point": 1, "met": True}, {"point": 1, "met": True}],
-        [{"point": 1, "met": True}, {"point": 3, "met": True}],
-        [{"point": 1, "met": True}, {"point": 2, "met": "yes"}],
-        [{"point": 1, "met": True}, {"point": 2, "met": True}, {"point": 2, "met": False}],
-        "all",
-    ],
-)
-async def test_a_reply_that_leaves_a_point_open_is_asked_for_again(points):
-    options = {"preset": "checklist", "checklist": POINTS}
-    with pytest.raises(ValueError, match="each of the 2 points"):
-        read_checklist(json.dumps({"points": points}), (None, None))
-    (found,), model = await panel_verdicts(options, lambda _: {"points": points})
+async def test_a_reply_that_leaves_a_point_open_is_asked_for_again():
+    others = ([], [(1, True)], [(3, True)], [(2, "yes")], [(2, True), (2, False)])
+    for points in (*([{"point": at, "met": met} for at, met in [(1, True), *each]] for each in others), "all"):
+        with pytest.raises(ValueError, match="each of the 2 points"):
+            read_checklist(json.dumps({"points": points}), (None, None))
+    (found,), model = await panel_verdicts({"preset": "checklist", "checklist": POINTS}, lambda _: {"points": "all"})
     assert isinstance(found, Abstained)
     assert len(model.asked) == 2
 
@@ -311,10 +293,10 @@ def test_options_that_mean_nothing_together_are_refused(options, key):
     assert [each.source for each in refused.value.problems] == [f"rewarders: judge: options.{key}"]
 
 
-@pytest.mark.parametrize("options", [{"preset": "reference"}, {"models": ["a", "b"]}])
-def test_comparisons_have_no_presets_and_no_panels(options):
-    with pytest.raises(PipelineError, match="presets and panels do not compare"):
-        build_scorer("relative", {"judge": options})
+def test_comparisons_have_no_presets_and_no_panels():
+    for options in ({"preset": "reference"}, {"models": ["a", "b"]}):
+        with pytest.raises(PipelineError, match="presets and panels do not compare"):
+            build_scorer("relative", {"judge": options})
 
 
 class Asked:
@@ -335,25 +317,14 @@ def whole(text):
     return int(text)
 
 
-async def test_what_was_refused_is_told_with_the_reasons_until_an_answer_holds():
+async def test_what_was_refused_is_told_with_the_reasons_until_an_answer_holds_or_is_given_up():
     ask = Asked("a", "b", "7", "8")
     assert await corrected(whole, ask, 4) == 7
     first, second = ("a", "a is no number"), ("b", "b is no number")
     assert ask.told == [(), (first,), (first, second)]
-
-
-@pytest.mark.parametrize(("most", "said"), [(1, "after 1 attempt: a is"), (2, "after 2 attempts: b is")])
-async def test_an_answer_that_never_holds_is_given_up_with_everything_that_was_said(most, said):
-    ask = Asked("a", "b", "7")
-    with pytest.raises(RepairExhausted, match=f"no valid number {said} no number") as caught:
-        await corrected(whole, ask, most, "number")
-    assert [text for text, _ in caught.value.attempts] == ["a", "b"][:most]
-    assert len(ask.told) == most
-
-
-async def test_a_call_that_breaks_is_not_an_answer():
-    async def ask(_):
-        raise ModelTimeout("late")
-
-    with pytest.raises(ModelTimeout):
-        await corrected(whole, ask, 3)
+    for most, said in ((1, "after 1 attempt: a is"), (2, "after 2 attempts: b is")):
+        ask = Asked("a", "b", "7")
+        with pytest.raises(RepairExhausted, match=f"no valid number {said} no number") as caught:
+            await corrected(whole, ask, most, "number")
+        assert [text for text, _ in caught.value.attempts] == ["a", "b"][:most]
+        assert len(ask.told) == most

