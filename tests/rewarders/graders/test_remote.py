@@ -97,25 +97,11 @@ def reasons(found) -> set[str]:
 async def test_the_service_is_sent_every_sample_in_the_form_it_knows():
     found, service = await asked(lambda samples: [result(sample) for sample in samples], items(2))
     assert numbers(found) == [0.25, 0.25]
-    assert service.bodies == [
-        {
-            "samples": [
-                {
-                    "sample_id": f"d:{n}",
-                    "prompt": "How many?",
-                    "system_prompt": None,
-                    "answer": "42",
-                    "metadata": {"level": [1]},
-                    "completion": f"<think>r</think>{n}",
-                    "reasoning": "r",
-                    "final_response": f"{n}",
-                    "completion_tokens": None,
-                    "completion_index": n,
-                }
-                for n in range(2)
-            ]
-        }
-    ]
+    known = {"prompt": "How many?", "system_prompt": None, "answer": "42", "metadata": {"level": [1]}, "reasoning": "r"}
+    for n, sample in enumerate(service.bodies[0].pop("samples")):
+        said = {"completion": f"<think>r</think>{n}", "final_response": f"{n}", "completion_tokens": None}
+        assert sample == {**known, **said, "sample_id": f"d:{n}", "completion_index": n}
+    assert service.bodies == [{}]
     assert service.headers[0]["Content-Type"] == "application/json"
     assert "Authorization" not in service.headers[0]
 
@@ -132,6 +118,8 @@ async def test_records_of_any_shape_go_out_and_the_one_that_cannot_costs_itself_
     assert "cannot be sent as JSON" in found[1].reason
     assert [sample["sample_id"] for sample in service.bodies[0]["samples"]] == ["d:0", "d:2"]
     assert service.bodies[0]["samples"][0]["metadata"] == {"a": 1}
+    found, service = await asked(lambda samples: [], inputs[1:2])
+    assert (numbers(found), service.bodies) == ([None], [])
 
 
 def numbered(samples):
@@ -141,22 +129,14 @@ def numbered(samples):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda said: said, [0.0, 1.0, 2.0]),
-        (lambda said: said[::-1], [0.0, 1.0, 2.0]),
-        (lambda said: said[1:], [None, 1.0, 2.0]),
-        (lambda said: [*said, {"sample_id": "d:77", "reward": 5}], [0.0, 1.0, 2.0]),
+        (lambda said: said[:0:-1], [None, 1.0, 2.0]),
         (lambda said: [*said[:2], {"sample_id": "d:77", "completion_index": 2, "reward": 5}], [0.0, 1.0, None]),
-        (lambda said: [], [None] * 3),
         (lambda said: web.json_response({}), [None] * 3),
-        (lambda said: [{**one, "sample_id": one["sample_id"].replace("d", "x")} for one in said], [None] * 3),
         (lambda said: [{"sample_id": 7, "reward": 1}, {"reward": 1}, {"reward": 1}], [None] * 3),
         (lambda said: [{"reward": 1}, {"sample_id": "x:1", "reward": 1}, {"reward": 1}], [None] * 3),
         (lambda said: [{"completion_index": 7 + n, "reward": 1} for n in range(3)], [None] * 3),
         (lambda said: [{"sample_id": "d:0", "reward": n} for n in range(3)], [None] * 3),
-        (lambda said: [{**said[0], "reward": "0.5"}, {**said[1], "reward": True}, said[2]], [0.5, 1.0, 2.0]),
-        (lambda said: [{**said[0], "reward": "good"}, {**said[1], "reward": None}, said[2]], [None, None, 2.0]),
-        (lambda said: [said[0], {"sample_id": "d:1", "completion_index": 1}, None], [0.0, None, None]),
-        (lambda said: [{"reward": 7}, {"reward": 8}, {"reward": 9}], [7.0, 8.0, 9.0]),
+        (lambda said: [{**said[0], "reward": "good"}, {"sample_id": "d:1", "completion_index": 1}, said[2]], [None, None, 2.0]),
         (lambda said: [{"reward": 7}, {"reward": 8}], [7.0, 8.0, None]),
         (lambda said: [{"sample_id": one["sample_id"], "reward": one["reward"]} for one in said[::-1]], [0.0, 1.0, 2.0]),
     ],
@@ -166,20 +146,17 @@ async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, ex
     assert numbers(found) == expected
 
 
-@pytest.mark.parametrize("text", ['{"results": [{"sample_id": "d:0", "completion_index": 0, "reward": %s}]}'])
-@pytest.mark.parametrize("reward", ["NaN", "Infinity", "1e999"])
-async def test_a_reward_that_is_no_finite_number_is_none(text, reward):
-    found, _ = await asked(lambda samples: web.Response(body=(text % reward).encode()))
-    assert numbers(found) == [None] * 3
-    assert "no finite number" in found[0].reason
-    assert "no result" in found[1].reason
+async def test_a_reward_that_is_no_finite_number_is_none():
+    text = '{"results": [{"sample_id": "d:0", "completion_index": 0, "reward": 1e999}, {"sample_id": "d:1", "reward": NaN}]}'
+    found, _ = await asked(lambda samples: web.Response(body=text.encode()))
+    assert ["no finite number" in each.reason for each in found] == [True, False, False]
+    assert "no result" in found[2].reason
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         (web.Response(text="<html>"), "its answer is no JSON"),
-        (web.json_response([1.0]), "no list of results"),
         (web.json_response({"results": {"d:0": 1}}), "no list of results"),
         (web.Response(status=404), "it answered 404"),
         (web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}), "a redirect, which is not followed"),
@@ -213,7 +190,7 @@ async def breaks(request):
     return web.Response()
 
 
-@pytest.mark.parametrize("fault", [429, 500, 502, 503, breaks])
+@pytest.mark.parametrize("fault", [429, 500, breaks])
 async def test_a_passing_fault_is_retried(fault):
     seen: list[int] = []
 
@@ -303,9 +280,3 @@ def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repea
     sources = [problem.source.removeprefix("rewarders: remote: options.") for problem in caught.value.problems]
     assert sources == named.split()
     assert not re.search("s3cret|4711", str(caught.value))
-
-
-async def test_when_nothing_can_be_sent_nobody_is_asked():
-    found, service = await asked(lambda samples: [], [item(0, "x", {"answer": float("inf")})])
-    assert numbers(found) == [None]
-    assert service.bodies == []

@@ -6,13 +6,12 @@ import time
 
 import pytest
 
+from tests.support.rewards.scoring import built, numbers, verdicts
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.graders.builtin.code_tests import CodeTests
 from tfgrpo.rewarders.registry import ALIASES, build_scorer
-from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Attempt, GraderInput, RewardContext
+from tfgrpo.rewarders.scorer import GraderInput
 from tfgrpo.stores.errors import PipelineError, RewardError
-from tfgrpo.stores.outcomes import RewardScore
 
 ADD = ["assert add(1, 2) == 3", "assert add(0, 0) == 0", "assert add(-1, 1) == 0"]
 RIGHT = "def add(a, b):\n    return a + b\n"
@@ -23,14 +22,14 @@ def graded(completion, metadata, *, prompt="", **options):
     return CodeTests(**options).score_one(GraderInput.of("s:0", record, completion))
 
 
-@pytest.mark.parametrize("completion", rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it"))
-def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it(completion):
-    assert graded(completion, {"tests": ADD}).score == 1.0
+def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it():
+    for completion in rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it"):
+        assert graded(completion, {"tests": ADD[:1]}).score == 1.0, completion
 
 
-@pytest.mark.parametrize("completion", rows_of("code_tests", "code_that_is_wrong_or_broken_in_the_end_is_not_rescued"))
-def test_code_that_is_wrong_or_broken_in_the_end_is_not_rescued(completion):
-    assert graded(completion, {"tests": ADD[:1]}).score == 0.0
+def test_code_that_is_wrong_or_broken_in_the_end_is_not_rescued():
+    for completion in rows_of("code_tests", "code_that_is_wrong_or_broken_in_the_end_is_not_rescued"):
+        assert graded(completion, {"tests": ADD[:1]}).score == 0.0, completion
 
 
 @pytest.mark.parametrize(
@@ -39,6 +38,7 @@ def test_code_that_is_wrong_or_broken_in_the_end_is_not_rescued(completion):
 def test_tests_are_lists_or_texts_of_assertions_functions_and_loops(tests, count):
     assert graded(RIGHT, {"tests": tests}).evidence == f"{count} of {count} tests passed"
     assert graded("def add(a, b): return None", {"tests": tests}).score == 0.0
+    assert graded("<think>def add(a, b): return a + b", {"tests": tests}).evidence == "no code in the output"
 
 
 def test_the_share_that_passed_is_the_score_with_the_first_failure_as_evidence():
@@ -84,10 +84,13 @@ def test_mbpp_runs_its_list_behind_its_set_up_code():
 def test_a_program_is_compared_by_what_it_prints(program, score):
     cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
     assert graded(program, {"cases": cases}).score == score
-    assert graded(program, {"cases": json.dumps(cases)}).score == score
-    assert graded(program, {"tests": cases}).score == score
-    apps = {"inputs": ["1 2\n", "2 2"], "outputs": ["3\n", "4"]}
-    assert graded(program, {"input_output": json.dumps(apps)}).score == score
+
+
+def test_programs_have_their_cases_in_the_forms_of_public_tasks():
+    cases, apps = [{"input": "1 2\n", "output": "3\n"}], {"inputs": ["1 2\n"], "outputs": ["3\n"]}
+    program = "print(sum(map(int, input().split())))"
+    for record in ({"cases": json.dumps(cases)}, {"tests": cases}, {"input_output": json.dumps(apps)}):
+        assert graded(program, record).evidence == "1 of 1 tests passed"
     for called in ({"input_output": {**apps, "fn_name": "add"}}, {"tests": [{**cases[0], "testtype": "functional"}]}):
         with pytest.raises(RewardError, match="arguments of a function"):
             graded(program, called)
@@ -154,27 +157,20 @@ def test_what_is_printed_is_bounded():
     assert verdict.evidence.endswith("OSError: [Errno 27] File too large")
 
 
-@pytest.mark.parametrize(
-    ("metadata", "reason"),
-    [
+def test_a_record_without_usable_tests_is_ungraded_and_counted_beforehand():
+    for metadata, reason in (
         ({}, "the record has no tests"),
         ({"cases": []}, "the record has no tests"),
         ({"cases": [{"input": "1"}]}, "no input and output"),
         ({"tests": ["assert add("]}, "no Python"),
         ({"tests": "def check(candidate): assert candidate(1)"}, "calls nothing"),
         ({"tests": "METADATA = {}"}, "calls nothing"),
-    ],
-)
-def test_a_record_without_usable_tests_is_ungraded_and_counted_beforehand(metadata, reason):
-    with pytest.raises(RewardError, match=reason):
-        graded(RIGHT, metadata)
-    assert reason in CodeTests().unusable({"metadata": metadata})
+    ):
+        with pytest.raises(RewardError, match=reason):
+            graded(RIGHT, metadata)
+        assert reason in CodeTests().unusable({"metadata": metadata})
     assert CodeTests().unusable({"metadata": {"tests": ADD}}) is None
     assert CodeTests().unusable({"tests": ADD}) is None
-
-
-def test_an_output_without_code_is_wrong():
-    assert graded("<think>def add(a, b): return a + b", {"tests": ADD}).evidence == "no code in the output"
 
 
 def test_the_options_are_checked_before_anything_is_spent():
@@ -184,11 +180,7 @@ def test_the_options_are_checked_before_anything_is_spent():
     assert {ALIASES[name] for name in ("humaneval", "mbpp", "code_exec", "pass_at_1")} == {"code_tests"}
 
 
-async def test_in_a_run_it_scores_in_worker_processes_and_a_hanging_solution_costs_its_own_attempt():
-    outputs = (RIGHT, "def add(a, b):\n    while True: pass", "def add(a, b): return 3", RIGHT)
-    attempts = tuple(Attempt(f"r{at}", at, text, None) for at, text in enumerate(outputs))
-    context = RewardContext("f#q", "q", "p", "", attempts, metadata={"tests": ADD})
-    with ScoreRunner() as runner:
-        (verdicts,) = await runner.score(build_scorer("code_tests", {"timeout_s": 0.3}), [context])
-    assert all(isinstance(each, RewardScore) and each.rewarder_id == "code_tests" for each in verdicts)
-    assert [each.score for each in verdicts] == [1.0, 0.0, pytest.approx(1 / 3), 1.0]
+def test_in_a_run_it_scores_in_worker_processes_and_a_hanging_solution_costs_its_own_attempt():
+    outputs = (RIGHT, "def add(a, b):\n    while True: pass", RIGHT)
+    found = verdicts(built("code_tests", timeout_s=0.2), *outputs, metadata={"tests": ADD[:1]})
+    assert ([each.rewarder_id for each in found], numbers(found)) == (["code_tests"] * 3, [1.0, 0.0, 1.0])

@@ -19,40 +19,25 @@ def fence(body: str, opening: str = "```json\n") -> str:
     return f"{opening}{body}\n```"
 
 
-@pytest.mark.parametrize("literal", rows_of("json_schema", "python_literals_are_read_without_a_warning"))
-def test_python_literals_are_read_without_a_warning(literal):
-    assert score("json_schema", literal, NEEDS) == 0.9
+def test_python_literals_are_read_without_a_warning():
+    for literal in rows_of("json_schema", "python_literals_are_read_without_a_warning"):
+        assert score("json_schema", literal, NEEDS) == 0.9, literal
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("9" * 4301, 0.0),
-        ('{"answer": ' + "9" * 4301 + "}", 0.0),
-        ("[" * 99_999, 0.0),
-        ("[" * 99_999 + "]" * 99_999, 0.0),
-        ("[" * 99_999 + fence('{"answer": 1}'), 0.0),
-        ("9" * 4301 + fence('{"answer": 1}'), 0.0),
-        (fence('{"answer": 1}') + "9" * 4301, 0.9),
-    ],
-)
-def test_json_that_python_refuses_for_its_size_scores_zero(text, expected):
-    assert score("json_schema", text, NEEDS) == expected
+def test_json_that_python_refuses_for_its_size_scores_zero_and_a_literal_that_would_take_gigabytes_is_not_read():
+    for text in ("9" * 4301, '{"answer": ' + "9" * 4301 + "}", "[" * 99_999, "[" * 99_999 + "]" * 99_999):
+        assert (score("json_schema", text, NEEDS), score("json_schema", text + fence('{"answer": 1}'), NEEDS)) == (0.0, 0.0)
+    assert score("json_schema", fence('{"answer": 1}') + "9" * 4301, NEEDS) == 0.9
+    for length, expected in ((200_000, 0.45), (200_002, 0.0)):
+        assert score("json_schema", answered("1," * (length // 2)), with_schema(required=["a"])) == expected
 
 
-@pytest.mark.parametrize("entry", [["answer"], {"answer": 1}, []])
-def test_a_schema_that_requires_what_no_key_can_be_grades_no_object(entry):
-    schema = with_schema(required=["answer", entry])
-    with pytest.raises(RewardError, match="json_schema: an entry of the schema's required"):
-        score("json_schema", '{"answer": 1}', schema)
-    assert score("json_schema", "[1]", schema) == 0.5
-    assert score("json_schema", "no JSON", schema) == 0.0
-
-
-@pytest.mark.parametrize(("length", "expected"), [(200_000, 0.45), (200_002, 0.0)])
-def test_a_literal_that_would_take_gigabytes_is_not_read(length, expected):
-    record = {"metadata": {"schema": '{"required": ["a"]}'}}
-    assert score("json_schema", answered("1," * (length // 2)), record) == expected
+def test_a_schema_that_requires_what_no_key_can_be_grades_no_object():
+    for entry in (["answer"], {"answer": 1}, []):
+        schema = with_schema(required=["answer", entry])
+        with pytest.raises(RewardError, match="json_schema: an entry of the schema's required"):
+            score("json_schema", '{"answer": 1}', schema)
+        assert (score("json_schema", "[1]", schema), score("json_schema", "no JSON", schema)) == (0.5, 0.0)
 
 
 SCHEMA: dict[str, Any] = {
@@ -105,9 +90,9 @@ def test_a_schema_in_a_frozen_record_has_lists():
 WANTS = with_schema(root_tag="answer")
 
 
-@pytest.mark.parametrize("text", ["\ud800 so ```\n<answer/>\n```", "```\n<answer>\udfff</answer>\n```", "\ud800"])
-def test_a_lone_surrogate_scores_zero_even_with_a_fenced_block(text):
-    assert score("xml_schema", answered(text), WANTS) == 0.0
+def test_a_lone_surrogate_scores_zero_even_with_a_fenced_block():
+    for text in ("\ud800 so ```\n<answer/>\n```", "```\n<answer>\udfff</answer>\n```", "\ud800"):
+        assert score("xml_schema", answered(text), WANTS) == 0.0, text
 
 
 def bomb(levels: int, width: int) -> str:
@@ -129,9 +114,4 @@ def test_where_the_parser_does_not_stop_them_declared_entities_are_refused(monke
     assert formats.ENTITIES_ARE_LIMITED
     monkeypatch.setattr(formats, "ENTITIES_ARE_LIMITED", False)
     assert score("xml_schema", answered(bomb(3, 3)), WANTS) == 0.0
-    assert score("xml_schema", answered("<answer/>"), WANTS) == 1.0
-
-
-def test_deep_and_wide_documents_are_read_without_a_tree():
-    assert score("xml_schema", answered("<answer>" * 50_000 + "</answer>" * 50_000), WANTS) == 1.0
-    assert score("xml_schema", answered(f"<answer>{'<a/>' * 50_000}</answer>"), WANTS) == 1.0
+    assert score("xml_schema", answered(f"{'<answer>' * 50_000}{'<a/>' * 50_000}{'</answer>' * 50_000}"), WANTS) == 1.0

@@ -1,20 +1,20 @@
 """Scorers of text: known answers of the libraries that users know, several references, and what has no score."""
 
-import asyncio
 import builtins
 import importlib.util
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.support.rewards.judges import FakeJudge
-from tests.support.rewards.scoring import built, group, numbers, told
+from tests.support.rewards.scoring import built, group, numbers, told, verdicts
 from tests.support.vectors import read_vectors, rows_of
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.graders.builtin.ifeval import _CHECKS
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardContext, Weighted
+from tfgrpo.rewarders.scorer import GraderInput
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
 
@@ -43,36 +43,32 @@ def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded(name, opt
     assert build_scorer(name, options).unusable({"answer": "usable"}) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "reference", "output", "evidence"), rows_of("texts", "evidence_says_what_was_compared_with_what")
-)
-def test_evidence_says_what_was_compared_with_what(name, options, reference, output, evidence):
-    assert scored(name, reference, output, **options)[1] == evidence
+def test_evidence_says_what_was_compared_with_what():
+    for name, options, reference, output, evidence in rows_of("texts", "evidence_says_what_was_compared_with_what"):
+        assert scored(name, reference, output, **options)[1] == evidence
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "problem"), rows_of("texts", "an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made")
-)
-def test_an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made(name, options, problem):
-    with pytest.raises(PipelineError) as caught:
-        build_scorer(name, options)
-    assert problem in str(caught.value)
+def test_an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made():
+    for name, options, problem in rows_of("texts", "an_option_that_cannot_be_used_is_refused_when_the_scorer_is_made"):
+        with pytest.raises(PipelineError) as caught:
+            build_scorer(name, options)
+        assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "missing", "extra"),
-    [
+def test_a_library_that_is_not_installed_is_named_with_the_line_that_installs_it(monkeypatch):
+    find = importlib.util.find_spec
+    for name, options, missing, extra in (
         ("regex", {"pattern": "a"}, "re2", "re2"),
         ("similarity", {}, "sacrebleu", "similarity"),
         ("similarity", {"metric": "edit"}, "rapidfuzz", "similarity"),
         ("ifeval", {}, "langdetect", "ifeval"),
-    ],
-)
-def test_a_library_that_is_not_installed_is_named_with_the_line_that_installs_it(monkeypatch, name, options, missing, extra):
-    find = importlib.util.find_spec
-    monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda module: None if module == missing else find(module))
-    with pytest.raises(PipelineError, match=rf'pip install "tfgrpo\[{extra}\]"'):
-        build_scorer(name, options)
+        ("math-verify", {}, "math_verify", "math"),
+    ):
+        monkeypatch.setattr(
+            "tfgrpo.rewarders.options.find_spec", lambda module, absent=missing: None if module == absent else find(module)
+        )
+        with pytest.raises(PipelineError, match=rf'got no .*; accepted: .* pip install "tfgrpo\[{extra}\]"'):
+            build_scorer(name, options)
 
 
 def test_scorers_without_an_extra_need_no_library(monkeypatch):
@@ -169,16 +165,8 @@ def test_instructions_that_cannot_be_checked_are_counted_and_not_graded(names, s
     assert str(caught.value) == scorer.unusable(record)
 
 
-def test_in_a_run_it_needs_no_reference_answer_and_works_in_a_process():
+def test_instructions_need_no_reference_answer():
     metadata = {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "fr"}]}
-    outputs = (Attempt("r0", 0, FRENCH, tokens=1), Attempt("r1", 1, ENGLISH, tokens=1), Attempt("r2", 2, "12", tokens=1))
-    context = RewardContext("f#1", "q", "Bonjour", "", outputs, metadata=metadata)
-
-    async def run():
-        with ScoreRunner() as runner:
-            return (await runner.score_group([Weighted(build_scorer("ifeval"))], context)).verdicts
-
-    (right,), (wrong,), (unclear,) = asyncio.run(run())
-    assert (right.score, wrong.score) == (1.0, 0.0)
-    assert isinstance(unclear, Abstained)
-    assert not unclear.broke
+    scorer = replace(built("ifeval"), place="thread")
+    found = verdicts(scorer, FRENCH, ENGLISH, "12", answer="", metadata=metadata)
+    assert (numbers(found), found[2].broke) == ([1.0, 0.0, None], False)

@@ -31,9 +31,8 @@ async def test_the_evidence_names_what_is_missing_and_what_is_too_much():
     assert verdict.evidence == ('1 of 2 calls of the reference; missing: open({"page":2}); not in the reference: buy({})')
 
 
-@pytest.mark.parametrize(
-    ("facts", "answer", "reason"),
-    [
+async def test_what_is_not_known_leaves_the_attempt_ungraded_and_an_unusable_reference_is_counted_beforehand():
+    for facts, answer, reason in (
         ({}, json.dumps([FIND]), "the tool calls of the attempt are not known"),
         (
             {"tool_calls": [{"name": "find", "arguments": None}]},
@@ -42,28 +41,20 @@ async def test_the_evidence_names_what_is_missing_and_what_is_too_much():
         ),
         ({"tool_calls": []}, "", "is not a list of objects with name and arguments"),
         ({"tool_calls": []}, '["find"]', "is no object with name and arguments"),
-    ],
-)
-async def test_what_is_not_known_leaves_the_attempt_ungraded(facts, answer, reason):
-    verdict = await scored("tool_calls", {}, facts, answer=answer)
-    assert isinstance(verdict, Abstained)
-    assert reason in verdict.reason
-    assert not verdict.broke
-
-
-def test_records_without_a_usable_reference_are_counted_beforehand():
+    ):
+        verdict = await scored("tool_calls", {}, facts, answer=answer)
+        assert (isinstance(verdict, Abstained), verdict.broke, reason in verdict.reason) == (True, False, True)
     check = build_scorer("tool_calls").unusable
     assert "is not a list" in check({"answer": "42"})
     assert check({"answer": "42", "metadata": {"tool_calls": [FIND]}}) is None
     assert check({"answer": json.dumps([FIND])}) is None
 
 
-@pytest.mark.parametrize(("name", "key"), [("cost", "cost_usd"), ("latency", "latency_s"), ("tokens", "completion_tokens")])
-async def test_an_unknown_figure_is_ungraded_and_never_zero(name, key):
-    for facts in ({}, {key: None}, {key: float("nan")}, {key: -1.0}, {key: "0.1"}):
-        verdict = await scored(name, {"worst": 1.0}, facts, tokens=None)
-        assert isinstance(verdict, Abstained), facts
-        assert verdict.reason.endswith(f"the {key} of the attempt is not known")
+async def test_an_unknown_figure_is_ungraded_and_never_zero():
+    for name, key in (("cost", "cost_usd"), ("latency", "latency_s"), ("tokens", "completion_tokens")):
+        for facts in ({}, {key: None}, {key: float("nan")}, {key: -1.0}, {key: "0.1"}):
+            verdict = await scored(name, {"worst": 1.0}, facts, tokens=None)
+            assert verdict == Abstained(name, f"the {key} of the attempt is not known"), facts
 
 
 async def test_cost_is_a_part_of_a_composite_whose_policy_decides_what_unknown_means():
@@ -74,10 +65,10 @@ async def test_cost_is_a_part_of_a_composite_whose_policy_decides_what_unknown_m
         assert getattr(await scored("composite", options, {}, answer="done"), "score", None) == unknown
 
 
-@pytest.mark.parametrize("options", [{}, {"worst": 0.0}, {"worst": 1, "best": 1}, {"worst": float("inf")}, {"worst": "1"}])
-def test_the_ends_of_a_figure_are_checked_before_anything_is_spent(options):
-    with pytest.raises(PipelineError):
-        build_scorer("cost", options)
+def test_the_ends_of_a_figure_are_checked_before_anything_is_spent():
+    for options in ({}, {"worst": 0.0}, {"worst": 1, "best": 1}, {"worst": float("inf")}, {"worst": "1"}):
+        with pytest.raises(PipelineError):
+            build_scorer("cost", options)
 
 
 SCHEMA = "CREATE TABLE pets (name TEXT, kind TEXT, weight REAL);"
@@ -91,11 +82,10 @@ def graded(query, reference, **options):
     return SqlResult(**options).score_one(GraderInput.of("s:0", record, query))
 
 
-@pytest.mark.parametrize(
-    ("query", "reference", "score"), rows_of("sql_result", "rows_are_compared_and_their_order_only_if_the_reference_has_one")
-)
-def test_rows_are_compared_and_their_order_only_if_the_reference_has_one(query, reference, score):
-    assert graded(query, reference).score == score
+def test_rows_are_compared_and_their_order_only_if_the_reference_has_one():
+    table = rows_of("sql_result", "rows_are_compared_and_their_order_only_if_the_reference_has_one")
+    for query, reference, score in table:
+        assert graded(query, reference).score == score, query
 
 
 def test_the_evidence_is_the_first_row_that_differs_or_the_error():
@@ -154,17 +144,13 @@ def test_a_query_without_end_is_wrong_and_a_reference_without_end_unusable(monke
     assert graded("SELECT hex(zeroblob(1000000000))", "SELECT 1").score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
+def test_records_that_no_query_can_be_compared_with_are_counted_beforehand():
+    for record, reason in (
         ({"answer": "SELECT 1"}, "the record has no database"),
         ({"answer": "the answer is 4", "metadata": {"schema": SCHEMA}}, "is no SQL query"),
         ({"answer": "SELECT 1", "metadata": {"database": "no.db"}}, "is no file of"),
-    ],
-)
-def test_records_that_no_query_can_be_compared_with_are_counted_beforehand(record, reason):
-    assert reason in SqlResult().unusable(record)
-    sound = {"answer": "-- all\n(SELECT 1)", "metadata": {"schema": SCHEMA}}
-    assert SqlResult().unusable(sound) is None
-    with pytest.raises(RewardError):
-        SqlResult().score_one(GraderInput.of("s:0", record, "SELECT 1"))
+    ):
+        assert reason in SqlResult().unusable(record)
+        with pytest.raises(RewardError):
+            SqlResult().score_one(GraderInput.of("s:0", record, "SELECT 1"))
+    assert SqlResult().unusable({"answer": "-- all\n(SELECT 1)", "metadata": {"schema": SCHEMA}}) is None
