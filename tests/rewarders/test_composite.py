@@ -49,14 +49,11 @@ async def scored(composite, outputs=("A",), judge=None, timeout_s=None):
     return found
 
 
-async def test_the_score_is_the_weighted_mean_of_the_parts_and_the_parts_are_kept():
+async def test_the_score_is_the_weighted_mean_of_the_parts_which_are_kept_and_one_of_weight_zero_is_not_asked():
     (verdict,) = await scored(Composite((part("a", 1.0, 0.7), part("b", 0.5, 0.3))))
     assert (verdict.score, verdict.evidence) == (0.85, "(0.7 * a 1 + 0.3 * b 0.5) / 1")
     rows = [(row["name"], row["weight"], row["score"], row["evidence"]) for row in verdict.details["parts"]]
     assert rows == [("a", 0.7, 1.0, "seen"), ("b", 0.3, 0.5, "seen")]
-
-
-async def test_a_part_of_weight_zero_is_not_asked():
     unused = part("unused", ValueError("would poison"), 0.0)
     assert numbers(await scored(Composite((part("a", 0.4), unused)))) == [0.4]
     assert unused.scorer.call.asked == []
@@ -70,16 +67,16 @@ async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_o
     assert [verdict.evidence for verdict in found[1:]] == ["closed by form", "(1 * costly 0.8) / 1 * form 0.5"]
     assert [row["score"] for row in found[1].details["gates"]] == [0.0]
     assert found[1].details["parts"] == ()
+    (fault,) = await scored(Composite((part("a", 1.0),), (scripted("gate", 1.5),)))
+    assert fault == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
 
 
-@pytest.mark.parametrize(
-    ("policy", "parts", "gates", "score"),
-    rows_of("composite", "the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one"),
-)
-async def test_the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one(policy, parts, gates, score):
-    members = tuple(part(f"p{at}", value, 3.0 if at == 0 else 1.0) for at, value in enumerate(parts))
-    closing = tuple(scripted(f"g{at}", value) for at, value in enumerate(gates))
-    assert numbers(await scored(Composite(members, closing, policy))) == [score]
+async def test_the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one():
+    rows = rows_of("composite", "the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one")
+    for policy, parts, gates, score in rows:
+        members = tuple(part(f"p{at}", value, 3.0 if at == 0 else 1.0) for at, value in enumerate(parts))
+        closing = tuple(scripted(f"g{at}", value) for at, value in enumerate(gates))
+        assert numbers(await scored(Composite(members, closing, policy))) == [score], (policy, parts, gates)
 
 
 async def test_a_part_that_hangs_makes_the_composite_late_and_is_named():
@@ -88,11 +85,6 @@ async def test_a_part_that_hangs_makes_the_composite_late_and_is_named():
     (verdict,) = await scored(Composite((part("a", 0.5), hanging)), timeout_s=0.05)
     release.set()
     assert verdict == Abstained("composite", "hanging abstained: no score within 0.05 s", late=True)
-
-
-async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
-    (verdict,) = await scored(Composite((part("a", 1.0),), (scripted("gate", 1.5),)))
-    assert verdict == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
 
 
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():
@@ -112,20 +104,17 @@ def test_a_mean_lies_between_its_parts(pairs):
     assert low - 1e-12 <= verdict.score <= high + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("parts", "problem"),
-    [
+def test_weights_and_members_are_checked_once():
+    for parts, problem in (
         ((part("a", 1.0, 0.0),), "weight above 0"),
         ((part("a", 1.0, 1.7e308), part("b", 1.0, 1.7e308)), "sum to infinity"),
         ((), "weight above 0"),
         ((part("a", 1.0), part("a", 1.0)), "more than once"),
         ((Weighted(build_scorer("relative")),), "ranks totals"),
         ((replace(part("a", 1.0), timeout_s=5.0),), "a part with a time limit"),
-    ],
-)
-def test_weights_and_members_are_checked_once(parts, problem):
-    with pytest.raises(ValueError, match=problem):
-        Composite(parts)
+    ):
+        with pytest.raises(ValueError, match=problem):
+            Composite(parts)
     with pytest.raises(ValueError, match="on_abstain"):
         Composite((part("a", 1.0),), on_abstain="maybe")
 
@@ -201,24 +190,22 @@ RANGES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), RANGES)
-def test_the_range_of_a_composite_follows_from_its_parts(options, expected):
-    assert built(**options).score_range == pytest.approx(expected)
+def test_the_range_of_a_composite_follows_from_its_parts():
+    for options, expected in RANGES:
+        assert built(**options).score_range == pytest.approx(expected), options
 
 
-@pytest.mark.parametrize(
-    "score_range", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], "; accepted: " * 2, 1, [False, True]]
-)
-def test_a_range_that_is_none_is_refused_where_it_is_written(score_range):
-    with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
-        built(parts=[{"name": "gt", "score_range": score_range}])
+def test_a_range_that_is_none_is_refused_where_it_is_written():
+    for score_range in ([1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], 1, [False, True]):
+        with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
+            built(parts=[{"name": "gt", "score_range": score_range}])
 
 
-@pytest.mark.parametrize(("options", "problem"), rows_of("composite", "a_problem_of_a_composite_has_one_accepted_text"))
-def test_a_problem_of_a_composite_has_one_accepted_text(options, problem):
-    with pytest.raises(PipelineError) as caught:
-        built(**options)
-    assert [str(each) for each in caught.value.problems] == [f"rewarders.1: composite: options{problem}"]
+def test_a_problem_of_a_composite_has_one_accepted_text():
+    for options, problem in rows_of("composite", "a_problem_of_a_composite_has_one_accepted_text"):
+        with pytest.raises(PipelineError) as caught:
+            built(**options)
+        assert [str(each) for each in caught.value.problems] == [f"rewarders.1: composite: options{problem}"]
 
 
 def test_composites_do_not_nest_without_end():

