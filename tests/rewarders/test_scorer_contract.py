@@ -122,18 +122,13 @@ def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt():
 
 
 async def test_a_failed_batch_is_asked_about_one_by_one_only_if_its_scorer_says_so():
-    calls = []
-
-    class Picky:
-        def grade_batch(self, inputs):
-            calls.append(len(inputs))
-            raise ValueError("no")
+    def act(inputs):
+        calls.append(len(inputs))
+        raise ValueError("no")
 
     for per_item, expected in ((False, [3]), (True, [3, 1, 1, 1])):
-        Picky.per_item = per_item
-        calls.clear()
-        with handed_over() as name_of:
-            await asked(built(name_of(Picky())), [""], "a", "b", "c")
+        calls = []
+        await asked(Scorer("own", act, scope="batch", place="thread", per_item=per_item), [""], "a", "b", "c")
         assert calls == expected
 
 
