@@ -52,8 +52,6 @@ other one is a verdict."""
 REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
-_SLACK_S: Final = 0.5
-"""How much later than its limit a call is given up that ends its coroutines at the limit itself."""
 _NAMELESS: Final = (None, None)
 _REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
 _OTHER_MEMBERS: Final = frozenset({"score", "reward", "sample_id", "completion_index"})
@@ -166,9 +164,11 @@ def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
 
 
 def _on_a_loop(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
-    from tfgrpo.rewarders.threads import run_concurrently  # noqa: PLC0415 - half of the time in which a worker starts
+    import asyncio  # noqa: PLC0415 - half of the time in which a worker starts
 
-    run_concurrently(calls, tell, limit_s)
+    from tfgrpo.rewarders.threads import concurrently  # noqa: PLC0415 - as above
+
+    asyncio.run(concurrently(calls, tell, limit_s))
 
 
 def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
@@ -176,25 +176,18 @@ def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
     if isinstance(outcome, BaseException):
         raise outcome
     if isinstance(part, RewardContext):
-        return _in_order(scorer.rewarder_id, part, outcome)
+        values, count = _listed(outcome, size(part), "one verdict for each attempt"), size(part)
+        if len(values) != count:
+            raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
+        return tuple(as_verdict(scorer.rewarder_id, value) for value in values)
     if scorer.scope == "batch":
         return matched(scorer.rewarder_id, part, outcome)
     return (as_verdict(scorer.rewarder_id, outcome),)
 
 
-def late(scorer: Scorer, limit_s: float) -> Abstained:
-    """Return the verdict on an attempt whose score did not come in time."""
-    return Abstained(scorer.rewarder_id, no_score(limit_s), late=True)
-
-
 def no_score(limit_s: float) -> str:
     """Return why an attempt has no score after its limit."""
     return f"no score within {limit_s:g} s"
-
-
-def patience(scorer: Scorer, limit_s: float) -> float:
-    """Return how long to wait for a call: a little longer than the limit where it is kept within, by ``concurrently``."""
-    return limit_s + (_SLACK_S if is_async(scorer.call) else 0.0)
 
 
 def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
@@ -254,7 +247,9 @@ def _read(name: str, value: object) -> Verdict:
                 kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
     number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
-        return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
+        given = unless_it_raises(f"of type {type(reward).__name__}", repr, reward)
+        given = given if len(given) <= _SHOWN else f"{given[: _SHOWN - 1]}…"
+        return Abstained(name, f"the reward {given} {NO_NUMBER[number is not None]}", broke=True)
     return RewardScore(name, number, " ".join(evidence.split()), FrozenDict(kept) if kept else None)
 
 
@@ -295,13 +290,6 @@ def _listed(answer: object, count: int, expected: str) -> list[Any]:
     return list(islice(answer, 2 * count + 1))
 
 
-def _in_order(name: str, context: RewardContext, answer: object) -> Verdicts:
-    values, count = _listed(answer, size(context), "one verdict for each attempt"), size(context)
-    if len(values) != count:
-        raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
-    return tuple(as_verdict(name, value) for value in values)
-
-
 def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict: bool = False) -> Verdicts:
     """Return the verdict on each input from the return value of a batch. Raises ``RewardError`` when it is no list.
 
@@ -340,8 +328,3 @@ def _name_of(holder: object) -> _Name:
     read = holder.get if isinstance(holder, Mapping) else partial(unless_it_raises, None, getattr, holder)
     sample, index = (read(name, None) for name in ("sample_id", "completion_index"))
     return tuple(each if isinstance(each, str | int | float) and each != "" else None for each in (sample, index))  # type: ignore[return-value]
-
-
-def _short(value: object) -> str:
-    text = unless_it_raises(f"of type {type(value).__name__}", repr, value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -99,7 +99,11 @@ class ScoreRunner:
             own = replace(context, prior_scores=prior)
             scored |= zip(asked, await all_of(self._of_group(scorers[index], own) for index in asked), strict=True)
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
-        faults = {weighted.scorer.rewarder_id: reason for weighted, column in columns if (reason := _fault(column))}
+        faults = {}
+        for weighted, column in columns:
+            lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
+            if lost and len(lost) == len(column):
+                faults[weighted.scorer.rewarder_id] = lost[0].message
         rows = tuple(zip(*(column for _, column in columns), strict=True))
         return GroupScores(rows, _totals(columns, context), faults)
 
@@ -137,7 +141,13 @@ class ScoreRunner:
             found = await all_of(self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked)
         else:
             inputs = [item for context in asked for item in context.inputs()]
-            flat = iter(await self._decided(scorer, inputs, limit_s) if inputs else ())
+            verdicts = [*await self._perform(scorer, inputs, limit_s)] if inputs else []
+            open_ones = [at for at, each in enumerate(verdicts) if isinstance(each, Abstained) and each.undecided]
+            if scorer.second is not None and open_ones:
+                again = await self._perform(scorer.second, [inputs[at] for at in open_ones], limit_s)
+                for at, verdict in zip(open_ones, again, strict=True):
+                    verdicts[at] = verdict
+            flat = iter(verdicts)
             found = [tuple(next(flat) for _ in context.outputs) for context in asked]
         by_context = dict(zip(map(id, asked), found, strict=True))
         return [
@@ -179,19 +189,14 @@ class ScoreRunner:
             for rows, wanted in zip(gates, asked, strict=True)
         ]
 
-    async def _decided(self, scorer: Scorer, inputs: Sequence[GraderInput], limit_s: float) -> Verdicts:
-        verdicts = list(await self._perform(scorer, inputs, limit_s))
-        open_ones = [at for at, each in enumerate(verdicts) if isinstance(each, Abstained) and each.undecided]
-        if scorer.second is not None and open_ones:
-            again = await self._perform(scorer.second, [inputs[at] for at in open_ones], limit_s)
-            for at, verdict in zip(open_ones, again, strict=True):
-                verdicts[at] = verdict
-        return tuple(verdicts)
-
     async def _perform(self, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
         self._refuse_closed()
         if scorer.place == "loop":
-            return await _on_loop(scorer, work, limit_s)
+            outcomes: dict[int, object] = {}
+            grace_s = _GRACE_S if scorer.asks_model else 0.0
+            await concurrently([partial(scorer.call, work)], outcomes.__setitem__, limit_s, grace_s)
+            read = caught(verdicts_of, scorer, work, outcomes[0])
+            return (failed(scorer.rewarder_id, read),) * size(work) if isinstance(read, BaseException) else read
         texts = [x.output for x in work.outputs] if isinstance(work, RewardContext) else [x.completion for x in work]
         if scorer.place == "inline" and sum(map(len, texts)) <= INLINE_CHARS:
             verdicts: dict[int, Verdict] = {}
@@ -212,16 +217,6 @@ class ScoreRunner:
             raise RuntimeError("this runner is closed")
 
 
-async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
-    outcomes: dict[int, object] = {}
-    grace_s = _GRACE_S if scorer.asks_model else 0.0
-    await concurrently([partial(scorer.call, work)], outcomes.__setitem__, limit_s, grace_s)
-    verdicts = caught(verdicts_of, scorer, work, outcomes[0])
-    if isinstance(verdicts, BaseException):
-        return (failed(scorer.rewarder_id, verdicts),) * size(work)
-    return verdicts
-
-
 def _is_open(composite: Composite, gates: Verdicts) -> bool:
     opening = composite.opening(gates)
     return isinstance(opening, float) and opening > 0.0
@@ -231,11 +226,6 @@ def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
     kept = [index for index, each in enumerate(wanted) if each]
     indices = tuple(context.completion_indices[index] for index in kept) if context.completion_indices else ()
     return replace(context, outputs=tuple(context.outputs[index] for index in kept), completion_indices=indices)
-
-
-def _fault(column: Verdicts) -> str | None:
-    lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
-    return lost[0].message if lost and len(lost) == len(column) else None
 
 
 def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext) -> dict[str, float]:

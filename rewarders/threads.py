@@ -86,11 +86,6 @@ class RewarderThreads(Executor):
                 self._start_waiting()
 
 
-def run_concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
-    """Do as ``concurrently`` does, on an event loop for these calls alone."""
-    asyncio.run(concurrently(calls, tell, limit_s))
-
-
 async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
     """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
 
@@ -100,7 +95,13 @@ async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s
     late, end, left = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
 
     async def one(at: int) -> None:
-        outcome = await outcome_of(calls[at])
+        try:
+            outcome = calls[at]()
+            outcome = await outcome if inspect.isawaitable(outcome) else outcome
+        except BaseException as error:  # raised into an event loop, what is no ``Exception`` would end the loop
+            if is_ctrl_c(error) or is_cancellation(error):
+                raise
+            outcome = error
         if at in left:
             left.remove(at)
             tell(at, outcome if time.monotonic() <= end else late)
@@ -113,20 +114,6 @@ async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def outcome_of(call: Callable[[], Any]) -> Any:
-    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through.
-
-    Raised into an event loop, what is no ``Exception`` would end the loop.
-    """
-    try:
-        answer = call()
-        return await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:  # user code: its failure is data
-        if is_ctrl_c(error) or is_cancellation(error):
-            raise
-        return error
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
@@ -197,11 +184,11 @@ def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WA
     pending = []
     for work in running:
         # Looks at the exception, also of work that is done: asyncio logs those that are never retrieved.
-        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         if work.cancel():
             pending.append(work)
-    return _ended(pending, wait_s)
 
+    async def ended() -> bool:
+        return not pending or not (await asyncio.wait(pending, timeout=wait_s))[1]
 
-async def _ended(pending: list[asyncio.Future[Any]], wait_s: float) -> bool:
-    return not pending or not (await asyncio.wait(pending, timeout=wait_s))[1]
+    return ended()

@@ -29,15 +29,6 @@ _LONGEST_S: Final = 1e8
 """Longest processor time: timers of the system take no more."""
 
 
-def encoded_verdict(index: int, verdict: Verdict) -> bytes:
-    """Return a verdict as JSON."""
-    if isinstance(verdict, RewardScore):
-        row: dict[str, Any] = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
-    else:
-        row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
-    return json.dumps([index, row]).encode()
-
-
 def main() -> None:
     """Serve the owner at the other end of standard input, until it closes that or its end of standard output."""
     connection, lifeline = Connection(os.dup(0)), os.dup(1)
@@ -54,7 +45,11 @@ def main() -> None:
 def _serve(connection: Connection) -> None:
     # Only now: a file of the user's folder called as a module of the library must not take its place.
     sys.path[:], source, memory = connection.recv()
-    _limit_memory(memory)
+    # Data rather than address space: libraries reserve much more than they ever touch.
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    allowed = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
     process = os.getpid()
     try:
         scorer = scorer_of(source)
@@ -82,7 +77,11 @@ def _serve(connection: Connection) -> None:
             say(BEGIN)
 
         def report(index: int, verdict: Verdict) -> None:
-            say(encoded_verdict(index, verdict))
+            if isinstance(verdict, RewardScore):
+                row: dict[str, Any] = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
+            else:
+                row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
+            say(json.dumps([index, row]).encode())
 
         perform(scorer, items[0] if scorer.scope == "group" else items, report, begin, limit_s)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
@@ -103,11 +102,3 @@ def _end_with(lifeline: int, owner: int) -> None:
             os.killpg(0, signal.SIGKILL)
 
         threading.Thread(target=look, daemon=True).start()
-
-
-def _limit_memory(count: int) -> None:
-    # Data rather than address space: libraries reserve much more than they ever touch.
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))

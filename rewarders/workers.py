@@ -40,8 +40,7 @@ from tfgrpo.rewarders.calling import (
     UNREADABLE,
     Work,
     is_async,
-    late,
-    patience,
+    no_score,
     perform,
     size,
     unless_it_raises,
@@ -71,20 +70,14 @@ _LOOK_S: Final = 0.5
 """How often a silent worker is looked after: a copy of it that its code forked may keep the connection open."""
 _STALLED_S: Final = 30.0
 """Most seconds between the pieces of one message."""
+_SLACK_S: Final = 0.5
+"""How much later than its limit a call is given up that ends its coroutines at the limit itself."""
 _LONGEST: Final = 1 << 29
 """Bytes of the longest message; the length of a greater one is text that the scorer's code wrote into the connection."""
 _LEAST_MEMORY: Final = 1 << 30
 _GREEDY: Final = 4
 """Workers of which each may take all that it is allowed at the same time."""
 _LOG: Final = logging.getLogger("tfgrpo.rewarders")
-
-
-def decoded(name: str, message: bytes) -> tuple[int, Verdict]:
-    """Return index and verdict of a message. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what is none."""
-    index, row = json.loads(message)
-    if "score" in row:
-        return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
-    return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
 
 def worker_count() -> int:
@@ -160,7 +153,12 @@ class _Process:
         Raises ``TimeoutError``, ``EOFError`` when it has ended, and ``ValueError``, ``TypeError`` or ``LookupError`` for none.
         """
         message = self._received(deadline)
-        return message if message in (BEGIN, DONE, UNREADABLE) else decoded(self._scorer.rewarder_id, message)
+        if message in (BEGIN, DONE, UNREADABLE):
+            return message
+        name, (index, row) = self._scorer.rewarder_id, json.loads(message)
+        if "score" in row:
+            return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
+        return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
     def _received(self, deadline: float) -> bytes:
         while not self._poll.poll(1000 * min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
@@ -454,7 +452,8 @@ class _Call:
                         self._found[asked[message[0]]] = message[1]
                         pool.count("", None)
                     else:
-                        begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
+                        slack_s = _SLACK_S if is_async(self._scorer.call) else 0.0
+                        begun, deadline = True, time.monotonic() + self._limit_s + slack_s
             except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
@@ -483,7 +482,7 @@ class _Call:
 
     def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
         if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
-            return late(self._scorer, self._limit_s)
+            return Abstained(self._scorer.rewarder_id, no_score(self._limit_s), late=True)
         if self._pool.closed:
             return self.ended
         how = worker.ended() if isinstance(error, OSError | EOFError) else ""
