@@ -10,18 +10,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.functions import named_problems
-from tfgrpo.rewarders.scorer import (
-    ACCEPTED_RANGE,
-    UNIT,
-    Abstained,
-    Range,
-    RewardContext,
-    Scorer,
-    Verdict,
-    Weighted,
-    declared_range,
-    is_range,
-)
+from tfgrpo.rewarders.scorer import ACCEPTED_RANGE, UNIT, Abstained, Range, RewardContext, Scorer, Verdict, Weighted, is_range
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.json_values import frozen
 from tfgrpo.stores.numeric import is_number, plain_sum
@@ -199,8 +188,8 @@ class ByDataset:
     rewarder_id: str
     route: Callable[[RewardContext], tuple[Composite, RewardContext]]
     """Returns the graders of an item, and the context with its record. Raises for an item of no dataset."""
-    graders: tuple[Composite, ...]
-    """Those of every dataset."""
+    members: tuple[Composite, ...]
+    """The graders of every dataset."""
     score_range: Range = UNIT
 
     ranks: ClassVar[bool] = False
@@ -208,18 +197,13 @@ class ByDataset:
     made_from: ClassVar[None] = None
 
     @property
-    def members(self) -> tuple[Composite, ...]:
-        """The graders of every dataset."""
-        return self.graders
-
-    @property
     def asks_model(self) -> bool:
         """Whether the graders of any dataset call a model."""
-        return any(each.asks_model for each in self.graders)
+        return any(each.asks_model for each in self.members)
 
     def judge_loads(self, group_size: int) -> Sequence[Any]:
         """Return the loads of the dataset with the most questions for one group; the least of them is that of the mix."""
-        loads = [each.judge_loads(group_size) for each in self.graders]
+        loads = [each.judge_loads(group_size) for each in self.members]
         most = max(loads, key=lambda found: sum(load.questions for load in found), default=())
         fewest = min((sum(load.calls_low for load in found) for found in loads), default=0)
         return [replace(load, calls_low=min(load.calls_low, fewest)) for load in most]
@@ -351,7 +335,8 @@ def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Wei
             problems.extend(error.problems)
     if problems:
         raise PipelineError(problems)
-    score_range = None if given["score_range"] is None else declared_range(None, given["score_range"])
+    ends = given["score_range"]
+    score_range = None if ends is None else (float(ends[0]), float(ends[1]))
     return Weighted(built if given["isolate"] else unisolated(built), float(given["weight"]), score_range=score_range)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -213,16 +213,13 @@ def constructed(build: Callable[..., _T], options: Mapping[str, Any], where: str
     try:
         return build(**options)
     except PipelineError as error:
-        raise PipelineError(placed(error.problems, where, key)) from error
+        places = [f"{where}{key}.{each.source}" if each.source else where for each in error.problems]
+        problems = [Problem(place, each.given, each.accepted) for place, each in zip(places, error.problems, strict=True)]
+        raise PipelineError(problems) from error
     except OptionError as error:
         raise PipelineError.one(where + key, error.given, error.accepted) from error
     except (Exception, SystemExit) as error:  # a user's class may do anything
         raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
-
-
-def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
-    """Return the problems of options with their place: below ``key`` within ``where``."""
-    return [Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems]
 
 
 def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:

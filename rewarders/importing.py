@@ -57,7 +57,13 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         if _is_file(module_name):
             module = _run(module_name, folder or Path.cwd(), entry, where)
         else:
-            module = _imported(module_name, where)
+            here = str(Path.cwd())
+            if here not in sys.path and "" not in sys.path:
+                sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
+            try:
+                module = importlib.import_module(module_name)
+            except (Exception, SystemExit) as error:
+                raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     try:
         found: object = attrgetter(attribute)(module)
     except AttributeError:
@@ -88,16 +94,6 @@ def _in_time() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         if signal.getsignal(signal.SIGALRM) is late:  # graders set handlers of their own when they are loaded
             signal.signal(signal.SIGALRM, before)
-
-
-def _imported(module_name: str, where: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
-    try:
-        return importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
 
 
 def load_callable(name: str) -> Callable[..., Any]:
@@ -136,8 +132,12 @@ def handed_over() -> Iterator[Callable[[object], str]]:
         called = getattr(value, "__qualname__", None)
         owner = type(value) if called is None else value
         name = f"{owner.__module__}:{called or f'{type(value).__qualname__}()'}"
-        if _is_importable(name, value):
-            return name
+        if not _is_of_a_script(name):
+            found: object = sys.modules.get(owner.__module__)
+            for part in name.rpartition(":")[2].split("."):
+                found = getattr(found, part, None)
+            if found is value:
+                return name
         with _LOCK:
             known = ChainMap(*_HANDED_OVER)
             names = chain([name], (f"{name}#{number}" for number in count(2)))
@@ -155,16 +155,6 @@ def handed_over() -> Iterator[Callable[[object], str]]:
 def is_handed_over(name: str) -> bool:
     """Return whether a name is valid in this process only."""
     return name in ChainMap(*_HANDED_OVER)
-
-
-def _is_importable(name: str, value: object) -> bool:
-    if _is_of_a_script(name):
-        return False
-    module_name, _, attribute = name.rpartition(":")
-    found: object = sys.modules.get(module_name)
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    return found is value
 
 
 def _is_of_a_script(name: str) -> bool:

@@ -87,7 +87,19 @@ def build_scorer(
         known = known_scorers()
         accepted = f"{', '.join(known)}, or module:attr or path/to/file.py:attr for a Python function or class"
         raise PipelineError.one(f"{source}: name", repr(name), suggested(name, known, accepted, ALIASES))
-    return _from_python(name, given, where, key, folder=folder, entry=entry)
+    found = load_object(name, where, folder=folder, entry=entry)
+    rest = dict(given)
+    own = rest.pop("rewarder_id", entry or name)
+    if problems := named_problems(own, f"{where}{key}"):
+        raise PipelineError(problems)
+    made = as_scorer(own, found, rest, where, key)
+    if "rewarder_id" in given:
+        made = replace(made, rewarder_id=own)  # though the object has a name, too
+    # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
+    isolated = made.place != "loop" and not is_handed_over(name)
+    made_from = ScorerSource(name, given, str(folder or Path.cwd()), entry) if isolated else None
+    place: ScoringPlace = "loop" if made.place == "loop" else "process" if isolated else "thread"
+    return replace(made, place=place, source=made_from)
 
 
 def scorer_of(source: ScorerSource) -> Scorer:
@@ -126,22 +138,6 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
         cpu_s=traits.cpu_s,
         limit_s=traits.limit_s,
     )
-
-
-def _from_python(name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str) -> Scorer:
-    found = load_object(name, where, folder=folder, entry=entry)
-    rest = dict(options)
-    own = rest.pop("rewarder_id", entry or name)
-    if problems := named_problems(own, f"{where}{key}"):
-        raise PipelineError(problems)
-    made = as_scorer(own, found, rest, where, key)
-    if "rewarder_id" in options:
-        made = replace(made, rewarder_id=own)  # though the object has a name, too
-    # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
-    isolated = made.place != "loop" and not is_handed_over(name)
-    source = ScorerSource(name, dict(options), str(folder or Path.cwd()), entry) if isolated else None
-    place: ScoringPlace = "loop" if made.place == "loop" else "process" if isolated else "thread"
-    return replace(made, place=place, source=source)
 
 
 def as_scorer(name: str, target: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import OptionError, RewardError
@@ -307,10 +307,8 @@ class Scorer:
     made_from: object = None
     """The object that ``call`` is a method of."""
 
-    @property
-    def members(self) -> tuple[AnyScorer, ...]:
-        """None: only a composite has members."""
-        return ()
+    members: ClassVar[tuple[AnyScorer, ...]] = ()
+    """Only a composite has any."""
 
     @property
     def together(self) -> bool:
@@ -343,9 +341,9 @@ def is_range(ends: object) -> bool:
     return bool(ends[0] < ends[1])
 
 
-def declared_range(holder: object, override: Sequence[Any] | None = None) -> Range:
-    """Return ``override``, else the ``score_range`` of an object, else 0 to 1. Raises ``OptionError`` for an invalid one."""
-    ends = getattr(holder, "score_range", UNIT) if override is None else override
+def declared_range(holder: object) -> Range:
+    """Return the ``score_range`` of an object, else 0 to 1. Raises ``OptionError`` for an invalid one."""
+    ends = getattr(holder, "score_range", UNIT)
     if not is_range(ends):
         raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
     return float(ends[0]), float(ends[1])
@@ -411,25 +409,20 @@ def program(
     text = without_reasoning(item.completion)
     if text is None:
         return None
-    found = [*_of_blocks(text, languages, claims, fits)]
-    whole = text.strip("`\n")
-    return next(filter(fits, found or within(whole)), found[0] if found else whole)
-
-
-def _of_blocks(
-    text: str, languages: Sequence[str], claims: Callable[[str], object], fits: Callable[[str], object]
-) -> Iterator[str]:
     first = _BLOCKS[0].search(text)
     readings = [(each, text) for each in _BLOCKS]
     if first and not first["language"] and fits(text[: first.start()]):
         readings.append((_BLOCKS[0], f"```{languages[0]}\n{text}"))
+    found: list[str] = []
     for pattern, read in readings:
         blocks = [
             (block["language"].lower(), re.sub(f"^{block['indent']}", "", block["code"], flags=re.MULTILINE))
             for block in pattern.finditer(read)
         ]
-        found = [code for language, code in blocks if language in languages]
-        found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
-        right = [at for at, code in enumerate(found) if claims(code)] or [at for at, code in enumerate(found) if fits(code)]
-        last = right[-1] if right else len(found) - 1
-        yield from [found[last], "\n".join(found[: last + 1])] if found else []
+        codes = [code for language, code in blocks if language in languages]
+        codes = codes or [code for language, code in blocks if not language] or [code for _, code in blocks]
+        right = [at for at, code in enumerate(codes) if claims(code)] or [at for at, code in enumerate(codes) if fits(code)]
+        last = right[-1] if right else len(codes) - 1
+        found += [codes[last], "\n".join(codes[: last + 1])] if codes else []
+    whole = text.strip("`\n")
+    return next(filter(fits, found or within(whole)), found[0] if found else whole)
