@@ -136,20 +136,13 @@ class GroundTruth(Options, Comparing):
     """Number of the first option where a reference is the number of one, for ``choice`` only."""
     rewarder_id: Name = "gt"
 
-    @field_validator("tolerance")
+    @field_validator("tolerance", "labels")
     @classmethod
-    def _for_numbers_only(cls, value: float, info: ValidationInfo) -> float:
-        match = info.data.get("match", "numeric")
-        if value and match not in ("numeric", "auto"):
-            raise refusal(f"0, because match is {match!r}")
-        return value
-
-    @field_validator("labels")
-    @classmethod
-    def _for_labels_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        match = info.data.get("match", "label")
-        if value and match != "label":
-            raise refusal(f"none, because match is {match!r}")
+    def _for_its_match_only(cls, value: float | tuple[str, ...], info: ValidationInfo) -> float | tuple[str, ...]:
+        nothing, matches = ("none", ("label",)) if info.field_name == "labels" else ("0", ("numeric", "auto"))
+        match = info.data.get("match", matches[0])
+        if value and match not in matches:
+            raise refusal(f"{nothing}, because match is {match!r}")
         return value
 
     def for_references(self, references: Sequence[str]) -> GroundTruth:
@@ -361,7 +354,16 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     few = len(frequent) <= most_labels and len(frequent) * _EACH <= total
     if texts and short and ((few and not any(_NO_LABEL.search(_REMARK.sub("", each)) for each in frequent)) or truth):
         return ColumnReading("labels", total, labels=tuple(frequent))
-    return ColumnReading(_kind(texts), total, decimal, dates=_order_of_dates(texts))
+    kind: ReferenceKind = "mixed"
+    if texts and all(JsonReference.of(text) is not None for text in texts):
+        kind = "JSON"
+    elif texts and sum(map(is_formula, texts)) * 2 > total:
+        kind = "formulas"
+    elif texts and median(len(text.split()) for text in texts) > _LONG:
+        kind = "long texts"
+    elif not any(reference_number(text) is not None or is_formula(text) for text in texts):
+        kind = "texts"
+    return ColumnReading(kind, total, decimal, dates=_order_of_dates(texts))
 
 
 def _order_of_dates(texts: Sequence[str]) -> DateOrder:
@@ -369,17 +371,6 @@ def _order_of_dates(texts: Sequence[str]) -> DateOrder:
     dates = [each for each in map(SLASHED.fullmatch, texts) if each and "." not in each[0]]
     days = [any(int(each[part]) > 12 for each in dates) for part in ("one", "two")]
     return "" if days[0] == days[1] else "day" if days[0] else "month"
-
-
-def _kind(texts: Sequence[str]) -> ReferenceKind:
-    if texts and all(JsonReference.of(text) is not None for text in texts):
-        return "JSON"
-    if texts and sum(map(is_formula, texts)) * 2 > len(texts):
-        return "formulas"
-    if texts and median(len(text.split()) for text in texts) > _LONG:
-        return "long texts"
-    numbers = sum(reference_number(text) is not None for text in texts)
-    return "texts" if not numbers and not any(map(is_formula, texts)) else "mixed"
 
 
 def _are_codes(texts: Sequence[str]) -> bool:

@@ -66,18 +66,12 @@ def group_advantage(
     if estimator == "grpo":
         advantages = tuple([(reward - mean) / scale for reward in rewards])
     else:
-        advantages = _by_arrays(rewards, estimator, token_lengths, greedy)
+        from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415 - of the trainer side
+
+        chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
+        lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))
+        advantages = tuple(batch_advantages([rewards], None, chosen, token_lengths=lengths, greedy=outside)[0].tolist())
     return GroupAdvantage(advantages, mean, std, rewards.index(max(rewards)))
-
-
-def _by_arrays(
-    rewards: Sequence[float], estimator: str | Estimator, token_lengths: Sequence[float] | None, greedy: float | None
-) -> tuple[float, ...]:
-    from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415 - of the trainer side
-
-    chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
-    lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))
-    return tuple(batch_advantages([rewards], None, chosen, token_lengths=lengths, greedy=outside)[0].tolist())
 
 
 def _numbers(rewards: Iterable[object]) -> list[float]:
