@@ -37,7 +37,16 @@ def main(folder: str) -> None:
         job = marshal.load(file)  # noqa: S302 - of the process that started this one
     os.unlink(f"{folder}/job")  # noqa: PTH108 - as above
     verdict = os.open(f"{folder}/verdict", os.O_WRONLY | os.O_CREAT, 0o600)
-    _limit(job["cpu_s"], job["memory"])
+    _limit(resource.RLIMIT_DATA, job["memory"])  # less than the addresses that libraries reserve and never touch
+    _limit(resource.RLIMIT_CPU, int(job["cpu_s"]) + 2)  # for code that stops the timer
+    _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    _limit(resource.RLIMIT_NOFILE, 64)
+    _limit(resource.RLIMIT_CORE, 0)
+    if os.path.exists("/proc/loadavg"):  # noqa: PTH110 - the limit counts all processes and threads of the user
+        with open("/proc/loadavg") as loads:  # noqa: PTH123 - as above
+            _limit(resource.RLIMIT_NPROC, int(loads.read().split()[3].partition("/")[2]) + 64)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, job["cpu_s"])
     sys.addaudithook(_hook(f"{os.getcwd()}{os.sep}"))  # noqa: PTH109 - as above
     why = _failure(job["code"], job["test"])
     os.write(verdict, f"{job['key']}{'' if why is None else f' {why}'}".encode(errors="replace"))
@@ -46,22 +55,10 @@ def main(folder: str) -> None:
     sys.exit(why is not None)  # a program may still have threads that print
 
 
-def _limit(cpu_s: float, memory: int) -> None:
-    def most(kind: int, wanted: int) -> None:
-        hard = resource.getrlimit(kind)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(kind, (value, value))
-
-    most(resource.RLIMIT_DATA, memory)  # less than the addresses that libraries reserve and never touch
-    most(resource.RLIMIT_CPU, int(cpu_s) + 2)  # for code that stops the timer
-    most(resource.RLIMIT_FSIZE, FILE_BYTES)
-    most(resource.RLIMIT_NOFILE, 64)
-    most(resource.RLIMIT_CORE, 0)
-    if os.path.exists("/proc/loadavg"):  # noqa: PTH110 - the limit counts all processes and threads of the user
-        with open("/proc/loadavg") as file:  # noqa: PTH123 - as above
-            most(resource.RLIMIT_NPROC, int(file.read().split()[3].partition("/")[2]) + 64)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+def _limit(kind: int, wanted: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(kind, (value, value))
 
 
 def _hook(folder: str) -> Callable[[str, tuple[Any, ...]], None]:

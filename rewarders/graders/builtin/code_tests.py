@@ -92,10 +92,8 @@ class CodeTests(Options, ItemScorer):
     def wanted(self, item: GraderInput) -> Sequence[_Test]:
         """Return the tests of a record. Raise ``RewardError`` without any."""
         given = next((found for name in _COLUMNS if (found := column(item, name))), "")
-        cases = _cases(given)
-        if cases or column(item, "cases") is not None:
-            tests = [*map(_case, cases)]
-        else:
+        tests = _from_cases(given)
+        if not tests and column(item, "cases") is None:
             imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
             before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
             tests = list(_from_code(given, before, column(item, "entry_point")))
@@ -111,11 +109,25 @@ class CodeTests(Options, ItemScorer):
             job = {"code": code, "test": test.code, "cpu_s": limit, "memory": self.memory_mb << 20, "key": key}
             (folder / "job").write_bytes(marshal.dumps(job))
             (folder / "input").write_text(test.given, encoding="utf-8", errors="replace")
-            (folder / "work").mkdir()
-            try:
-                exit_code = _run(folder, limit * _BY_THE_CLOCK)
-            except subprocess.TimeoutExpired:
-                return f"no end within {limit * _BY_THE_CLOCK:g} s"
+            work = folder / "work"
+            work.mkdir()
+            environment = {"HOME": str(work), "TMPDIR": str(work), "PATH": os.defpath, "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
+            # Threads of numerical libraries would count as processes.
+            environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+            with (folder / "input").open("rb") as given, (folder / "output").open("wb") as output:
+                try:
+                    exit_code = subprocess.run(  # noqa: S603 - our own module, by the interpreter that runs us
+                        [sys.executable, "-sBP", code_process.__file__, str(folder)],
+                        stdin=given,
+                        stdout=output,
+                        stderr=subprocess.DEVNULL,
+                        cwd=work,
+                        env=environment,
+                        timeout=limit * _BY_THE_CLOCK,
+                        check=False,
+                    ).returncode
+                except subprocess.TimeoutExpired:
+                    return f"no end within {limit * _BY_THE_CLOCK:g} s"
             if -exit_code in (signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL):
                 return f"no end within {limit:g} s of processor time"
             verdict = folder / "verdict"
@@ -128,25 +140,6 @@ class CodeTests(Options, ItemScorer):
             printed = (folder / "output").read_bytes().decode(errors="replace")
             same = _lines(printed) == _lines(test.expected)
             return None if same else f"expected {shown(test.expected.strip(), _SHOWN)}, got {shown(printed.strip(), _SHOWN)}"
-
-
-def _run(folder: Path, limit_s: float) -> int:
-    work = folder / "work"
-    environment = {"HOME": str(work), "TMPDIR": str(work), "PATH": os.defpath, "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
-    # Threads of numerical libraries would count as processes.
-    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    with (folder / "input").open("rb") as given, (folder / "output").open("wb") as printed:
-        done = subprocess.run(  # noqa: S603 - our own module, by the interpreter that runs us
-            [sys.executable, "-sBP", code_process.__file__, str(folder)],
-            stdin=given,
-            stdout=printed,
-            stderr=subprocess.DEVNULL,
-            cwd=work,
-            env=environment,
-            timeout=limit_s,
-            check=False,
-        )
-    return done.returncode
 
 
 def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
@@ -163,8 +156,13 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     def read(code: str) -> str | None:
         """Return code that can run and has what the tests need, behind the prompt; None for any other text."""
         has = defines.search(code) is not None
-        texts = [f"{before}\n{code}" if before else code, *(() if has else _bodies(before, code))]
-        return next((text for text in texts if _knows_its_names(text) and (has or _goes_on(before, text))), None)
+        texts: list[str] = [f"{before}\n{code}" if before else code, *(() if has else _bodies(before, code))]
+        for text in filter(_knows_its_names, texts):
+            given = [] if has else ast.parse(before).body
+            # A body that was read makes the last function of the prompt longer.
+            if has or (given and (ast.parse(text).body[len(given) - 1].end_lineno or 0) > (given[-1].end_lineno or 0)):
+                return text
+        return None
 
     code = program(item, _LANGUAGES, defines.search, read, lambda text: _runs(text, defines)) or ""
     return read(code) or (f"{before}\n{code}" if before else code)
@@ -177,12 +175,6 @@ def _knows_its_names(code: str) -> bool:
     bound = {str(getattr(each, key, None)).partition(".")[0] for each in nodes for key in ("name", "asname", "arg", "rest")}
     bound |= {each.id for each in names if not isinstance(each.ctx, ast.Load)} | _BUILT_IN
     return "*" in bound or all(each.id in bound for each in names)
-
-
-def _goes_on(before: str, code: str) -> bool:
-    """Return whether the last function of the prompt is longer in code that begins with the prompt."""
-    given = ast.parse(before).body
-    return bool(given) and (ast.parse(code).body[len(given) - 1].end_lineno or 0) > (given[-1].end_lineno or 0)
 
 
 def _bodies(before: str, code: str) -> Iterator[str]:
@@ -211,26 +203,26 @@ def _runs(text: str, defines: re.Pattern[str]) -> Iterator[str]:
             yield text[start:end]
 
 
-def _cases(given: Any) -> Sequence[Any]:
+def _from_cases(given: Any) -> list[_Test]:
     """Return nothing for tests in code."""
+    cases, tests = list[Any](), list[_Test]()
     match given:
         case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(inputs) == len(
             outputs
         ):
             shared = {name: each for name, each in given.items() if name == "fn_name"}
-            return [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=True)]
+            cases = [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=True)]
         case [{}, *_]:
-            return list(given)
-    return ()
-
-
-def _case(case: Any) -> _Test:
-    match case:
-        case {"fn_name": str()} | {"testtype": "functional"}:
-            raise RewardError("the cases of the record are arguments of a function, and no text that a program reads")
-        case {"input": str() | int() | float() as given, "output": str() | int() | float() as expected}:
-            return _Test(f"input {shown(str(given), _SHOWN)}", None, str(given), str(expected))
-    raise RewardError(f"a case of the record is no input and output, as text: {case!r:.100}")
+            cases = given
+    for each in cases:
+        match each:
+            case {"fn_name": str()} | {"testtype": "functional"}:
+                raise RewardError("the cases of the record are arguments of a function, and no text that a program reads")
+            case {"input": str() | int() | float() as one, "output": str() | int() | float() as other}:
+                tests.append(_Test(f"input {shown(str(one), _SHOWN)}", None, str(one), str(other)))
+            case _:
+                raise RewardError(f"a case of the record is no input and output, as text: {each!r:.100}")
+    return tests
 
 
 def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:

@@ -163,20 +163,14 @@ def python_literal(text: str) -> Any:
     # Prose and markup are recognised by their first characters: the parser takes far longer to refuse them.
     if len(text) > _MAX_LITERAL or _NO_LITERAL.match(text):
         raise ValueError("no Python literal")
+    if "\\" in text and not _RAW_STRING.search(text):  # where it would change the value
+        # Unknown escapes such as ``\q`` are doubled, which means the same: the parser would warn of them, and warnings
+        # cannot be silenced for one thread alone.
+        text = _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
     try:
-        return ast.literal_eval(_without_warnings(text))
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literal") from error
-
-
-def _without_warnings(text: str) -> str:
-    r"""Double unknown escapes such as ``\q``, which means the same and makes the parser warn of none.
-
-    Warnings cannot be silenced for one thread alone. In raw strings doubling would change the value.
-    """
-    if "\\" not in text or _RAW_STRING.search(text):
-        return text
-    return _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +200,18 @@ class JsonSchema(SchemaGrader):
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
         value, share = _read(text)
-        return 0.0 if value is None else _fit(value, schema) * share
+        if value is None:
+            return 0.0
+        required = schema.get("required") or []
+        if not isinstance(value, dict) or not isinstance(required, list):
+            return 0.5 * share
+        if any(isinstance(name, list | dict) for name in required):
+            raise RewardError("json_schema: an entry of the schema's required is a list or an object, which is no key")
+        names = set(required)
+        extra = not schema.get("allow_additional_properties", True) and not value.keys() <= names
+        if names <= value.keys():
+            return (0.9 if extra else 1.0) * share
+        return (0.7 if extra else 0.8) * share
 
 
 def _read(text: str) -> tuple[Any, float]:
@@ -222,20 +227,6 @@ def _read(text: str) -> tuple[Any, float]:
     with suppress(ValueError):
         return python_literal(text if block is None else block), 0.9
     return None, 0.9
-
-
-def _fit(value: Any, schema: Mapping[str, Any]) -> float:
-    required = schema.get("required") or []
-    if not isinstance(value, dict) or not isinstance(required, list):
-        return 0.5
-    if any(isinstance(name, list | dict) for name in required):
-        raise RewardError("json_schema: an entry of the schema's required is a list or an object, which is no key")
-    names = set(required)
-    missing = not names <= value.keys()
-    extra = not schema.get("allow_additional_properties", True) and not value.keys() <= names
-    if missing:
-        return 0.7 if extra else 0.8
-    return 0.9 if extra else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,19 @@ class IfEval(Options, ItemScorer):
         checks = self.wanted(item)
         rest = without_reasoning(item.completion) or ""
         output = rest if rest == item.completion else rest.strip()
-        missed, undecided = [], []
+        lines = output.split("\n")
+        cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
+        texts = [output] if self.strict else [text for each in (output, *cut) for text in (each, each.replace("*", ""))]
+        missed, undecided = list[str](), list[str]()
         for name, check in checks:
-            try:
-                missed += [] if _is_followed(check, output, strict=self.strict) else [name]
-            except RewardError as error:
-                undecided.append(f"{name}: {error}")
+            followed, why = False, ""
+            for text in filter(str.strip, texts):
+                try:
+                    followed = followed or check(text)
+                except RewardError as error:
+                    why = f"{name}: {error}"
+            if not followed:
+                (undecided if why else missed).append(why or name)
         # One instruction that is not followed decides about all of them.
         if undecided and not (self.level == "prompt" and missed):
             raise RewardError("; ".join(undecided))
@@ -89,39 +96,22 @@ class IfEval(Options, ItemScorer):
         names, settings = column(item, "instruction_id_list"), column(item, "kwargs")
         if not isinstance(names, list | tuple) or not isinstance(settings, list | tuple) or not 0 < len(names) == len(settings):
             raise RewardError("the item has no instruction_id_list, or no kwargs for each of its instructions")
-        return [(str(name), _check(str(name), given)) for name, given in zip(names, settings, strict=True)]
-
-
-def _check(name: str, settings: object) -> Check:
-    if name not in _CHECKS:
-        raise RewardError(f"unknown instruction {name!r}; known: {', '.join(sorted(_CHECKS))}")
-    # As a table has them: every setting in every row, empty where it is of no use.
-    given = {key: value for key, value in settings.items() if value is not None} if isinstance(settings, Mapping) else {}
-    _, *wanted = inspect.signature(_CHECKS[name]).parameters
-    if given.keys() != {*wanted}:
-        raise RewardError(f"{name} has kwargs {', '.join(given) or 'none'}; it takes {', '.join(wanted) or 'none'}")
-    for key, value in given.items():
-        try:
-            given[key] = _SETTINGS[key].validate_python(value)
-        except ValidationError as error:
-            raise RewardError(f"{name} has kwargs {key} {value!r:.60}: {error.errors()[0]['msg']}") from None
-    return partial(_CHECKS[name], **given)
-
-
-def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
-    lines = output.split("\n")
-    cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
-    texts = [output] if strict else [text for each in (output, *cut) for text in (each, each.replace("*", ""))]
-    undecided = None
-    for text in filter(str.strip, texts):
-        try:
-            if check(text):
-                return True
-        except RewardError as error:
-            undecided = error
-    if undecided is not None:
-        raise undecided
-    return False
+        checks: list[tuple[str, Check]] = []
+        for name, own in zip(map(str, names), settings, strict=True):
+            if name not in _CHECKS:
+                raise RewardError(f"unknown instruction {name!r}; known: {', '.join(sorted(_CHECKS))}")
+            # As a table has them: every setting in every row, empty where it is of no use.
+            given = {key: value for key, value in own.items() if value is not None} if isinstance(own, Mapping) else {}
+            _, *wanted = inspect.signature(_CHECKS[name]).parameters
+            if given.keys() != {*wanted}:
+                raise RewardError(f"{name} has kwargs {', '.join(given) or 'none'}; it takes {', '.join(wanted) or 'none'}")
+            for key, value in given.items():
+                try:
+                    given[key] = _SETTINGS[key].validate_python(value)
+                except ValidationError as error:
+                    raise RewardError(f"{name} has kwargs {key} {value!r:.60}: {error.errors()[0]['msg']}") from None
+            checks.append((name, partial(_CHECKS[name], **given)))
+        return checks
 
 
 @cache

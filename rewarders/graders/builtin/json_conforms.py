@@ -106,19 +106,8 @@ def _validator(text: str) -> Validator:
         kind.check_schema(schema)
     except SchemaError as error:
         raise ValueError(f"{error.json_path}: {error.message:.{_LONGEST}}") from None
-    _refuse_unresolvable(schema, kind.META_SCHEMA["$schema"])
-    # The library's own registry would fetch what is not in it.
-    validator: Validator = kind(schema, registry=Registry())
-    try:
-        validator.is_valid(None)
-    except RecursionError:
-        raise ValueError("a reference that leads to itself") from None
-    return validator
-
-
-def _refuse_unresolvable(schema: Mapping[str, Any], draft: str) -> None:
-    registry: Registry[Any] = Registry()
-    root = specification_with(draft).create_resource(schema)
+    registry: Registry[Any] = Registry()  # the library's own one would fetch what is not in it
+    root = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
     waiting = [(root, registry.resolver_with_root(root))]
     while waiting:
         resource, resolver = waiting.pop()
@@ -129,3 +118,9 @@ def _refuse_unresolvable(schema: Mapping[str, Any], draft: str) -> None:
             except Unresolvable:
                 raise ValueError(f"the reference {reference!r:.{_LONGEST}} to what is not in it; nothing is fetched") from None
         waiting += [(each, resolver.in_subresource(each)) for each in resource.subresources()]
+    validator: Validator = kind(schema, registry=registry)
+    try:
+        validator.is_valid(None)
+    except RecursionError:
+        raise ValueError("a reference that leads to itself") from None
+    return validator

@@ -67,7 +67,16 @@ class SqlResult(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the score, with the first row that differs."""
-        with closing(self._database(item)) as database:
+        source = self._source(item)
+        where = f"file:{quote(str(source))}?mode=ro" if isinstance(source, Path) else ":memory:"
+        with closing(sqlite3.connect(where, uri=isinstance(source, Path))) as database:
+            if isinstance(source, str):
+                try:
+                    database.executescript(source)
+                except sqlite3.Error as error:
+                    raise RewardError(f"the database of the record cannot be made: {error}") from None
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+            database.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _QUERIES else sqlite3.SQLITE_DENY)
             code = program(item, ("sql", "sqlite", "sqlite3"), _claims, partial(_is_query, database), _in_prose)
             query = _LABEL.sub("", code or "").strip()
             if not query:
@@ -92,21 +101,6 @@ class SqlResult(Options, ItemScorer):
         if not isinstance(schema, str) or not schema.strip():
             raise RewardError("the record has no database: database, a file, or schema, as SQL")
         return f"{schema};\n{column(item, 'rows') or ''}"
-
-    def _database(self, item: GraderInput) -> sqlite3.Connection:
-        source = self._source(item)
-        if isinstance(source, Path):
-            made = sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)
-        else:
-            made = sqlite3.connect(":memory:")
-            try:
-                made.executescript(source)
-            except sqlite3.Error as error:
-                made.close()
-                raise RewardError(f"the database of the record cannot be made: {error}") from None
-        made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
-        made.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _QUERIES else sqlite3.SQLITE_DENY)
-        return made
 
     def _difference(self, database: sqlite3.Connection, query: str, reference: object) -> str | None:
         try:

@@ -275,23 +275,21 @@ class Similarity(TextScorer):
         return self.metric != "rouge_l" or bool(_rouge_words(text))
 
     def _compare(self, answer: str, reference: str) -> RewardScore:
-        return self._shown(self._similarity(answer.strip(), reference.strip()), answer.strip(), reference.strip())
+        answer, reference = answer.strip(), reference.strip()
+        if self.metric == "chrf":
+            from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415 - an extra: 0.1 s
+
+            return self._shown(float(CHRF().sentence_score(answer, [reference]).score) / 100, answer, reference)
+        from rapidfuzz.distance import LCSseq, Levenshtein  # noqa: PLC0415 - an extra
+
+        if self.metric == "edit":
+            return self._shown(float(Levenshtein.normalized_similarity(answer, reference)), answer, reference)
+        said, wanted = _rouge_words(answer), _rouge_words(reference)
+        return self._shown(2 * float(LCSseq.similarity(said, wanted)) / (len(said) + len(wanted)), answer, reference)
 
     def _shown(self, similarity: float, answer: str, reference: str) -> RewardScore:
         score = min(1.0, max(0.0, similarity))
         return RewardScore("", score, f"{self.metric} {score:.3f}: {_sides(answer, '~', reference)}")
-
-    def _similarity(self, answer: str, reference: str) -> float:
-        if self.metric == "chrf":
-            from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415 - an extra: 0.1 s
-
-            return float(CHRF().sentence_score(answer, [reference]).score) / 100
-        from rapidfuzz.distance import LCSseq, Levenshtein  # noqa: PLC0415 - an extra
-
-        if self.metric == "edit":
-            return float(Levenshtein.normalized_similarity(answer, reference))
-        said, wanted = _rouge_words(answer), _rouge_words(reference)
-        return 2 * float(LCSseq.similarity(said, wanted)) / (len(said) + len(wanted))
 
 
 def _rouge_words(text: str) -> list[str]:

@@ -6,7 +6,7 @@ What is not known of an attempt leaves it without a score, and is never 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -76,10 +76,17 @@ class ToolCalls(Options, ItemScorer):
     def _compared(self, wanted: Sequence[_Call], made: Sequence[_Call]) -> RewardScore:
         if all(map(_can_be_sent, (wanted, made))):
             wanted, made = ([each._replace(name=_UNSENT.sub("_", each.name)) for each in calls] for calls in (wanted, made))
+        pairs: dict[int, int] = {}
         if self.mode == "exact":
             pairs = {at: at for at, (one, other) in enumerate(zip(wanted, made, strict=False)) if one.fits(other)}
         else:
-            pairs = dict(_in_any_order(wanted, made))
+            left = list(range(len(made)))
+            # What names its arguments is paired first, so that nothing else takes its call.
+            for at in sorted(range(len(wanted)), key=lambda at: wanted[at].arguments is None):
+                found = next((other for other in left if wanted[at].fits(made[other])), None)
+                if found is not None:
+                    left.remove(found)
+                    pairs[at] = found
         whole = len(wanted) if self.mode == "subset" else max(len(wanted), len(made))
         share = len(pairs) / whole if whole else 1.0
         missing = [str(each) for at, each in enumerate(wanted) if at not in pairs]
@@ -128,16 +135,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _in_any_order(wanted: Sequence[_Call], made: Sequence[_Call]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of positions; what names its arguments is paired first, so that nothing else takes its call."""
-    left = list(range(len(made)))
-    for at in sorted(range(len(wanted)), key=lambda at: wanted[at].arguments is None):
-        found = next((other for other in left if wanted[at].fits(made[other])), None)
-        if found is not None:
-            left.remove(found)
-            yield at, found
 
 
 @dataclass(frozen=True, slots=True)
