@@ -24,7 +24,6 @@ from tfgrpo.rewarders.judge.model import (
     JudgeQuestion,
     JudgeReply,
     corrected,
-    messages,
     shortened,
 )
 from tfgrpo.rewarders.judge.reading import Judgement, Preference, read_checklist, read_preference, read_score, read_verdict
@@ -75,11 +74,13 @@ class Voter(Generic[_T]):
     async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[_T]:
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
         options, context = self._options, self._context
-        texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
+        # One JSON object, so that no text in it can close its own quotation and act as an instruction.
+        data = {"task": context.prompt, **{name: shortened(output, options.max_chars) for name, output in shown.items()}}
         with_reference = options.reference or options.preset == "reference"
-        reference = reference_text(context.answer, context.alternatives) if with_reference else None
+        if reference := reference_text(context.answer, context.alternatives) if with_reference else "":
+            data["reference_answer"] = reference
         question = JudgeQuestion(
-            messages=messages(self._system, context.prompt, reference, texts),
+            messages=(("system", self._system), ("user", canonical_json(data))),
             schema_name=self._form.name,
             schema=self._form.schema,
             rollout=rollout,
@@ -414,7 +415,12 @@ class PairwiseRewarder:
             rows = [] if repeated else [pair.row(rivals) for pair in own if pair.one == index]
             details = {"by": "comparison", "strength": share, "comparisons": rows}
             details |= {"same_as": rivals[index].rollout_id} if repeated else {}
-            evidence = self._evidence(share, index, own) if pairs else "all outputs are the same"
+            evidence = "all outputs are the same"
+            if pairs:
+                margins = [won - times for won, times in (pair.halves_of(index) for pair in own) if times]
+                wins, ties, made = sum(margin > 0 for margin in margins), margins.count(0), len(margins)
+                counts = f"{wins} won, {ties} tied, {made - wins - ties} lost of {made} comparisons in both orders"
+                evidence = f"{counts}: share {share:.3g} ({self.variant})"
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
         return verdicts
 
@@ -439,9 +445,3 @@ class PairwiseRewarder:
         turn = rivals[other].index * _TURNS
         votes = await all_of(in_both_orders(at) for at in range(turn, turn + 2 * self.options.votes, 2))
         return _Pair(one, other, tuple(votes))
-
-    def _evidence(self, share: float, index: int, own: Sequence[_Pair]) -> str:
-        margins = [won - times for won, times in (pair.halves_of(index) for pair in own) if times]
-        wins, ties = sum(margin > 0 for margin in margins), margins.count(0)
-        counts = f"{wins} won, {ties} tied, {len(margins) - wins - ties} lost of {len(margins)} comparisons in both orders"
-        return f"{counts}: share {share:.3g} ({self.variant})"

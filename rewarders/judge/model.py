@@ -16,7 +16,6 @@ from pydantic.dataclasses import dataclass as options_dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts
 from tfgrpo.stores.errors import PipelineError, Problem, RepairExhausted
-from tfgrpo.stores.json_values import canonical_json
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import pluralize
 
@@ -38,7 +37,7 @@ _T = TypeVar("_T")
 class JudgeQuestion:
     """One call to a model of the run: a question to one that judges, or texts for one that embeds."""
 
-    messages: tuple[tuple[Speaker, str], ...]
+    messages: Messages
     schema_name: str = ""
     schema: Mapping[str, Any] | None = None
     rollout: int = 0
@@ -196,17 +195,6 @@ class AnswerForm(NamedTuple):
 SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
 _FORMS: Final = {"reference": AnswerForm(**_TEXTS["verdict"]), "checklist": AnswerForm(**_TEXTS["checklist"])}
 PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
-
-
-def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:
-    """Return the question: instructions, and task, reference and outputs as data.
-
-    The data are members of one JSON object, so that no text in them can close its own quotation and act as an instruction.
-    """
-    payload = {"task": task, **outputs}
-    if reference:
-        payload["reference_answer"] = reference
-    return (("system", instructions), ("user", canonical_json(payload)))
 
 
 def shortened(text: str, most: int) -> str:

@@ -252,17 +252,14 @@ def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
         if found["open"]:
             break
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found["bracket"] or "", 0)
-        pieces += (text[place : found.start()], _in_json(found))
+        in_json = found["bracket"] or _CONSTANTS.get(found["name"] or "", "")
+        if found["string"] is not None:
+            in_json = f'"{_IN_STRING.sub(lambda sign: _ESCAPES.get(sign[0], sign[0]), found["string"][1:-1])}"'
+        pieces += (text[place : found.start()], in_json)
         place = found.end()
         if depth == 0:
             return _DECODER.decode("".join(pieces)), place
     raise ValueError("the object has no end")
-
-
-def _in_json(lexeme: re.Match[str]) -> str:
-    if lexeme["string"] is not None:
-        return f'"{_IN_STRING.sub(lambda found: _ESCAPES.get(found[0], found[0]), lexeme["string"][1:-1])}"'
-    return lexeme["bracket"] or _CONSTANTS.get(lexeme["name"] or "", "")
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
@@ -54,7 +54,16 @@ class Footprint:
 
     @cached_property
     def _pairs(self) -> tuple[Pairs, ...]:
-        return tuple(frozenset(self._expanded(rows)) for rows in self.rows)
+        pairs: list[Pairs] = []
+        for rows in self.rows:
+            # Labels of one block mostly share a mask, which is expanded once, by way of its binary digits.
+            by_mask: dict[int, list[str]] = {}
+            for label, mask in zip(self.activities, rows, strict=True):
+                by_mask.setdefault(mask, []).append(label)
+            masks = ((labels, f"{mask:b}"[::-1]) for mask, labels in by_mask.items())
+            related = (product(labels, compress(self.activities, map("1".__eq__, digits))) for labels, digits in masks)
+            pairs.append(frozenset(chain.from_iterable(related)))
+        return tuple(pairs)
 
     @property
     def direct_succession(self) -> Pairs:
@@ -77,14 +86,6 @@ class Footprint:
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {count_of(rows)}" for name, rows in zip(RELATIONS, self.rows, strict=True))
         return f"Footprint({self.mode}: {len(self.activities)} activities; {counts})"
-
-    def _expanded(self, rows: Sequence[int]) -> Iterator[tuple[str, str]]:
-        # Labels of one block mostly share a mask, which is expanded once, by way of its binary digits.
-        by_mask: dict[int, list[str]] = {}
-        for label, mask in zip(self.activities, rows, strict=True):
-            by_mask.setdefault(mask, []).append(label)
-        for mask, labels in by_mask.items():
-            yield from product(labels, compress(self.activities, map("1".__eq__, f"{mask:b}"[::-1])))
 
 
 def footprint_from_value(value: Mapping[str, Any]) -> Footprint:

@@ -88,18 +88,18 @@ def to_text(model: Model) -> str:
 
     A label that cannot be parsed from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
     """
-    return fold(model, _written)
 
+    def combine(node: Model, parts: Sequence[str]) -> str:
+        if isinstance(node, Operator):
+            steps = ", ".join(f"{before}->{after}" for before, after in sorted(node.order))
+            return f"{node.kind}({', '.join([*parts, f'ORDER({steps})'] if steps else parts)})"
+        if isinstance(node, Silent):
+            return "SILENT()"
+        label = node.label
+        plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
+        return f"ACTIVITY({label})" if plain else f"ACTIVITY[{json_line(label)}]"
 
-def _written(node: Model, parts: Sequence[str]) -> str:
-    if isinstance(node, Operator):
-        steps = ", ".join(f"{before}->{after}" for before, after in sorted(node.order))
-        return f"{node.kind}({', '.join([*parts, f'ORDER({steps})'] if steps else parts)})"
-    if isinstance(node, Silent):
-        return "SILENT()"
-    label = node.label
-    plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
-    return f"ACTIVITY({label})" if plain else f"ACTIVITY[{json_line(label)}]"
+    return fold(model, combine)
 
 
 def parse_text(text: str | None, *, aliases: bool = False) -> Model:
