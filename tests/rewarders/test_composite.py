@@ -201,19 +201,16 @@ def test_a_range_that_is_none_is_refused_where_it_is_written():
             built(parts=[{"name": "gt", "score_range": score_range}])
 
 
-def test_a_problem_of_a_composite_has_one_accepted_text():
+def test_a_problem_of_a_composite_has_one_accepted_text_and_composites_do_not_nest_without_end():
     for options, problem in rows_of("composite", "a_problem_of_a_composite_has_one_accepted_text"):
         with pytest.raises(PipelineError) as caught:
             built(**options)
         assert [str(each) for each in caught.value.problems] == [f"rewarders.1: composite: options{problem}"]
-
-
-def test_composites_do_not_nest_without_end():
-    options: dict[str, Any] = {"parts": [{"name": "gt"}]}
+    nested: dict[str, Any] = {"parts": [{"name": "gt"}]}
     for _ in range(12):
-        options = {"parts": [{"name": "composite", "options": options}]}
+        nested = {"parts": [{"name": "composite", "options": nested}]}
     with pytest.raises(PipelineError, match="within each other"):
-        built(**options)
+        built(**nested)
 
 
 def test_what_the_judges_of_a_composite_take_is_known_beforehand():
@@ -250,13 +247,11 @@ def test_the_reward_of_a_mix_is_the_weighted_mean_times_every_gate_and_is_not_cl
     assert composite.reward(row) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("place", ["part", "gate", "part of weight zero"])
-async def test_a_missing_score_leaves_its_item_of_a_mix_ungraded_and_no_other(place):
-    picky = part("picky", {"A": 1.0, "B": None, "C": 1.0}, 0.0 if "zero" in place else 1.0)
-    composite = mix(part("a", 1.0), gates=(picky.scorer,)) if place == "gate" else mix(part("a", 1.0), picky)
-    found, _ = await mixed(composite, *"ABC")
-    assert numbers(found) == [1.0, None, 1.0]
-    assert found[1] == Abstained("mix", "picky: no idea")
+async def test_a_missing_score_leaves_its_item_of_a_mix_ungraded_and_no_other():
+    sure, picky = part("a", 1.0), part("picky", {"A": 1.0, "B": None, "C": 1.0})
+    for composite in (mix(sure, picky), mix(sure, gates=(picky.scorer,)), mix(sure, replace(picky, weight=0.0))):
+        found, _ = await mixed(composite, *"ABC")
+        assert (numbers(found), found[1]) == ([1.0, None, 1.0], Abstained("mix", "picky: no idea"))
 
 
 async def test_a_grader_of_a_mix_that_is_named_twice_is_asked_once_and_counts_twice():

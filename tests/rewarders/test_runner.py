@@ -87,14 +87,12 @@ async def test_ranking_scorers_run_last_and_see_the_totals():
     assert not row[1].broke
 
 
-@pytest.mark.parametrize("place", ["inline", "thread"])
-async def test_what_computes_quickly_stays_on_the_event_loop_unless_there_is_much_of_it(place):
-    own = Scripted(lambda _: 1.0)
-    scorer = Scorer("own", own, place=place)
-    await totalled(group("x"), Weighted(scorer))
-    await totalled(group("x" * (INLINE_CHARS + 1)), Weighted(scorer))
-    on_loop = [thread is threading.current_thread() for _, thread in own.seen]
-    assert on_loop == [place == "inline", False]
+async def test_what_computes_quickly_stays_on_the_event_loop_unless_there_is_much_of_it():
+    for place in ("inline", "thread"):
+        own = Scripted(lambda _: 1.0)
+        for output in ("x", "x" * (INLINE_CHARS + 1)):
+            await totalled(group(output), Weighted(Scorer("own", own, place=place)))
+        assert [thread is threading.current_thread() for _, thread in own.seen] == [place == "inline", False]
 
 
 async def test_a_coroutine_for_the_model_runs_on_the_event_loop_and_knows_its_limit():

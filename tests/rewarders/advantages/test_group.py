@@ -27,18 +27,12 @@ def test_the_house_estimator_gives_the_known_values():
         assert group.best_index == case["best_index"], case
 
 
-@pytest.mark.parametrize(
-    ("rewards", "message"),
-    [
-        *rows_of("group", "what_is_no_group_of_rewards_is_refused_with_its_index"),
-        ([0.5, math.nan], "reward 1 is nan"),
-        ([-math.inf, 1.0], "reward 0 is -inf"),
-    ],
-)
-def test_what_is_no_group_of_rewards_is_refused_with_its_index(rewards, message):
-    for function in (group_advantage, relative_ranks, best_first):
-        with pytest.raises(ValueError, match=message):
-            function(rewards)
+def test_what_is_no_group_of_rewards_is_refused_with_its_index():
+    rows = rows_of("group", "what_is_no_group_of_rewards_is_refused_with_its_index")
+    for rewards, message in (*rows, ([0.5, math.nan], "reward 1 is nan"), ([-math.inf, 1.0], "reward 0 is -inf")):
+        for function in (group_advantage, relative_ranks, best_first):
+            with pytest.raises(ValueError, match=message):
+                function(rewards)
 
 
 def test_ranks_run_from_one_for_the_best_to_zero_and_ties_share_the_mean():

@@ -205,14 +205,11 @@ async def test_a_passing_fault_is_retried(fault):
     assert len(service.bodies) == 3
 
 
-async def test_retries_are_bounded_and_a_batch_is_not_asked_again_item_by_item():
+async def test_retries_are_bounded_and_a_service_that_is_not_there_is_unavailable():
     found, service = await asked(lambda samples: web.Response(status=500), retries=1)
     assert [each.broke for each in found] == [True] * 3
     assert "it answered 500 (2 attempts)" in found[0].reason
-    assert len(service.bodies) == 2
-
-
-async def test_a_service_that_is_not_there_is_unavailable():
+    assert len(service.bodies) == 2  # not again item by item
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/grade?who=confidential"
@@ -270,13 +267,11 @@ async def test_a_token_that_has_gone_makes_the_service_unavailable(monkeypatch):
     assert reasons(await verdicts_of(scorer)) == {"http://127.0.0.1:9/grade: the variable GRADER_TOKEN holds no token"}
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    rows_of("graders_remote", "every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated"),
-)
-def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated(options, named):
-    with pytest.raises(PipelineError) as caught:
-        built("remote", **options)
-    sources = [problem.source.removeprefix("rewarders: remote: options.") for problem in caught.value.problems]
-    assert sources == named.split()
-    assert not re.search("s3cret|4711", str(caught.value))
+def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated():
+    table = "every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated"
+    for options, named in rows_of("graders_remote", table):
+        with pytest.raises(PipelineError) as caught:
+            built("remote", **options)
+        sources = [problem.source.removeprefix("rewarders: remote: options.") for problem in caught.value.problems]
+        assert sources == named.split()
+        assert not re.search("s3cret|4711", str(caught.value))

@@ -31,16 +31,13 @@ def test_regex_takes_the_pattern_of_each_record():
     assert "is no regular expression of RE2: missing )" in scorer.unusable({"pattern": "(b"})
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "reference"),
-    [("f1", {}, "A"), ("em", {}, "the"), ("em", {}, "?!"), ("similarity", {"metric": "rouge_l"}, "кот"), ("exact", {}, [{}])],
-)
-def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded(name, options, reference):
-    score, reason = scored(name, reference, "A", **options)
-    assert score is None
-    assert reason.endswith("has no text to compare")
-    assert build_scorer(name, options).unusable({"answer": reference}) == reason
-    assert build_scorer(name, options).unusable({"answer": "usable"}) is None
+def test_a_reference_with_nothing_to_compare_is_counted_and_not_graded():
+    rouge = ("similarity", {"metric": "rouge_l"}, "кот")
+    for name, options, reference in (("f1", {}, "A"), ("em", {}, "the"), ("em", {}, "?!"), rouge, ("exact", {}, [{}])):
+        score, reason = scored(name, reference, "A", **options)
+        assert (score, reason.endswith("has no text to compare")) == (None, True)
+        assert build_scorer(name, options).unusable({"answer": reference}) == reason
+        assert build_scorer(name, options).unusable({"answer": "usable"}) is None
 
 
 def test_evidence_says_what_was_compared_with_what():
@@ -135,34 +132,29 @@ def test_all_25_instructions_have_samples():
     assert len({name for row in rows for name in row.get("instruction_id_list") or () if name in _CHECKS}) == 25
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "output", "reason"),
-    rows_of("ifeval", "what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded"),
-)
-def test_what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded(name, given, output, reason):
-    score, told = followed([(name, given), ("punctuation:no_comma", {})], output)
-    assert (score, told.startswith(f"{name}: {reason}")) == (None, True), told
-    # One that is not followed decides about all of them.
-    missed = [(name, given), (WORDS, {"num_words": 99, "relation": "at least"})]
-    assert followed(missed, output, level="prompt")[0] == 0.0
+def test_what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded():
+    table = "what_the_original_decides_by_chance_or_by_a_trained_model_is_ungraded"
+    for name, given, output, reason in rows_of("ifeval", table):
+        score, told = followed([(name, given), ("punctuation:no_comma", {})], output)
+        assert (score, told.startswith(f"{name}: {reason}")) == (None, True), told
+        # One that is not followed decides about all of them.
+        missed = [(name, given), (WORDS, {"num_words": 99, "relation": "at least"})]
+        assert followed(missed, output, level="prompt")[0] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("names", "settings", "reason"),
-    [
+def test_instructions_that_cannot_be_checked_are_counted_and_not_graded():
+    scorer = build_scorer("ifeval")
+    for names, settings, reason in (
         *rows_of("ifeval", "instructions_that_cannot_be_checked_are_counted_and_not_graded"),
         ([WORDS], [{"num_words": 5}], f"{WORDS} has kwargs num_words; it takes num_words, relation"),
         ([WORDS], [{"num_words": 5, "relation": "at most"}], f"{WORDS} has kwargs relation 'at most': "),
         ([WORDS], [{"num_words": -1, "relation": "at least"}], f"{WORDS} has kwargs num_words -1: "),
-    ],
-)  # fmt: skip
-def test_instructions_that_cannot_be_checked_are_counted_and_not_graded(names, settings, reason):
-    record = {"metadata": {"instruction_id_list": names, "kwargs": settings}}
-    scorer = build_scorer("ifeval")
-    assert str(scorer.unusable(record)).startswith(reason)
-    with pytest.raises(RewardError) as caught:
-        scorer.call(GraderInput.of("s", record, "x"))
-    assert str(caught.value) == scorer.unusable(record)
+    ):
+        record = {"metadata": {"instruction_id_list": names, "kwargs": settings}}
+        assert str(scorer.unusable(record)).startswith(reason)
+        with pytest.raises(RewardError) as caught:
+            scorer.call(GraderInput.of("s", record, "x"))
+        assert str(caught.value) == scorer.unusable(record)
 
 
 def test_instructions_need_no_reference_answer():
