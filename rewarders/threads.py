@@ -95,13 +95,7 @@ async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s
     late, end, left = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
 
     async def one(at: int) -> None:
-        try:
-            outcome = calls[at]()
-            outcome = await outcome if inspect.isawaitable(outcome) else outcome
-        except BaseException as error:  # raised into an event loop, what is no ``Exception`` would end the loop
-            if is_ctrl_c(error) or is_cancellation(error):
-                raise
-            outcome = error
+        outcome = await _outcome_of(calls[at])
         if at in left:
             left.remove(at)
             tell(at, outcome if time.monotonic() <= end else late)
@@ -114,6 +108,18 @@ async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def _outcome_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through."""
+    # Alone: a frame that holds its own error would live until the garbage is collected.
+    try:
+        answer = call()
+        return await answer if inspect.isawaitable(answer) else answer
+    except BaseException as error:  # raised into an event loop, what is no ``Exception`` would end the loop
+        if is_ctrl_c(error) or is_cancellation(error):
+            raise
+        return error
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
