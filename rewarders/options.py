@@ -49,9 +49,8 @@ Flag = Annotated[bool, Strict(), accepts("true or false")]
 Whole = Annotated[int, Strict()]
 FiniteNumber = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 NonNegative = Annotated[FiniteNumber, Field(ge=0), accepts("a finite number of at least 0")]
-Texts = Annotated[
-    tuple[Annotated[str, Strict()], ...], accepts("a list of texts; quote what YAML would read as a number or a truth value")
-]
+LIST_OF_TEXTS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
+Texts = Annotated[tuple[Annotated[str, Strict()], ...], accepts(LIST_OF_TEXTS)]
 Name = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a name")]
 
 

@@ -29,6 +29,7 @@ from tfgrpo.rewarders.judge.model import (
 from tfgrpo.rewarders.judge.reading import Judgement, Preference, read_checklist, read_preference, read_score, read_verdict
 from tfgrpo.rewarders.options import Name, Options, accepts
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, Attempt, RewardContext, Verdict, abstain_on_all, reference_text
+from tfgrpo.rewarders.text.rules import shown as shown_text
 from tfgrpo.rewarders.threads import all_of
 from tfgrpo.stores.errors import ModelCallError, PipelineError, Problem, RepairExhausted, RewardError
 from tfgrpo.stores.json_values import canonical_json, frozen, mapping_of
@@ -235,8 +236,7 @@ class JudgeRewarder:
 
 def _quoted(text: str) -> str:
     """Quote a model's words in one line of evidence: shortened, with control characters escaped."""
-    folded = " ".join(text.split())
-    return repr(folded if len(folded) <= _QUOTED_CHARS else f"{folded[: _QUOTED_CHARS - 1]}…")
+    return shown_text(" ".join(text.split()), _QUOTED_CHARS)
 
 
 def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:

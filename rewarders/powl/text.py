@@ -40,6 +40,7 @@ from tfgrpo.rewarders.powl.model import (
     sites,
 )
 from tfgrpo.rewarders.text.answers import fenced_blocks
+from tfgrpo.rewarders.text.rules import shown
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.json_values import load_json
 
@@ -57,6 +58,7 @@ _DECODER: Final = json.JSONDecoder()
 MAX_DOCUMENT_CHARS: Final = 1_000_000
 """Characters of the longest accepted text."""
 _EXCERPT: Final = 60
+_WORD_CHARS: Final = 40
 
 _SPACE: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"(?P<name>[^\s,()]+)(?P<call>\s*\()?")
@@ -147,7 +149,7 @@ def _meaning_of(word: str, *, aliases: bool) -> str | None:
 def _no_operator(position: int, word: str) -> _Mistake:
     meant = _meaning_of(word, aliases=True)
     hint = f"write {meant}" if meant else f"there are {', '.join(OPERATORS)}, and ACTIVITY(label) and SILENT()"
-    return _Mistake(position, f"{quoted_word(word)} is no operator; {hint}")
+    return _Mistake(position, f"{shown(word, _WORD_CHARS)} is no operator; {hint}")
 
 
 def _expression(text: str, begin: int, aliases: bool) -> _Found:
@@ -235,7 +237,7 @@ class _Parser:
         if self._meaning(word) is not None:
             raise _Mistake(self.at, f"{word} stands alone: expected ( behind it")
         if all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word):
-            raise _Mistake(self.at, f"{quoted_word(word)} is no label: write ACTIVITY(label)")
+            raise _Mistake(self.at, f"{shown(word, _WORD_CHARS)} is no label: write ACTIVITY(label)")
         self.at += len(word)
         return word
 
@@ -396,11 +398,6 @@ def error_at(text: str, position: int, reason: str) -> PowlError:
     caret = " " * (len(before) + position - left) + "^"
     number = text.count("\n", 0, position) + 1
     return PowlError(reason, line=number, column=position - begin + 1, excerpt=f"{excerpt}\n{caret}")
-
-
-def quoted_word(text: str) -> str:
-    """Return a word of the input, quoted for a message."""
-    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def json_line(value: Any) -> str:

@@ -15,7 +15,7 @@ from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.gt import Comparing, GroundTruth
-from tfgrpo.rewarders.options import Flag, NonNegative, Options, Texts, accepts
+from tfgrpo.rewarders.options import LIST_OF_TEXTS, Flag, NonNegative, Options, Texts, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, Verdict, answer_text, field_of, final_answer
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.labels import LabelReference, label_reference
@@ -27,7 +27,6 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
 """Digits of any script; no exponent, no separators, no fractions."""
 _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49, 0.1))
 """Greatest number of other characters, and the score."""
-_LABELS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
 
 
 def _stated_text(item: GraderInput, *, require_answer: bool) -> str:
@@ -116,7 +115,7 @@ class CategoryMatch(Options, ItemScorer):
     "Not Alpha" contains "Alpha" here; ``label_match`` has no such rule.
     """
 
-    allowed_categories: Annotated[StrictStr | tuple[StrictStr, ...], accepts(_LABELS)]
+    allowed_categories: Annotated[StrictStr | tuple[StrictStr, ...], accepts(LIST_OF_TEXTS)]
     """Labels that are a wrong answer rather than none. A plain string is read letter by letter."""
     require_answer: Flag = False
     """A completion without a final answer gets 0.0, instead of being searched as a whole."""
