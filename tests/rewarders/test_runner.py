@@ -238,9 +238,8 @@ async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch
 
 async def test_what_is_written_into_a_record_no_other_call_sees():
     def spoils(item):
-        whole = item.record["metadata"] == {"deep": [1]}
         item.record["metadata"]["deep"].append(2)
-        return float(whole)
+        return float(item.record["metadata"] == {"deep": [1, 2]})
 
     context = group("a", "b", metadata={"deep": [1]})
     found = await totalled(context, Weighted(Scorer("own", spoils, place="thread")))

@@ -94,23 +94,19 @@ def test_the_evidence_is_the_first_row_that_differs_or_the_error():
     assert graded("SELECT x FROM pets", "SELECT 1").evidence == "OperationalError: no such column: x"
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "DROP TABLE pets", "DELETE FROM pets", "INSERT INTO pets VALUES ('a', 'b', 1)", "ATTACH DATABASE 'x.db' AS x",
-        "PRAGMA journal_mode = WAL", "VACUUM INTO 'x.db'", "CREATE TABLE t(a)", "SELECT load_extension('x')",
-    ],
-)  # fmt: skip
-def test_a_query_reads_and_does_nothing_else(query, tmp_path, monkeypatch):
+def test_a_query_reads_and_does_nothing_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with sqlite3.connect(tmp_path / "pets.db") as database:
         database.executescript(SCHEMA + ROWS)
     database.close()
     before = (tmp_path / "pets.db").read_bytes()
     record = {"answer": "SELECT 1", "metadata": {"database": "pets.db"}}
-    verdict = SqlResult().score_one(GraderInput.of("s:0", record, query))
-    assert verdict.score == 0.0
-    assert "auth" in verdict.evidence
+    for query in (
+        "DROP TABLE pets", "DELETE FROM pets", "INSERT INTO pets VALUES ('a', 'b', 1)", "ATTACH DATABASE 'x.db' AS x",
+        "PRAGMA journal_mode = WAL", "VACUUM INTO 'x.db'", "CREATE TABLE t(a)", "SELECT load_extension('x')",
+    ):  # fmt: skip
+        verdict = SqlResult().score_one(GraderInput.of("s:0", record, query))
+        assert (verdict.score, "auth" in verdict.evidence) == (0.0, True), query
     assert (tmp_path / "pets.db").read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["pets.db"]
 
