@@ -161,7 +161,21 @@ def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> d
         role = _role(name)
         if role is not None and role not in ("nothing", *roles.values()):
             roles[name] = role
-    chosen = _resolved(roles, signature)
+    # Now ``answer`` and ``solution`` are decided.
+    taken = set(roles.values())
+    other: ParameterRole = "reference" if "output" in taken else "output"
+    chosen = {name: other if role == "either" else role for name, role in roles.items()}
+    outputs, references = ([name for name, each in chosen.items() if each == role] for role in ("output", "reference"))
+    fault = ""
+    if "either" in taken and not taken & {"output", "reference"}:
+        fault = "which does not say what the output is"
+    elif len(outputs) > 1 or len(references) > 1:
+        twice, what = (outputs, "output") if len(outputs) > 1 else (references, "reference")
+        fault = f"where {' and '.join(twice)} are both the {what}"
+    elif not outputs or "context" in taken:
+        fault = "which takes no output"
+    if fault:
+        raise OptionError(f"a function of {signature}, {fault}", SIGNATURES)
     if [*map(bare_name, chosen)] == ["text"] and len(declared) == len(signature.parameters):
         # Any function of one text, such as ``textwrap.dedent``, would pass for a scorer.
         raise OptionError(f"a function of {signature}, which takes nothing but a text", SIGNATURES)
@@ -171,25 +185,6 @@ def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> d
 def _role(name: str) -> _Role | None:
     bare = bare_name(name)
     return "either" if bare in EITHER else _ROLES.get(bare) or ("nothing" if name.startswith("_") else None)
-
-
-def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[str, ParameterRole]:
-    """Return the roles with ``answer`` and ``solution`` decided. Raise ``OptionError`` when one is missing or there twice."""
-    taken = set(roles.values())
-    other: ParameterRole = "reference" if "output" in taken else "output"
-    chosen = {name: other if role == "either" else role for name, role in roles.items()}
-    outputs, references = ([name for name, each in chosen.items() if each == role] for role in ("output", "reference"))
-    fault = ""
-    if "either" in taken and not taken & {"output", "reference"}:
-        fault = "which does not say what the output is"
-    elif len(outputs) > 1 or len(references) > 1:
-        twice, role = (outputs, "output") if len(outputs) > 1 else (references, "reference")
-        fault = f"where {' and '.join(twice)} are both the {role}"
-    elif not outputs or "context" in taken:
-        fault = "which takes no output"
-    if fault:
-        raise OptionError(f"a function of {signature}, {fault}", SIGNATURES)
-    return chosen
 
 
 def call_fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown: bool = False) -> bool:

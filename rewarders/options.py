@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from tfgrpo.stores.errors import PipelineError, Problem
 
@@ -69,20 +69,18 @@ class Options:
         try:
             return build(values)
         except ValidationError as error:
-            found = sorted(error.errors(include_url=False), key=lambda each: each["type"] != _UNKNOWN)
-            raise PipelineError([_problem(each, cls) for each in found]) from None
-
-
-def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
-    names = [each.name for each in fields(options) if each.init]
-    place, given = error["loc"][0], f"{error['input']!r:.200}"
-    name = names[place] if isinstance(place, int) else place
-    if error["type"] == "missing":
-        return Problem(name, "nothing", "a value: this option has no default")
-    if error["type"] == _UNKNOWN:
-        shown = given if options.shows_unknown else "an unknown option"
-        return Problem(name, shown, f"only {', '.join(names)}" if names else "no options")
-    return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])
+            names = [each.name for each in fields(cls) if each.init]
+            problems: list[Problem] = []
+            for each in sorted(error.errors(include_url=False), key=lambda each: each["type"] != _UNKNOWN):
+                place, given = each["loc"][0], f"{each['input']!r:.200}"
+                given, accepted = each.get("ctx", {}).get("given", given), each["msg"]
+                if each["type"] == "missing":
+                    given, accepted = "nothing", "a value: this option has no default"
+                elif each["type"] == _UNKNOWN:
+                    given = given if cls.shows_unknown else "an unknown option"
+                    accepted = f"only {', '.join(names)}" if names else "no options"
+                problems.append(Problem(names[place] if isinstance(place, int) else place, given, accepted))
+            raise PipelineError(problems) from None
 
 
 def require(module: str, package: str, extra: str) -> None:
