@@ -1,12 +1,13 @@
 """Whatever a scorer returns or raises, wherever it runs, costs its own attempts at most, and never becomes a number."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.scoring import built, group, numbers, verdicts
 from tests.support.vectors import rows_of
-from tfgrpo.rewarders.calling import matched
+from tfgrpo.rewarders.calling import as_verdict, matched
 from tfgrpo.rewarders.composite import unisolated
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -145,6 +146,11 @@ def test_results_in_any_order_and_with_gaps_find_the_attempts_that_they_name(nam
     results = [{"sample_id": names[at][0], "completion_index": names[at][1], "reward": at} for at in places]
     expected = [float(at) if at in places else None for at in range(len(names))]
     assert numbers(matched("mine", inputs_of(*names), results)) == expected
+
+
+def test_numbers_of_arrays_are_kept_as_plain_details():
+    verdict = as_verdict("mine", {"score": np.float32(1), "unit": np.float32(2.5), "many": np.array([1])})
+    assert (verdict.score, verdict.details) == (1.0, {"unit": 2.5})
 
 
 def test_two_results_for_one_attempt_count_only_when_they_agree():
