@@ -3,14 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.support.records import records
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, load_pack, pack_stamp
-from tfgrpo.stores.experiences.store import ExperienceRecord, Reward, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceRecord
 
 MakeRecord = Callable[..., ExperienceRecord]
 
@@ -47,24 +47,10 @@ def make_record():
     """Build a record signed under a pack. ``sign=False`` leaves it unstamped."""
 
     def make(pack: LoadedPack, number: int, text: str = "", *, sign: bool = True, **changes: Any) -> ExperienceRecord:
-        fields: dict[str, Any] = {
-            "experience_id": f"e{number}",
-            "run_id": "run-1",
-            "task_id": "task",
-            "domain": pack.manifest.domain,
-            "pack_id": pack.manifest.id,
-            "epoch": 1,
-            "batch": 0,
-            "group_id": f"g{number}",
-            "operation": "add",
-            "summary32": text or f"When step {chr(97 + number % 26)}{chr(97 + number // 26)} comes up, check the unit.",
-            "polarity": "do",
-            "reward": Reward(gt_score=1.0, relative_rank=1.0),
-            "stamp_signature": "",
-            "created_at": datetime(2026, 1, 1, tzinfo=UTC),
-        }
-        record = ExperienceRecord(**(fields | changes))
-        return stamp_record(record, pack_stamp(pack)) if sign else record
+        step = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
+        known = {"domain": pack.manifest.domain, "summary32": text or f"When step {step} comes up, check the unit."}
+        record = records.make_record(f"e{number}", pack=pack_stamp(pack), **(known | changes))
+        return record if sign else record.model_copy(update={"stamp_signature": changes.get("stamp_signature", "")})
 
     return make
 

@@ -15,6 +15,7 @@ from tfgrpo.prompt_packs.stamps import (
     NO_SLOT,
     REPEATED,
     STALE_STAMP,
+    UNSTAMPED,
     holds_lessons,
     lessons_in,
     load_pack,
@@ -28,7 +29,7 @@ from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.store import ExperienceRecord
 
 MakeRecord = Callable[..., ExperienceRecord]
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 
 
 def lesson_lines(text: str) -> list[str]:
@@ -54,18 +55,14 @@ def test_lessons_are_one_block_after_the_stable_text(pack, make_record):
     assert merged.experience_ids == ("e1", "e2")
 
 
-def test_slots_are_respected_and_the_rest_is_named(pack, make_record):
-    slots = pack.manifest.experience_slots
-    merged = merge_experiences(pack, [make_record(pack, number) for number in range(slots + 3)])
-    assert len(lesson_lines(merged.text)) == len(merged.experience_ids) == slots
-    assert merged.skipped == tuple((f"e{slots + extra}", NO_SLOT) for extra in range(3))
-
-
-def test_a_lesson_that_stays_out_takes_no_slot(directory, edit_manifest, make_record):
-    edit_manifest(experience_slots=1)
+def test_slots_are_respected_and_what_stays_out_takes_none_and_is_named(directory, edit_manifest, make_record):
+    edit_manifest(experience_slots=2)
     pack = load_pack(directory)
-    merged = merge_experiences(pack, [make_record(pack, 1, sign=False), make_record(pack, 2)])
-    assert merged.experience_ids == ("e2",)
+    unsigned, *others = make_record(pack, 0, sign=False), *(make_record(pack, number) for number in range(1, 5))
+    merged = merge_experiences(pack, [unsigned, others[0], make_record(pack, 9, f" {others[0].summary32}"), *others[1:]])
+    assert merged.experience_ids == ("e1", "e2")
+    assert len(lesson_lines(merged.text)) == 2
+    assert merged.skipped == (("e0", UNSTAMPED), ("e9", REPEATED), ("e3", NO_SLOT), ("e4", NO_SLOT))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +102,6 @@ def test_the_pack_may_lower_the_word_limit(directory, edit_manifest, make_record
     merged = merge_experiences(pack, records)
     assert merged.experience_ids == ("e1",)
     assert merged.skipped == (("e2", "5 words; at most 4"),)
-
-
-def test_the_same_text_is_injected_once(pack, make_record):
-    merged = merge_experiences(pack, [make_record(pack, 1, "Check it."), make_record(pack, 2, "Check  it.")])
-    assert merged.experience_ids == ("e1",)
-    assert merged.skipped == (("e2", REPEATED),)
 
 
 def test_an_edited_and_restamped_pack_retires_only_its_lessons(pack, directory, make_record):
@@ -156,17 +147,6 @@ def test_a_pack_altered_in_memory_reaches_no_model(pack, change):
         merge_experiences(altered, [])
 
 
-@given(order=st.permutations(range(6)), data=st.data())
-@SHARED
-def test_the_same_lessons_give_the_same_text(pack, make_record, order, data):
-    bad = data.draw(st.sets(st.sampled_from(range(6))))
-    records = [make_record(pack, number, sign=number not in bad) for number in order]
-    merged = merge_experiences(pack, records)
-    assert merged == merge_experiences(pack, tuple(records))
-    assert merged.experience_ids == tuple(f"e{number}" for number in order if number not in bad)
-    assert {name for name, _ in merged.skipped} == {f"e{number}" for number in bad}
-
-
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120), slots=st.integers(0, 3))
 @SHARED
 def test_any_lesson_stays_one_line_of_one_block(pack, make_record, text, slots):
@@ -199,28 +179,19 @@ def test_a_pack_introduces_its_lessons_in_words_of_its_own_and_they_are_recognis
     assert holds_lessons(with_sample_lesson("Solve it."))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Solve it.",
-        "<lessons><lesson day='Monday'>- Do: sums</lesson></lessons>",
-        "- Do: this\n<lessons>",
-        "lessons:\n- Do: it",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "<lessons><lesson day='Monday'>- Do: sums</lesson></lessons>", "- Do: this\n<lessons>", "lessons:\n- Do: it",
+])  # fmt: skip
 def test_what_only_looks_like_a_block_of_lessons_is_none(text):
     assert not holds_lessons(text)
     assert not holds_lessons(json.dumps({"content": text}).encode())
 
 
 def test_a_placebo_has_neutral_words_of_equal_length_in_place_of_every_lesson(pack, make_record):
-    text = merge_experiences(
-        pack, [make_record(pack, n, lesson) for n, lesson in enumerate(("Check the unit.", "Add " * 30))]
-    ).text
+    records = [make_record(pack, n, lesson) for n, lesson in enumerate(("Check the unit.", "Add " * 30))]
+    text = merge_experiences(pack, records).text
     placebo = without_meaning(text)
     assert abs(len(placebo) - len(text)) <= 2
-    assert "unit" not in "".join(lessons_in(placebo))
-    assert len(lessons_in(placebo)) == 2
+    assert ["unit" in lesson for lesson in lessons_in(placebo)] == [False, False]
     assert placebo.split("<lessons>")[0] == text.split("<lessons>")[0]
     assert without_meaning("Solve it.") == "Solve it."

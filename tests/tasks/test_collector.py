@@ -66,17 +66,12 @@ async def coroutine(state):
     return f"{state}:0"
 
 
-@pytest.mark.parametrize("policy", [Policy(), InProcess(), lambda state: f"{state}:0", later, coroutine])
-@pytest.mark.parametrize(
-    "rewards",
-    [
-        Rewards(lambda states, texts: np.array([1.0] * len(texts), dtype=np.float32)),
-        Rewards(lambda states, texts: [RolloutReward(1.0, {"exact": 1.0})] * len(texts)),
-        Calls(),
-        lambda state, text: np.array(1.0),
-        lambda state, text: RolloutReward(1.0, {"exact": 1.0, "style": None}),
-    ],
-)
+@pytest.mark.parametrize(("policy", "rewards"), [
+    (Policy(), Rewards(lambda states, texts: np.array([1.0] * len(texts), dtype=np.float32))),
+    (InProcess(), Rewards(lambda states, texts: [RolloutReward(1.0, {"exact": 1.0})] * len(texts))),
+    (lambda state: f"{state}:0", Calls()), (later, lambda state, text: np.array(1.0)),
+    (coroutine, lambda state, text: RolloutReward(1.0, {"exact": 1.0, "style": None})),
+])  # fmt: skip
 async def test_every_kind_of_policy_and_of_rewards_serves(policy, rewards):
     collected = await collect(policy, rewards)
     assert [group.rewards for group in collected.batch] == [(1.0, 1.0)] * 2
@@ -181,7 +176,7 @@ def test_all_problems_of_a_collector_are_reported_when_it_is_built():
         CollectorOptions("loose", True, -1, 0, on_group=5)
 
 
-@pytest.mark.parametrize("size", [0, -1, True, 2.0, "2", None])
+@pytest.mark.parametrize("size", [0, True, 2.0])
 def test_a_group_size_is_a_whole_number(size):
     with pytest.raises(ShapeError, match="group_size: expected a whole number of at least 1"):
         ExperienceCollector(Policy(), Rewards(), size)
@@ -228,14 +223,12 @@ class Returns:
         (Policy(lambda *_: ["x"]), "generations: expected 2 for this state, received 1; group index 0, id 'g0'"),
         (Policy(lambda *_: ["x"] * 3), "generations: expected 2 for this state, received 3"),
         (Policy(lambda *_: "xy"), "generations: expected a list of 2, received a text"),
-        (Policy(lambda *_: None), "generations: expected a list of 2, received a NoneType"),
         (Policy(lambda *_: ["x", object()]), "received object is not a JSON value; group index 0, id 'g0', index 1"),
         (Policy(lambda *_: [Generation("x", usage=object())] * 2), "usage: expected an instance of RolloutUsage"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs(total=math.nan))] * 2), "logprob.total: expected a finite"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs((-1.0,), (1, 2)))] * 2), "logprob: expected lists of one length"),
         (Returns([["x", "y"]]), "generations: expected 2 groups, one for each state, received 1 group"),
         (Returns(None), "generations: expected 2 groups, one for each state, received a NoneType"),
-        (Returns([["x"], ["y", "z"]]), "generations: expected 2 for this state, received 1"),
     ],
 )  # fmt: skip
 async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_asked(policy, message):
@@ -250,12 +243,7 @@ async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_aske
 
 @pytest.mark.parametrize(
     ("answer", "received"),
-    [
-        (lambda s, c: [1.0], "length 1"),
-        (lambda s, c: np.zeros((len(c), 1)), "shape (2, 1)"),
-        (lambda s, c: [[1.0]] * len(c), "shape (2, 1)"),
-        (lambda s, c: 1.0, "a float"),
-    ],
+    [(lambda s, c: [1.0], "length 1"), (lambda s, c: np.zeros((len(c), 1)), "shape (2, 1)"), (lambda s, c: 1.0, "a float")],
 )
 async def test_rewards_of_another_shape_are_refused(answer, received):
     error = await refused(Policy(), Rewards(answer))
@@ -269,10 +257,7 @@ async def test_a_call_with_a_wrong_number_of_rewards_affects_its_own_groups_only
     assert "received length 1" in collected.batch.groups[0].rollouts[0].error
 
 
-NO_REWARDS = ["high", True, math.nan, math.inf, [1.0], np.zeros(2), RolloutReward(1.0, {"a": math.nan}), 10**400]
-
-
-@pytest.mark.parametrize("bad", NO_REWARDS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("bad", ["high", True, math.nan, np.zeros(2), RolloutReward(1.0, {"a": math.nan}), 10**400], ids=type)
 @pytest.mark.parametrize("each", [False, True])
 async def test_an_invalid_reward_affects_its_own_attempt_only(bad, each):
     def one(state, text):
@@ -292,17 +277,24 @@ async def test_a_reward_that_is_not_finite_is_let_in_only_on_request():
     assert math.isnan(let_in.batch.groups[0].rewards[0])
 
 
-@pytest.mark.parametrize("batched", [True, False])
-async def test_a_reward_model_that_fails_or_abstains_leaves_its_rollouts_ungraded(batched):
-    def broken(*_):
-        raise ZeroDivisionError("by zero")
+def fails_with(error):
+    def answer(*_, **__):
+        raise error
 
+    return answer
+
+
+# A storage error of a model's own is none of the collection's.
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), RecordRejected("NaN is no JSON")])
+@pytest.mark.parametrize("batched", [True, False])
+async def test_a_reward_model_that_fails_or_abstains_leaves_its_rollouts_ungraded(batched, error):
+    broken, said = fails_with(error), f"reward: {type(error).__name__}: {error}"
     collected = await collect(Policy(), Rewards(broken) if batched else broken, ragged="pad")
-    assert {rollout.error for rollout in collected.batch.rollouts()} == {"reward: ZeroDivisionError: by zero"}
-    assert "rollout 0: reward: ZeroDivisionError: by zero" in str(await refused(Policy(), broken))
-    error = await refused(Policy(), lambda state, text: None)
+    assert {(rollout.error, rollout.reward) for rollout in collected.batch.rollouts()} == {(said, None)}
+    assert f"rollout 0: {said}" in str(await refused(Policy(), broken))
+    abstained = await refused(Policy(), lambda state, text: None)
     expected = "rewards: expected 2 for this state, received 0; group index 0, id 'g0'; rollout 0: ok, without a reward"
-    assert expected in without_digest(str(error))
+    assert expected in without_digest(str(abstained))
 
 
 class Breaking:
@@ -320,26 +312,11 @@ class Breaking:
         return [["x"] * n for _ in states]
 
 
-def fails_with(error):
-    def answer(*_, **__):
-        raise error
-
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (ModelServerFault("500"), "transport_error"),
-        (ConnectionResetError("gone"), "transport_error"),
-        (TimeoutError("slow socket"), "timeout"),
-        (BudgetRefused("max_calls"), "refused"),
-        (ActorError("bad agent"), "error"),
-        (KeyError("x"), "error"),
-        (SystemExit(3), "error"),
-        (None, "error"),
-    ],
-)
+@pytest.mark.parametrize(("error", "status"), [
+    (ConnectionResetError("gone"), "transport_error"), (TimeoutError("slow socket"), "timeout"),
+    (BudgetRefused("max_calls"), "refused"), (ActorError("bad agent"), "error"), (RecordRejected("NaN is no JSON"), "error"),
+    (SystemExit(3), "error"), (None, "error"),
+])  # fmt: skip
 async def test_a_failed_completion_is_a_rollout_with_a_status_and_its_siblings_continue(error, status):
     calls = iter(range(4))
 
@@ -357,12 +334,12 @@ async def test_a_failed_completion_is_a_rollout_with_a_status_and_its_siblings_c
     assert [len(texts) for _, texts in rewards.asked] == [len(collected.batch.groups[0].scored)] == [3]
 
 
-@pytest.mark.parametrize("error", [ModelServerFault("500"), MemoryError()])
-async def test_a_model_in_this_process_that_fails_gives_statuses_and_is_called_again_group_by_group(error):
+@pytest.mark.parametrize(
+    ("error", "status"), [(ModelServerFault("500"), "transport_error"), (RecordRejected("NaN is no JSON"), "error")]
+)
+async def test_a_model_in_this_process_that_fails_gives_statuses_and_is_called_again_group_by_group(error, status):
     collected = await collect(Breaking(error), lambda *_: 1.0, ragged="pad")
-    assert {(rollout.status, rollout.completion) for rollout in collected.batch.rollouts()} <= {
-        ("transport_error", None), ("error", None),
-    }  # fmt: skip
+    assert {(rollout.status, rollout.completion) for rollout in collected.batch.rollouts()} == {(status, None)}
     assert "rewards: expected 2 for this state, received 0" in str(await refused(Breaking(error), lambda *_: 1.0))
     model = Breaking(error, 1)
     collected = await collect(model, lambda *_: 1.0, ragged="resample")
@@ -389,17 +366,6 @@ async def test_an_error_that_every_further_call_would_share_ends_the_collection_
     for model in ((Breaking(error), None), (None, Rewards(fails_with(error)))):
         with pytest.raises(type(error)):
             await collect(*model, ragged="pad")
-
-
-async def test_a_storage_error_in_a_users_model_fails_its_own_call_only():
-    refuse = fails_with(RecordRejected("out/mine.jsonl: NaN is no JSON"))
-    for policy in (refuse, Policy(refuse), Breaking(RecordRejected("NaN"))):
-        collected = await collect(policy, lambda *_: 1.0, ragged="pad")
-        assert {rollout.status for rollout in collected.batch.rollouts()} == {"error"}
-    for reward in (refuse, Rewards(refuse)):
-        collected = await collect(Policy(), reward, ragged="pad")
-        assert {rollout.reward for rollout in collected.batch.rollouts()} == {None}
-        assert "NaN is no JSON" in collected.batch.groups[0].rollouts[0].error
 
 
 async def test_only_the_missing_rollouts_are_requested_again_a_bounded_number_of_times():

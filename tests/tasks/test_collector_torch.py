@@ -50,31 +50,28 @@ def torch(monkeypatch):
 
 
 class Policy:
-    def __init__(self, torch, actions=None, shape=None):
-        self.torch, self.actions, self.shape = torch, actions, shape
-        self.options = None
+    def __init__(self, torch, logprobs=None):
+        self.torch, self.logprobs, self.options = torch, logprobs, None
 
     def generate_actions(self, states, num_actions_per_state, **options):
         assert self.torch.depth == 1
         self.options = options
-        return self.actions or [[f"{state}{index}" for index in range(num_actions_per_state)] for state in states]
+        return [[f"{state}{index}" for index in range(num_actions_per_state)] for state in states]
 
     def get_log_probabilities(self, states, actions):
         assert self.torch.depth == 1
         assert len(states) == len(actions)
-        values = np.zeros(self.shape) if self.shape else [-float(index) for index in range(len(actions))]
-        return Tensor(values, self.torch)
+        return Tensor([-float(at) for at in range(len(actions))] if self.logprobs is None else self.logprobs, self.torch)
 
 
 class Rewards:
-    def __init__(self, torch, shape=None):
-        self.torch, self.shape, self.asked = torch, shape, 0
+    def __init__(self, torch):
+        self.torch, self.asked = torch, 0
 
     def compute_rewards(self, states, actions):
         assert self.torch.depth == 1
         self.asked += 1
-        values = np.zeros(self.shape) if self.shape else [float(action.endswith("0")) for action in actions]
-        return Tensor(values, self.torch)
+        return Tensor([float(action.endswith("0")) for action in actions], self.torch)
 
 
 def collector(policy, rewards):
@@ -91,8 +88,7 @@ def test_a_torch_policy_and_reward_model_give_the_four_lists(torch):
 
 @pytest.mark.parametrize("shape", [(4, 7), (3,), ()])
 def test_log_probabilities_of_another_shape_are_refused_before_rewards_are_computed(torch, shape):
-    rewards, policy = Rewards(torch), Policy(torch, shape=shape)
-    policy.get_log_probabilities = lambda states, actions: Tensor(np.zeros(shape) if shape else 1.0, torch)
+    rewards, policy = Rewards(torch), Policy(torch, np.zeros(shape))
     expected = "log_probs_old: expected 1-D of length 4 = the number of completions, received shape "
     with pytest.raises(ShapeError) as caught:
         collector(policy, rewards).collect_experiences(["a", "b"])

@@ -3,7 +3,9 @@ import errno
 import os
 import pickle
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -52,13 +54,19 @@ async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answers", "more", "signal"),
-    [(("Answer: 7", "Answer: 7"), {}, "all_pass"), (("Answer: 8", "Answer: 9"), {"reflect": False}, "all_fail")],
+    ("answers", "more", "signal", "ranks"),
+    [
+        (("Answer: 7", "Answer: 7"), {}, "all_pass", {0.5}),
+        (("Answer: 8", "Answer: 9"), {"reflect": False}, "all_fail", {0.5}),
+        # A lost attempt makes no contrast with a good one.
+        (("Answer: 7", reply("Answer: 8", finish="length")), {}, "lost", {None}),
+        (("Answer: 7", ModelServerFault("503")), {}, "lost", {None}),
+    ],
 )
-async def test_a_flat_group_is_not_reflected_on_and_costs_no_further_call(tmp_path, answers, more, signal):
+async def test_a_group_without_a_contrast_is_not_reflected_on_and_costs_no_further_call(tmp_path, answers, more, signal, ranks):
     model, result = await grouped(attempts(*answers), tmp_path, **more)
-    assert (result.signal, result.proposals) == (signal, ())
-    assert {rollout.relative_rank for rollout in result.rollouts} == {0.5}
+    assert (result.signal, result.proposals, {rollout.relative_rank for rollout in result.rollouts}) == (signal, (), ranks)
+    assert result.mean_reward == float(answers[0] == "Answer: 7")
     assert [key.role for _, key in model.requests] == ["rollout", "rollout"]
 
 
@@ -80,14 +88,6 @@ async def test_all_members_run_even_if_one_fails(tmp_path):
     assert result.signal == "mixed"
 
 
-@pytest.mark.parametrize("lost", [reply("Answer: 8", finish="length"), ModelServerFault("503"), reply("   ")])
-async def test_a_lost_attempt_makes_no_contrast_with_a_good_one(tmp_path, lost):
-    model, result = await grouped(attempts("Answer: 7", lost), tmp_path)
-    assert result.signal == "lost"
-    assert result.mean_reward == 1.0
-    assert not any(key.role == "reflect" for _, key in model.requests)
-
-
 async def test_every_attempt_is_summarised_once_and_after_its_last_event(tmp_path, monkeypatch):
     given = []
 
@@ -106,12 +106,10 @@ async def test_every_attempt_is_summarised_once_and_after_its_last_event(tmp_pat
 
     actor = ToolActor([tool_from_function(agents.add)], max_turns=4)
     _, result = await grouped(script, tmp_path, size=3, actor=actor)
-    assert [output for _, output in given] == [rollout.output for rollout in result.rollouts]
-    assert [[frame.kind for frame in frames].count("tool") for frames, _ in given] == [1, 2, 3]
-    for (frames, output), rollout in zip(given, result.rollouts, strict=True):
-        assert len(rollout.tools) == [frame.kind for frame in frames].count("tool")
+    for (frames, output), rollout, calls in zip(given, result.rollouts, (1, 2, 3), strict=True):
+        assert [frame.kind for frame in frames].count("tool") == len(rollout.tools) == calls
         assert frames[-1].kind == "model", "the last event is the answer"
-        assert rollout.summary == summarize_trajectory(frames, output)
+        assert (output, rollout.summary) == (rollout.output, summarize_trajectory(frames, output))
 
 
 async def test_a_group_without_any_score_has_no_mean(tmp_path):
@@ -141,14 +139,12 @@ async def test_the_answers_of_a_group_are_synced_before_it_ends(tmp_path, monkey
     await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
     assert synced[0] == (tmp_path / "journal.jsonl").stat().st_size > 0
 
-
-async def test_a_disk_that_cannot_sync_ends_the_run(tmp_path, monkeypatch):
     def refuse(fd):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuse)
     _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
-    assert "journal.jsonl: cannot be synced: Input/output error" in result.fatal
+    assert "journal.jsonl: cannot be synced: Input/output error" in result.fatal, "which ends the run"
 
 
 async def test_a_broken_reflection_costs_the_lessons_of_this_group_alone(tmp_path):
@@ -169,12 +165,20 @@ async def test_a_rollout_that_hangs_fails_at_its_limit_and_names_its_call(tmp_pa
 
 
 @dataclass
-class Hanging:
-    rewarder_id: str = "hanging"
+class Says:
+    """A rewarder, by a function of its context."""
 
-    def score(self, context):
-        time.sleep(0.5)
-        return []
+    rewarder_id: str
+    score: Callable[[Any], list[Any]]
+    score_range: tuple[float, float] = (0.0, 1.0)
+
+
+def alike(name, verdict, **more):
+    """A rewarder that says the same of every attempt."""
+    return weighted(Says(name, lambda context: [verdict for _ in context.outputs], **more))
+
+
+HANGING = Says("hanging", lambda _: time.sleep(0.5) or [])
 
 
 async def test_an_agent_that_goes_on_after_its_answer_is_refused_further_calls(tmp_path):
@@ -194,31 +198,18 @@ async def test_an_agent_that_goes_on_after_its_answer_is_refused_further_calls(t
         await late[0]
 
 
-class Telling:
-    rewarder_id = "telling"
-
-    def score(self, context):
-        return [RewardScore("telling", 1.0, "saw sk-key"), Abstained("telling", "lost sk-key")]
-
-
 async def test_what_a_rewarder_says_is_recorded_without_the_key(tmp_path):
-    made = runtime(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(weighted(Telling()),))
+    said = [RewardScore("telling", 1.0, "saw sk-key"), Abstained("telling", "lost sk-key")]
+    telling = weighted(Says("telling", lambda _: said))
+    made = runtime(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(telling,))
     result = await run_group(spec(2), replace(made, scrub=lambda text: text.replace("sk-key", "***")))
     scored, ungraded = result.rollouts
     assert (scored.scores[0].evidence, ungraded.outcome.reason) == ("saw ***", "telling: lost ***")
     assert "sk-key" not in repr(result)
 
 
-@dataclass
-class Undecided:
-    rewarder_id: str = "undecided"
-
-    def score(self, context):
-        return [Abstained("undecided", "cannot tell") for _ in context.outputs]
-
-
 async def test_a_hanging_rewarder_leaves_its_attempts_without_a_reward_but_with_the_other_scores(tmp_path):
-    rewarders = (weighted("gt"), weighted(Hanging(), timeout_s=0.05))
+    rewarders = (weighted("gt"), weighted(HANGING, timeout_s=0.05))
     _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=rewarders)
     late = Ungraded(REWARDER_LATE, "hanging: no score within 0.05 s")
     assert [rollout.outcome for rollout in result.rollouts] == [late, late]
@@ -227,24 +218,16 @@ async def test_a_hanging_rewarder_leaves_its_attempts_without_a_reward_but_with_
 
 @pytest.mark.parametrize(("counting", "outcome"), [("gt", "scored"), ("undecided", "rewarder")])
 async def test_a_hanging_rewarder_that_does_not_count_costs_no_reward_and_no_attempt_its_kind(tmp_path, counting, outcome):
-    rewarder = weighted("gt") if counting == "gt" else weighted(Undecided())
-    rewarders = (rewarder, weighted(Hanging(), 0.0, timeout_s=0.05))
+    rewarder = weighted("gt") if counting == "gt" else alike("undecided", Abstained("undecided", "cannot tell"))
+    rewarders = (rewarder, weighted(HANGING, 0.0, timeout_s=0.05))
     _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=rewarders)
     assert [getattr(rollout.outcome, "error_type", "scored") for rollout in result.rollouts] == [outcome] * 2
 
 
 async def test_rewarders_see_the_context_of_the_item(tmp_path):
     seen = []
-
-    @dataclass
-    class Curious:
-        rewarder_id: str = "curious"
-
-        def score(self, context):
-            seen.append(context)
-            return [RewardScore("curious", 0.5, "ok") for _ in context.outputs]
-
-    await grouped(attempts("7", "8"), tmp_path, rewarders=(weighted(Curious()),))
+    curious = weighted(Says("curious", lambda context: seen.append(context) or [RewardScore("curious", 0.5, "ok")] * 2))
+    await grouped(attempts("7", "8"), tmp_path, rewarders=(curious,))
     assert (seen[0].fixture_path, seen[0].answer, [a.output for a in seen[0].outputs]) == ("items.jsonl#q1", "7", ["7", "8"])
 
 
@@ -282,36 +265,18 @@ async def test_each_group_is_sampled_at_its_own_temperature(tmp_path):
     assert [request.temperature for request, _ in model.requests] == [0.7, 0.7, 0.3, 0.3]
 
 
-@pytest.mark.parametrize(
-    ("values", "spread", "limit", "signal"),
-    [
-        ([1.0, 1.0], 0.0, 0.0, "all_pass"),
-        ([0.0, 0.0], 0.0, 0.0, "all_fail"),
-        ([0.5, 0.5], 0.0, 0.0, "flat"),
-        ([0.5, 0.6], 0.05, 0.2, "flat"),
-        ([0.5, 0.6], 0.05, 0.05, "mixed"),
-        ([1.0], 0.0, 0.0, "lost"),
-    ],
-)
+@pytest.mark.parametrize(("values", "spread", "limit", "signal"), [
+    ([1.0, 1.0], 0.0, 0.0, "all_pass"), ([0.0, 0.0], 0.0, 0.0, "all_fail"), ([0.5, 0.5], 0.0, 0.0, "flat"),
+    ([0.5, 0.6], 0.05, 0.2, "flat"), ([0.5, 0.6], 0.05, 0.05, "mixed"), ([1.0], 0.0, 0.0, "lost"),
+])  # fmt: skip
 def test_signals(values, spread, limit, signal):
     assert classify(values, spread, limit) == signal
 
 
-@dataclass
-class OutOfTen:
-    """Gives every attempt the same of ten points."""
-
-    points: float
-    rewarder_id: str = "ten"
-    score_range: tuple[float, float] = (0.0, 10.0)
-
-    def score(self, context):
-        return [RewardScore("ten", self.points, "points") for _ in context.outputs]
-
-
-@pytest.mark.parametrize(("points", "signal"), [(10.0, "all_pass"), (0.0, "all_fail"), (5.0, "flat"), (1.0, "flat")])
+@pytest.mark.parametrize(("points", "signal"), [(10.0, "all_pass"), (0.0, "all_fail"), (1.0, "flat")])
 async def test_signals_use_the_declared_range(tmp_path, points, signal):
-    made = runtime(attempts("7", "8"), tmp_path, rewarders=(weighted(OutOfTen(points)),))
+    ten = alike("ten", RewardScore("ten", points, "points"), score_range=(0.0, 10.0))
+    made = runtime(attempts("7", "8"), tmp_path, rewarders=(ten,))
     assert (await run_group(spec(2), made)).signal == signal
 
 

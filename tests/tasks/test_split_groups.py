@@ -13,8 +13,8 @@ from tfgrpo.tasks.shapes import PackText
 ONE = PackText("Be careful, one.", sha256_hex("one"), "arithmetic", "ab" * 32, ("old",))
 
 
-def split(size=4, at=None, **more):
-    return spec(size, first_half=ONE, split=size // 2 if at is None else at, **more)
+def split(size=4, at=None):
+    return spec(size, first_half=ONE, split=size // 2 if at is None else at)
 
 
 def attempts(*answers):
@@ -28,15 +28,15 @@ def attempts(*answers):
     return script
 
 
-async def run(size, *answers, made=None, tmp_path=None, **more):
+async def run(size, *answers, tmp_path, at=None, **more):
     model = ScriptedModel(attempts(*answers))
-    return model, await run_group(split(size, **more), made or runtime(model, tmp_path))
+    return model, await run_group(split(size, at), runtime(model, tmp_path, **more))
 
 
 RIGHT, WRONG = "Answer: 7", "Answer: 8"
 
 
-@pytest.mark.parametrize(("size", "first"), [(2, 1), (3, 1), (3, 2), (4, 2), (5, 3), (9, 4)])
+@pytest.mark.parametrize(("size", "first"), [(2, 1), (3, 2), (5, 2)])
 async def test_an_odd_attempt_is_of_either_side_and_every_attempt_runs_once(tmp_path, size, first):
     model, result = await run(size, *[RIGHT] * size, tmp_path=tmp_path, at=first)
     arms = [rollout.key.arm for rollout in result.rollouts]
@@ -60,22 +60,11 @@ async def test_ranks_and_advantages_stay_within_a_side(tmp_path):
     assert result.spread == pytest.approx(0.1875**0.5)
 
 
-@pytest.mark.parametrize(
-    ("answers", "contrasted"),
-    [
-        ((WRONG, RIGHT, WRONG, RIGHT), [(1, 0), (3, 2)]),
-        ((WRONG, WRONG, RIGHT, RIGHT), [(2, 0), (3, 1)]),
-        ((RIGHT, RIGHT, RIGHT, WRONG), [(2, 3), (0, 3)]),
-        ((RIGHT, WRONG, WRONG, RIGHT), [(0, 1), (3, 2)]),
-    ],
-)
-async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with_those_of_their_side(
-    tmp_path, answers, contrasted
-):
-    model, result = await run(4, *answers, tmp_path=tmp_path)
-    assert [proposal.text for proposal in result.proposals] == ["Learned from group 0 0.", "Learned from group 1 0."]
-    assert [proposal.contrast.evidence for proposal in result.proposals] == [
-        tuple(f"run/1/group/q1/{index}" for index in pair) for pair in contrasted
+async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with_those_of_their_side(tmp_path):
+    model, result = await run(4, RIGHT, RIGHT, RIGHT, WRONG, tmp_path=tmp_path)
+    assert [(proposal.text, proposal.contrast.evidence) for proposal in result.proposals] == [
+        ("Learned from group 0 0.", ("run/1/group/q1/2", "run/1/group/q1/3")),
+        ("Learned from group 1 0.", ("run/1/group/q1/0", "run/1/group/q1/3")),
     ]
     assert result.learning.calls == len(model.asked("reflect")) == 2
 
@@ -106,24 +95,16 @@ async def test_with_a_single_attempt_on_a_side_attempts_are_ranked_across_the_si
     assert [half.mean_reward for half in result.halves] == [0.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("answers", "signal", "mean"),
-    [
-        ((RIGHT,) * 4, "all_pass", 1.0),
-        ((reply(""), reply(""), RIGHT, RIGHT), "all_pass", 1.0),
-        ((reply(""),) * 4, "lost", None),
-    ],
-)
-async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, answers, signal, mean):
-    model, result = await run(4, *answers, tmp_path=tmp_path)
-    assert (result.signal, result.mean_reward, result.proposals) == (signal, mean and pytest.approx(mean), ())
+@pytest.mark.parametrize(("lost", "signal", "mean"), [(2, "all_pass", 1.0), (4, "lost", None)])
+async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, lost, signal, mean):
+    model, result = await run(4, *[reply("")] * lost, *[RIGHT] * (4 - lost), tmp_path=tmp_path)
+    assert (result.signal, result.mean_reward, result.proposals) == (signal, mean, ())
     assert {key.role for _, key in model.requests} == {"rollout"}
 
 
 async def test_relative_scores_compare_the_sides_so_that_their_difference_is_evidence(tmp_path):
     rewarders = tuple(weighted(name) for name in ("gt", "relative"))
-    model = ScriptedModel(attempts(WRONG, WRONG, RIGHT, RIGHT))
-    result = await run_group(split(), runtime(model, tmp_path, rewarders=rewarders))
+    _, result = await run(4, WRONG, WRONG, RIGHT, RIGHT, tmp_path=tmp_path, rewarders=rewarders)
     relative = [next(each.score for each in one.scores if each.rewarder_id == "relative") for one in result.rollouts]
     assert relative[0] == relative[1] < relative[2] == relative[3]
     assert result.halves[0].mean_reward < result.halves[1].mean_reward

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.agents.steps import NOON, Script, ScriptedModel, group, item, proposal, record, runtime
+from tests.support.agents.steps import Script, ScriptedModel, group, item, proposal, record, runtime
+from tests.support.records.records import make_record
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.store import ExperienceRecord, Polarity, Reward
+from tfgrpo.stores.experiences.store import ExperienceRecord, Reward
 from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.shapes import GroupResult
@@ -23,28 +24,10 @@ TEXTS = [
 ]
 
 
-def lesson(
-    name: str, text: str, *, polarity: Polarity = "do", evidence: tuple[str, ...] = ("old/0", "old/1"), **more: Any
-) -> ExperienceRecord:
+def lesson(name: str, text: str, *, evidence: tuple[str, ...] = ("old/0", "old/1"), **more: Any) -> ExperienceRecord:
     """Return the record of a known lesson."""
-    values = {
-        "experience_id": name,
-        "run_id": "run",
-        "task_id": "t",
-        "domain": "arithmetic",
-        "pack_id": "arithmetic",
-        "epoch": 1,
-        "batch": 0,
-        "group_id": "old",
-        "operation": "add",
-        "summary32": text,
-        "polarity": polarity,
-        "reward": Reward(gt_score=0.5, relative_rank=1.0),
-        "evidence": evidence,
-        "stamp_signature": "",
-        "created_at": NOON,
-    }
-    return ExperienceRecord(**{**values, **more})
+    known = {"domain": "arithmetic", "pack_id": "arithmetic", "reward": Reward(gt_score=0.5, relative_rank=1.0)}
+    return make_record(name, summary32=text, evidence=evidence, **{**known, **more})
 
 
 def known(*lessons: ExperienceRecord, **facts: Mapping[str, Any]) -> dict[str, KnownLesson]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import shlex
 import signal
 import subprocess
@@ -59,9 +60,8 @@ async def test_the_command_gets_texts_as_arguments_and_the_item_as_json_never_it
     rollout = await attempt(tmp_path, command, of=of, stdin="item")
     arguments, stdin = json.loads(rollout.output)
     shown = {"id": "q1", "prompt": of.prompt, "system_prompt": "Digits.", "metadata": {"tier": [1]}, "domain": "sums"}
-    assert arguments[:2] == ["--task=Digits.\n\n3 + 4? {system} $HOME `id`", "Be careful."]
-    assert json.loads(arguments[2]) == shown
-    assert arguments[3:] == ["{unknown} {}", str(Path.cwd())]
+    told = ["--task=Digits.\n\n3 + 4? {system} $HOME `id`", "Be careful.", arguments[2], "{unknown} {}", str(Path.cwd())]
+    assert (arguments, json.loads(arguments[2])) == (told, shown)
     assert stdin == {**shown, "system": "Be careful.", "temperature": 0.7, "seed": rollout.seed}
 
 
@@ -94,7 +94,6 @@ API_ERROR = '{"type": "result", "result": "API Error: 400 no such model", "usage
     (f"sh -c {shlex.quote(f'echo {shlex.quote(API_ERROR)}; exit 1')}", "json:/result", "exit code 1: API Error: 400 no"),
     ("sh -c 'kill -9 $$'", None, "was ended by SIGKILL"), ("sh -c 'echo no json'", "json:/answer", "the answer is no JSON"),
     ("sh -c 'echo {}'", "json:/answer", "nothing at /answer"),
-    ("sh -c 'echo 7'", "file:answer.txt", "left no file 'answer.txt'"),
     ("sh -c 'ln -s /etc/passwd answer.txt'", "file:answer.txt", "left no file 'answer.txt'"),
     ("yes", None, "wrote more than 16 MB"), ("sh -c 'yes > answer.txt & sleep 1'", "file:answer.txt", "more than 16 MB"),
 ])  # fmt: skip
@@ -193,11 +192,8 @@ async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_pa
 
 
 def processes_with(mark):
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if mark in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+    alive = (each for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] != psutil.STATUS_ZOMBIE)
+    return [each for each in alive if mark in " ".join(each.info["cmdline"] or ())]
 
 
 async def gone(mark, folders):
@@ -245,16 +241,11 @@ async def test_an_attempt_can_be_cancelled_while_it_is_being_started(tmp_path, f
 
 async def test_what_a_command_leaves_behind_ends_with_it_and_does_not_delay_its_answer(tmp_path, folders):
     start = time.monotonic()
-    rollout = await attempt(tmp_path, "sh -c 'sleep 987.503 & echo 7'")
+    read_only = "mkdir -p a/b; echo x > a/b/c; chmod 500 a a/b"
+    rollout = await attempt(tmp_path, f"sh -c '{read_only}; sleep 987.503 & echo 7'")
     assert rollout.output == "7"
     assert time.monotonic() - start < 10
     await gone("987.503", folders)
-
-
-async def test_folders_that_a_command_made_read_only_are_removed(tmp_path, folders):
-    rollout = await attempt(tmp_path, "sh -c 'mkdir -p a/b; echo x > a/b/c; chmod 500 a a/b; echo 7'")
-    assert rollout.output == "7"
-    assert list(folders.iterdir()) == []
 
 
 KILLED = """
@@ -293,14 +284,13 @@ async def test_a_run_that_is_killed_leaves_neither_processes_nor_folders(tmp_pat
     await gone("987.504", folders)
 
 
-CORE = "import resource as r; print(r.getrlimit(r.RLIMIT_CORE)[0])"
+LIMITS = "import resource as r; print(*(r.getrlimit(each)[0] for each in (r.RLIMIT_CPU, r.RLIMIT_CORE, r.RLIMIT_AS)))"
 
 
 @pytest.mark.parametrize(("limits", "code", "said"), [
-    ({}, "import resource as r; print(r.getrlimit(r.RLIMIT_CPU)[0])", "3600"),
+    ({}, LIMITS, f"3600 0 {resource.getrlimit(resource.RLIMIT_AS)[0]}"),
     ({"memory_mb": 200}, "len(bytearray(400 << 20))", "MemoryError"),
     ({}, "open('x', 'wb').truncate((1 << 30) + 1)", "File too large"),
-    ({}, "print(len(bytearray(400 << 20)))", str(400 << 20)), ({}, CORE, "0"),
 ])  # fmt: skip
 async def test_a_command_can_use_what_its_limits_allow_and_no_more(tmp_path, limits, code, said):
     rollout = await attempt(tmp_path, script(code), **limits)

@@ -15,19 +15,17 @@ from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.host import RuntimeHost
-from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 SECRET = "sk-test-0123456789abcdef"
 
 
-def context(tmp_path) -> RunContext:
-    return kit.runtime(lambda request, key: "7", tmp_path).context
+def runtime_of(tmp_path, function=None, **limits):
+    return kit.runtime(lambda *_: "7", tmp_path, actor=function and CallableActor(function), limits=limits)
 
 
 async def outcome(function, tmp_path, **limits):
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(function), limits=limits)
-    return await asyncio.wait_for(run_rollout(kit.spec(), 0, runtime), 10)
+    return await asyncio.wait_for(run_rollout(kit.spec(), 0, runtime_of(tmp_path, function, **limits)), 10)
 
 
 @pytest.fixture(autouse=True)
@@ -79,19 +77,17 @@ async def test_a_key_in_the_frames_of_an_agent_is_recorded_nowhere(tmp_path, col
     def agent(prompt: str) -> Trajectory:
         return Trajectory("7", collect([Frame("model", SECRET, SECRET, 1, None, 1.0, SECRET)]))
 
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(agent))
-    rollout = await run_rollout(kit.spec(), 0, replace(runtime, scrub=scrubber(ApiKey(SECRET))))
+    rollout = await run_rollout(kit.spec(), 0, replace(runtime_of(tmp_path, agent), scrub=scrubber(ApiKey(SECRET))))
     assert rollout.frames == (Frame("model", "***", "***", 1, None, 1.0, "***"),)
     assert SECRET not in (tmp_path / "journal.jsonl").read_text("utf-8")
 
 
-class TimesOut:
-    async def attempt(self, attempt):
-        raise TimeoutError("its own limit")
-
-
 async def test_an_actor_that_breaks_its_promise_fails_alone(tmp_path):
-    rollout = await run_rollout(kit.spec(), 0, kit.runtime(lambda *_: "7", tmp_path, actor=TimesOut()))
+    class TimesOut:
+        async def attempt(self, attempt):
+            raise TimeoutError("its own limit")
+
+    rollout = await kit.attempt(TimesOut(), lambda *_: "7", tmp_path)
     assert rollout.loss.error_type == "ActorError"
     assert "its own limit" in rollout.loss.reason
 
@@ -105,7 +101,7 @@ async def test_an_agent_is_given_up_on_at_its_time_limit_and_an_answer_after_it_
 
 
 async def test_cancelling_a_rollout_ends_it_even_if_its_agent_does_not_care(tmp_path):
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(rogues.swallows_cancellation))
+    runtime = runtime_of(tmp_path, rogues.swallows_cancellation)
     rogues.BEGUN.clear()
     task = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
     await eventually(rogues.BEGUN.is_set)
@@ -117,14 +113,14 @@ async def test_cancelling_a_rollout_ends_it_even_if_its_agent_does_not_care(tmp_
 
 
 def opened(runtime):
-    async def opener(_: RunContext):
+    async def opener(_):
         return runtime
 
     return opener
 
 
 def test_the_loop_of_a_run_outlives_a_task_that_leaves_the_process(tmp_path):
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(rogues.exits_from_a_task))
+    runtime = runtime_of(tmp_path, rogues.exits_from_a_task)
     host = RuntimeHost(runtime.context, opened(runtime))
     try:
         rollout = host.submit(lambda it: run_rollout(kit.spec(), 0, it)).result(timeout=10)
@@ -134,7 +130,7 @@ def test_the_loop_of_a_run_outlives_a_task_that_leaves_the_process(tmp_path):
 
 
 def test_closing_a_run_does_not_wait_for_work_that_ignores_its_cancellation(tmp_path):
-    runtime = kit.runtime(lambda request, key: "7", tmp_path)
+    runtime = runtime_of(tmp_path)
     host = RuntimeHost(runtime.context, opened(runtime), cancel_wait_s=0.1)
     host.submit(lambda it: rogues.swallows_cancellation(""))
     host.submit(lambda it: asyncio.sleep(0)).result(timeout=10)
@@ -153,8 +149,7 @@ async def test_an_attempt_that_is_refused_while_its_run_ends_is_not_reported_as_
 
     forgotten: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, told: forgotten.append(told["message"]))
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(refused))
-    work = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
+    work = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime_of(tmp_path, refused)))
     with pytest.raises(asyncio.CancelledError):
         await work
     gc.collect()
@@ -173,7 +168,7 @@ def test_closing_a_run_whose_loop_is_blocked_leaves_the_loop_behind(tmp_path, at
     async def blocks():
         block()
 
-    host = RuntimeHost(kit.runtime(lambda request, key: "7", tmp_path).context, closing_s=0.1)
+    host = RuntimeHost(runtime_of(tmp_path).context, closing_s=0.1)
     if at_once:
         host._loop.call_soon_threadsafe(block)
     host.submit(lambda it: blocks())
@@ -188,7 +183,7 @@ def test_closing_a_run_whose_loop_is_blocked_leaves_the_loop_behind(tmp_path, at
 
 def test_an_agent_that_cancels_all_it_finds_does_not_keep_a_run_from_closing(tmp_path):
     begun, closed = threading.Event(), threading.Event()
-    runtime = kit.runtime(lambda request, key: "7", tmp_path)
+    runtime = runtime_of(tmp_path)
 
     async def revenge():
         begun.set()
@@ -198,11 +193,8 @@ def test_an_agent_that_cancels_all_it_finds_does_not_keep_a_run_from_closing(tmp
             for task in asyncio.all_tasks():
                 task.cancel()
 
-    async def opened(context: RunContext):
-        runtime.resources.callback(closed.set)
-        return runtime
-
-    host = RuntimeHost(runtime.context, opened)
+    runtime.resources.callback(closed.set)
+    host = RuntimeHost(runtime.context, opened(runtime))
     host.submit(lambda it: revenge())
     assert begun.wait(10)
     host.close()

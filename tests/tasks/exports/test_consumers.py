@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents.exports import export, group, rollout
+from tests.support.agents.exports import export, group, logprobs, rollout
+from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 
@@ -60,27 +61,41 @@ def loaded(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("target", [*SETS, "verl", "openrlhf"])
 def test_the_datasets_library_loads_every_set_as_it_was_written(target, tmp_path, loaded):
-    rows, _ = export(plain_groups(), target, tmp_path / "x.jsonl")
-    assert loaded(tmp_path / "x.jsonl").to_list() == rows
-
-
-@pytest.mark.parametrize("target", SETS)
-def test_the_datasets_library_keeps_conversations_with_tools(target, tmp_path, loaded):
-    rows, _ = export([*plain_groups(), *tool_groups()], target, tmp_path / "x.jsonl")
+    # verl and OpenRLHF take no conversations with tools.
+    groups = [*plain_groups(), *(tool_groups() if target in SETS else [])]
+    rows, _ = export(groups, target, tmp_path / "x.jsonl")
     back = loaded(tmp_path / "x.jsonl").to_list()
     assert [{key: value for key, value in row.items() if value is not None} for row in back] == rows
 
 
+def parquet(groups, path):
+    export_groups(groups, path, ExportReport("test", ExportOptions(target="verl")))
+    return path
+
+
 def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path, loaded):
-    report = ExportReport("test", ExportOptions(target="verl"))
-    export_groups(plain_groups(), tmp_path / "x.parquet", report)
-    back = loaded(tmp_path / "x.parquet")
+    rollouts = tuple(rollout(index, float(index), logprob=logprobs(-0.5, token_ids=(7,))) for index in range(2))
+    plain = [group(1.0, 0.0, name=f"g{number}") for number in range(1_001)]
+    rows = loaded(parquet([*plain, group(rollouts=rollouts)], tmp_path / "x.parquet")).to_list()
+    assert [row["extra_info"]["index"] for row in rows] == [*range(1_002)]
     # What its loader of prompts and its reward manager look up.
-    for row in back:
-        assert row["prompt"][-1]["role"] == "user"
-        assert set(row["reward_model"]) == {"style", "ground_truth"}
-        assert isinstance(row["data_source"], str)
-        assert isinstance(row["extra_info"]["index"], int)
+    assert (rows[0]["prompt"][-1], rows[0]["data_source"]) == ({"role": "user", "content": "3 + 4?"}, "t")
+    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": "7"}
+    info = rows[0]["extra_info"]
+    assert (info["recorded_rewards"], info["recorded_logprobs"]) == ([1.0, 0.0], [])
+    assert json.loads(info["recorded_completions"][0]) == [{"role": "assistant", "content": "answer 0"}]
+    assert rows[-1]["extra_info"]["recorded_logprobs"] == [[-0.5], [-0.5]]
+
+
+def test_parquet_refuses_prompts_with_tools_and_names_the_extra_without_its_library(tmp_path, monkeypatch):
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": []}]
+    asked = [*turns, {"role": "tool", "tool_call_id": "c", "content": "7"}]
+    with pytest.raises(StoreError, match=r"'g' has turns with tools; write a \.jsonl file"):
+        parquet([group(1.0, 0.0, state=asked)], tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SettingsError, match=r"tfgrpo\[parquet\]"):
+        parquet([group(1.0, 0.0)], tmp_path / "x.parquet")
 
 
 # --- TRL's own checks

@@ -24,8 +24,7 @@ from tfgrpo.tasks.exports.lessons import (
 
 
 def lesson(text, says, name="", groups_for=0, groups_against=0, effect=None):
-    given = {"groups_for": groups_for, "groups_against": groups_against, "effect": effect}
-    return ExportedLesson(id=name, says=says, text=text, **given)
+    return ExportedLesson(id=name, says=says, text=text, groups_for=groups_for, groups_against=groups_against, effect=effect)
 
 
 LESSONS = LessonSet(
@@ -82,18 +81,13 @@ def test_the_json_form_has_the_evidence_for_each_lesson():
     assert (third["groups_for"], third["effect"]) == (0, None)
 
 
-def test_a_skill_has_the_front_matter_that_agents_read():
-    _, front, body = render_lessons(LESSONS, "skill-md").split("---\n", 2)
+@pytest.mark.parametrize(("task_id", "name"), [("night", "night-lessons"), ("My.Task_" + "x" * 90, "my-task-" + "x" * 56)])
+def test_a_skill_has_the_front_matter_that_agents_read_and_a_valid_name(task_id, name):
+    _, front, _ = render_lessons(LESSONS.model_copy(update={"task_id": task_id}), "skill-md").split("---\n", 2)
     known = yaml.safe_load(front)
-    assert known["name"] == "night-lessons"
+    assert known["name"] == name
     assert "arithmetic" in known["description"]
     assert len(known["description"]) < 1_024
-    assert "- Do: Round once, at the end." in body
-
-
-def test_the_name_of_a_skill_is_valid_for_every_task():
-    front = render_lessons(LessonSet(lessons=LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
-    assert re.fullmatch("my-task-x{56}", yaml.safe_load(front)["name"])
 
 
 @pytest.mark.parametrize(
@@ -126,10 +120,6 @@ def screened(pack, *lessons, known=()):
     return screen_lessons([lesson(text, "do") for text in lessons], pack, known)
 
 
-def test_a_duplicate_lesson_is_refused_once(pack):
-    assert [bool(entry.reason) for entry in screened(pack, "Round once.", "Round  once.")] == [False, True]
-
-
 def stored(pack, *texts, polarity="do"):
     return [imported_record(Screened(lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts]
 
@@ -138,7 +128,8 @@ def test_a_lesson_is_known_by_its_text_or_in_other_words_and_has_an_opposite(pac
     rounding, unit = stored(pack, "Round once, at the end of the sum.", "Name the unit of each figure.")
     avoid = stored(pack, "Round once, at the end of the sum.", polarity="avoid")[0]
     texts = ("Round once, at the end of the sum.", "Name the unit of every figure.", "Ask for the currency.")
-    same, like, new = screened(pack, *texts, known=[avoid, rounding, unit])
+    same, like, new, again = screened(pack, *texts, "Ask  for the currency.", known=[avoid, rounding, unit])
     assert (same.known, same.opposite) == (rounding, avoid)
     assert (like.known, like.opposite) == (unit, None)
     assert (new.known, new.opposite, new.reason) == (None, None, "")
+    assert again.reason, "it is in the file twice"

@@ -68,15 +68,13 @@ async def test_a_conversation_with_tools_comes_back_turn_by_turn(tmp_path):
     run.manifest.write_text(json.dumps({**manifest, "tools": [encode_tool(tool.spec)]}))
     (group,) = read(run)
     turns = group.rollouts[0].completion
-    assert [turn["role"] for turn in turns] == ["assistant", "tool", "tool", "tool", "assistant"]
-    assert [turn.get("content") for turn in turns] == [
-        "Adding.",
-        "7",
-        "error: no tool named 'guess'; there are: add",
-        "7",
-        "Answer: 7",
+    assert [(turn["role"], turn["content"], turn.get("tool_call_id")) for turn in turns] == [
+        ("assistant", "Adding.", None),
+        ("tool", "7", "c1"),
+        ("tool", "error: no tool named 'guess'; there are: add", "c2"),
+        ("tool", "7", "c3"),
+        ("assistant", "Answer: 7", None),
     ]
-    assert [turn["tool_call_id"] for turn in turns[1:4]] == ["c1", "c2", "c3"]
     assert turns[0]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"left":3,"right":4}'}
     assert group.metadata["tools"][0]["function"]["name"] == "add"
 
@@ -95,25 +93,17 @@ async def test_the_answer_of_an_agent_is_what_it_returned_and_has_no_log_probabi
     assert group.rollouts[0].sampling.model == "m"
 
 
-@pytest.mark.parametrize(
-    ("usage", "tokens", "complete"),
-    [
-        ((10, 3, 0), (-0.5, -0.25, -0.25), True),
-        ((10, 4, 0), (-0.5, -0.25, -0.25), False),
-        ((10, 3, 1), (-0.5, -0.25, -0.25), False),
-        (None, (-1.0,), False),
-    ],
-)
-async def test_log_probabilities_are_complete_only_with_one_for_every_counted_token(tmp_path, usage, tokens, complete):
-    def script(request, key):
-        counted = TokenUsage(usage[0], usage[1], reasoning=usage[2]) if usage else None
-        return dataclasses.replace(reply("Answer: 7"), token_logprobs=tokens, usage=counted)
+async def test_log_probabilities_are_complete_only_with_one_for_every_counted_token(tmp_path):
+    counted = [TokenUsage(10, 3), TokenUsage(10, 4), TokenUsage(10, 3, reasoning=1), None]
 
-    (group,) = read(await recorded_run(tmp_path, script, [spec(2)]))
-    logprob = group.rollouts[0].logprob
-    assert (logprob.tokens, logprob.total, logprob.count) == (tokens, pytest.approx(-1.0), len(tokens))
-    assert (logprob.complete, logprob.kind) == (complete, "unknown")
-    assert group.rollouts[0].usage.completion_tokens == (usage[1] if usage else None)
+    def script(request, key):
+        return dataclasses.replace(reply("Answer: 7"), token_logprobs=(-0.5, -0.25, -0.25), usage=counted[key.rollout])
+
+    (group,) = read(await recorded_run(tmp_path, script, [spec(4)]))
+    known = [rollout.logprob for rollout in group.rollouts]
+    assert {(each.tokens, each.total, each.count, each.kind) for each in known} == {((-0.5, -0.25, -0.25), -1.0, 3, "unknown")}
+    assert [each.complete for each in known] == [True, False, False, False]
+    assert [rollout.usage.completion_tokens for rollout in group.rollouts] == [3, 4, 3, None]
 
 
 async def test_of_several_turns_only_the_sum_of_log_probabilities_is_known(tmp_path):
@@ -133,30 +123,24 @@ async def test_of_several_turns_only_the_sum_of_log_probabilities_is_known(tmp_p
     assert (part.total, part.complete) == (None, False)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (ModelTimeout("late"), "timeout"),
-        (ModelServerFault("500"), "transport_error"),
-        (ActorError("broke"), "error"),
-        (reply("", finish="stop"), "parse_error"),
-        (reply("half", finish="content_filter"), "filtered"),
-        (reply("half", finish="length"), "ok"),
-        (BudgetRefused("spent"), "refused"),
-    ],
-)
-async def test_an_attempt_without_a_reward_has_a_status_and_no_number(tmp_path, error, status):
-    run = await recorded_run(tmp_path, lambda request, key: error if key.rollout else "Answer: 7", [spec(2)])
-    (group,) = read(run)
-    lost = group.rollouts[1]
-    assert (lost.status, lost.reward) == (status, None)
-    assert lost.error
-    assert group.rollouts[0].reward == 1.0
+LOST = (
+    (ModelTimeout("late"), "timeout"), (ModelServerFault("500"), "transport_error"), (ActorError("broke"), "error"),
+    (reply("", finish="stop"), "parse_error"), (reply("half", finish="content_filter"), "filtered"),
+    (reply("half", finish="length"), "ok"), (BudgetRefused("spent"), "refused"),
+)  # fmt: skip
+
+
+async def test_an_attempt_without_a_reward_has_a_status_and_no_number(tmp_path):
+    answers = ("Answer: 7", *(error for error, _ in LOST))
+    (group,) = read(await recorded_run(tmp_path, lambda _, key: answers[key.rollout], [spec(len(answers))]))
+    scored, *lost = group.rollouts
+    assert scored.reward == 1.0
+    assert [(each.status, each.reward, bool(each.error)) for each in lost] == [(status, None, True) for _, status in LOST]
 
 
 async def test_a_second_draw_of_an_item_has_its_own_answers(tmp_path):
     again = dataclasses.replace(spec(2, draw=1), group_id="run/again")
-    run = await recorded_run(tmp_path, lambda request, key: f"{LONG} {key.group.draw_id}", [spec(2), again])
+    run = await recorded_run(tmp_path, lambda _, key: f"{LONG} {key.group.draw_id}", [spec(2), again])
     assert [group.rollouts[0].completion for group in read(run)] == [f"{LONG} q1", f"{LONG} q1~1"]
 
 
@@ -201,16 +185,14 @@ FIRST = PackText("Be careful, first.", sha256_hex("first"), "arithmetic", "ab" *
 
 async def test_a_side_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(5, first_half=FIRST, split=2)])
-    before, after = read(run)
-    assert [before.state[0]["content"], after.state[0]["content"]] == [FIRST.system, "Be careful."]
-    assert [before.id, after.id] == ["run/1/group/q1/one", "run/1/group/q1/other"]
-    assert [(group.metadata["arm"], group.metadata["phase"]) for group in (before, after)] == [
-        ("one", "train"),
-        ("other", "train"),
+    sides = before, _ = read(run)
+    assert [(side.id, side.state[0]["content"], side.metadata["arm"], side.metadata["phase"]) for side in sides] == [
+        ("run/1/group/q1/one", FIRST.system, "one", "train"),
+        ("run/1/group/q1/other", "Be careful.", "other", "train"),
     ]
-    assert [rollout.completion for rollout in before.rollouts] == ["Answer: 7", f"{LONG}1"]
-    assert [rollout.completion for rollout in after.rollouts] == [f"{LONG}{index}" for index in (2, 3, 4)]
-    assert [(len(group.rollouts), group.target_size) for group in (before, after)] == [(2, 2), (3, 3)]
+    completions = [[rollout.completion for rollout in side.rollouts] for side in sides]
+    assert completions == [["Answer: 7", f"{LONG}1"], [f"{LONG}{index}" for index in (2, 3, 4)]]
+    assert [side.target_size for side in sides] == [2, 3]
     assert [rollout.metadata["relative_rank"] for rollout in before.rollouts] == [1.0, 0.0]
 
 
@@ -243,42 +225,29 @@ async def test_the_endpoint_s_own_temperature_is_unknown(tmp_path):
     assert read(run)[0].rollouts[0].sampling.temperature is None
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("items", "it has no items.jsonl"),
-        ("groups", "no batch of it was finished"),
-        ("rollouts", "no batch of it was finished"),
-        ("manifest", "it has no manifest"),
-        (None, "its manifest has no valid settings"),
-    ],
-)
-async def test_a_run_without_one_of_its_files_is_refused(tmp_path, name, says):
+async def test_a_run_without_one_of_its_files_is_refused(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2)])
-    if name is None:
-        manifest = json.loads(run.manifest.read_text())
-        run.manifest.write_text(json.dumps({**manifest, "settings": {}}))
-    else:
-        getattr(run, name).unlink()
-    with pytest.raises(SettingsError, match=says):
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "settings": {}}))
+    with pytest.raises(SettingsError, match="its manifest has no valid settings"):
         facts_of_run(run)
+    unfinished = "no batch of it was finished"
+    for path, says in (
+        (run.items, "it has no items.jsonl"), (run.rollouts, unfinished), (run.groups, unfinished),
+        (run.manifest, "it has no manifest"),
+    ):  # fmt: skip
+        path.rename(tmp_path / "kept")
+        with pytest.raises(SettingsError, match=says):
+            facts_of_run(run)
+        (tmp_path / "kept").rename(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "says"),
-    [
-        ("rollouts", "{", "line 1 is damaged"),
-        ("rollouts", '{"group_id":7}', "a line names no group"),
-        ("rollouts", '{"group_id":"g"}', "lacks"),
-        ("groups", "{", "line 1 is damaged"),
-        pytest.param("groups", "[" * 100_000, "line 1 is damaged", id="nested"),
-        ("items", '{"item_id":"another"}', "no line about 'q1'"),
-        ("items", "no json", "line 1 is damaged"),
-        ("items", '{"item_id":7}', "line 1 has no item_id"),
-        ("prompts", '{"digest":"another"}', "no line about"),
-        ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "line", "says"), [
+    ("rollouts", '{"group_id":7}', "a line names no group"), ("rollouts", '{"group_id":"g"}', "lacks"),
+    ("groups", "{", "line 1 is damaged"), pytest.param("groups", "[" * 100_000, "line 1 is damaged", id="nested"),
+    ("items", '{"item_id":"another"}', "no line about 'q1'"), ("items", '{"item_id":7}', "line 1 has no item_id"),
+    ("prompts", '{"digest":"another"}', "no line about"), ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
+])  # fmt: skip
 async def test_inconsistent_files_are_named(tmp_path, name, line, says):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     path = getattr(run, name)

@@ -42,11 +42,8 @@ async def test_a_new_lesson_is_a_stamped_record_with_its_evidence_and_every_cont
 
 
 async def test_the_curator_sees_what_is_known_of_every_lesson_the_proposals_and_what_was_turned_down(tmp_path):
-    lessons = known(
-        lesson("a", CONVERT, cause="Units differed."),
-        lesson("b", WRITE),
-        a={"effect": Effect(2.0, 1.0), "attempts": 600, "groups_for": 5, "groups_against": 2, "nights": 3},
-    )
+    facts = {"effect": Effect(2.0, 1.0), "attempts": 600, "groups_for": 5, "groups_against": 2, "nights": 3}
+    lessons = known(lesson("a", CONVERT, cause="Units differed."), lesson("b", WRITE), a=facts)
     model = ScriptedModel(lambda *_: answers())
     result = await curate(model, tmp_path, groups(CARRY, CARRY), lessons, before={"Be careful.": 2})
     assert model.asked("curate") == [
@@ -66,14 +63,11 @@ async def test_the_curator_sees_what_is_known_of_every_lesson_the_proposals_and_
     assert result.counts == {"useless": 2}
 
 
-async def test_what_says_the_same_confirms_without_a_call_and_is_never_turned_down(tmp_path):
+async def test_what_says_the_same_confirms_without_a_call_and_the_other_way_round_contradicts_and_becomes_a_lesson(tmp_path):
     result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY)))
     assert words(result) == {("confirmed", "a", None): 2.0}
     assert (result.asked, result.records, result.rejected, result.memory) == (0, (), (), {})
     assert result.counts == {"confirmed": 2}
-
-
-async def test_the_same_words_the_other_way_round_contradict_without_a_call_and_become_a_lesson(tmp_path):
     result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY, polarity="avoid")))
     [made] = result.records
     assert (made.operation, made.polarity, made.supersedes) == ("add", "do", ())
@@ -123,9 +117,8 @@ async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_a
 
 async def test_known_lessons_that_say_the_same_are_merged_and_may_be_named_by_their_old_labels(tmp_path):
     library = [lesson(name, text, evidence=(f"{name}/0",)) for name, text in zip("abc", TEXTS, strict=False)]
-    answer = answers(
-        say("confirms", ["P1"], ["L2"]), say("merge", [], ["L1", "L2"], "Carry and convert."), say("useless", ["P2"])
-    )
+    merge = say("merge", [], ["L1", "L2"], "Carry and convert.")
+    answer = answers(say("confirms", ["P1"], ["L2"]), merge, say("useless", ["P2"]))
     result = await curate(lambda *_: answer, tmp_path, groups(GUESS, READ), known(*library))
     [made] = result.records
     assert (made.operation, made.supersedes, made.evidence) == ("merge", ("a", "b"), ("a/0", "b/0"))
@@ -196,12 +189,8 @@ async def test_what_two_contrasts_of_a_group_say_counts_twice_and_what_one_repea
 async def test_judgements_count_for_known_lessons_and_across_the_sides_half(tmp_path):
     rollouts = (record(0, group="g1"), record(1, group="g1"))
     of = contrast("g1", cause="Tens.")
-    judged = [
-        LessonJudgement("a", "helped", of),
-        LessonJudgement("b", "misled", of, 0.5),
-        LessonJudgement("c", "unused", of),
-        LessonJudgement("gone", "helped", of),
-    ]
+    said = [("a", "helped", of), ("b", "misled", of, 0.5), ("c", "unused", of), ("gone", "helped", of)]
+    judged = [LessonJudgement(*each) for each in said]
     lessons = known(lesson("a", CARRY), lesson("b", CONVERT), lesson("c", WRITE))
     result = await curate(unasked, tmp_path, [group(rollouts, judgements=tuple(judged))], lessons)
     assert [(each.experience_id, each.said, each.amount, each.why) for each in result.words] == [
@@ -271,13 +260,12 @@ async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts
     assert (result.asked, result.lost) == (2, 0)
 
 
-@pytest.mark.parametrize("broken", ["null", '{"answers": {"class": "new"}}', "gibberish"])
+@pytest.mark.parametrize("broken", ['{"answers": {"class": "new"}}', "gibberish"])
 async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_path, broken, monkeypatch):
     monkeypatch.setattr(LearningSettings, "MAX_REPAIRS", 1)
     model = ScriptedModel(lambda *_: broken)
-    result = await curate(
-        model, tmp_path, groups(CARRY, CONVERT, CONVERT, WRITE), known(lesson("a", CARRY)), loaded=pack(slots=1)
-    )
+    said = groups(CARRY, CONVERT, CONVERT, WRITE)
+    result = await curate(model, tmp_path, said, known(lesson("a", CARRY)), loaded=pack(slots=1))
     assert (result.asked, result.lost, len(model.requests)) == (1, 1, 2)
     assert result.spend.failure.error_type == "RepairExhausted"
     down = await curate(lambda *_: ModelServerFault("503"), tmp_path / "down", groups(CARRY))
@@ -315,14 +303,7 @@ WAY = "A train leaves Aachen at nine and needs two hours. When is it there? Repl
 
 
 @pytest.mark.parametrize(
-    ("text", "refused"),
-    [
-        ("When Vera orders, take the discount first.", True),
-        ("Multiply 32 by the price of one.", True),
-        ("The supplier grants a discount, what is left is the bill.", True),
-        ("Take the discount off before anything else.", False),
-        ("Reply with only the time of day.", False),
-    ],
+    ("text", "refused"), [("When Vera orders, take the discount first.", True), ("Reply with only the time of day.", False)]
 )
 async def test_a_lesson_may_not_repeat_the_words_of_its_item_alone(tmp_path, text, refused):
     other = WAY.replace("Aachen", "Bern")
@@ -350,11 +331,8 @@ async def test_what_recurs_in_the_causes_of_a_batch_is_a_lesson_on_the_evidence_
     batch = [causing(replace(each, proposals=()), f"Cause {n}.") for n, each in enumerate(groups(*TEXTS[:3]), start=1)]
     result = await curate(model, tmp_path, batch)
     [asked] = model.asked("reflect")
-    assert asked == {
-        "causes": [{"group": f"G{n}", "cause": f"Cause {n}."} for n in (1, 2, 3)],
-        "max_lessons": 2,
-        "max_words": 32,
-    }
+    causes = [{"group": f"G{n}", "cause": f"Cause {n}."} for n in (1, 2, 3)]
+    assert asked == {"causes": causes, "max_lessons": 2, "max_words": 32}
     [made] = result.records
     assert made.evidence == ("g1/0", "g1/1", "g3/0", "g3/1")
     assert [(each.said, each.group_id, each.amount) for each in result.words] == [("recurs", "g1", 1.0), ("recurs", "g3", 1.0)]
@@ -394,7 +372,7 @@ async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itse
 
 
 async def test_no_more_recurring_lessons_are_taken_than_of_a_group(tmp_path):
-    many = {"lessons": [recurs("G1", "G2", text=text)["lessons"][0] for text in TEXTS]}
+    many = {"lessons": [each for text in TEXTS for each in recurs("G1", "G2", text=text)["lessons"]]}
     batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
     model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
     await curate(model, tmp_path, batch)
@@ -420,12 +398,8 @@ async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_
     assert simulated.asked("second") == []
     model = second_reading(refused)
     result = await curate(model, tmp_path, groups(CARRY, GUESS), real=True)
-    assert model.asked("second") == [
-        {
-            "work": "arithmetic",
-            "lessons": [{"id": "N1", "polarity": "do", "text": CARRY}, {"id": "N2", "polarity": "do", "text": GUESS}],
-        }
-    ]
+    told = [{"id": "N1", "polarity": "do", "text": CARRY}, {"id": "N2", "polarity": "do", "text": GUESS}]
+    assert model.asked("second") == [{"work": "arithmetic", "lessons": told}]
     assert {each.summary32 for each in result.records} == kept
     assert {each.experience_id for each in result.words} == {each.experience_id for each in result.records}
     assert {text for text, why in result.rejected if "second reading" in why} == {CARRY, GUESS} - kept

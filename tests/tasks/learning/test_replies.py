@@ -38,23 +38,14 @@ def test_schemas_are_strict_all_the_way_down(schema):
     visit(schema.schema)
 
 
-@pytest.mark.parametrize(
-    ("answers", "labels"),
-    [
-        (["Bug", "bug.", "billing"] * 4, {"bug", "billing"}),
-        (["bug"] * 20 + ["billing"] * 2 + ["account"] * 3, {"bug", "account"}),
-        (["bug"] * 100_000 + ["billing", "login"] * 3, {"bug", "billing", "login"}),
-        (["yes", "no"], set()),
-        (["12", "13"] * 10, set()),
-        ([f"Paris {number}" for number in range(30)], set()),
-        (
-            [*(f"intent {chr(97 + at % 26)}{at}" for at in range(77))] * 4,
-            {f"intent {chr(97 + at % 26)}{at}" for at in range(77)},
-        ),
-        ([*(f"class {number}" for number in range(201))] * 50, set()),
-        ([], set()),
-    ],
-)
+INTENTS = {f"intent {chr(97 + at % 26)}{at}" for at in range(77)}
+
+
+@pytest.mark.parametrize(("answers", "labels"), [
+    (["Bug", "bug.", "billing"] * 4, {"bug", "billing"}), ([*INTENTS] * 4, INTENTS), (["yes", "no"], set()),
+    (["bug"] * 20 + ["billing"] * 2 + ["account"] * 3, {"bug", "account"}), (["12", "13"] * 10, set()), ([], set()),
+    ([f"Paris {number}" for number in range(30)], set()), ([f"class {number}" for number in range(201)] * 50, set()),
+])  # fmt: skip
 def test_a_label_is_what_several_of_all_items_share(answers, labels):
     assert shared_labels(answers) == labels
 
@@ -83,36 +74,19 @@ def test_the_keys_of_a_reflection_come_in_any_order_and_unknown_ones_are_ignored
     assert [(each.lesson, each.judgement) for each in first.judgements] == [("L1", "helped"), ("L2", "unused")]
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_missing_key_is_named(name):
-    with pytest.raises(ValueError, match=f"^{name}: Field required"):
-        KNOWN.read(json.dumps({key: value for key, value in WHOLE.items() if key != name}))
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"judgements": [{"lesson": "L3", "judgement": "helped"}]}, "no lesson in force is 'L3'"),
-        ({"judgements": [{"lesson": "L1", "judgement": "harmed"}]}, r"judgements\.0\.judgement"),
-        ({"judgements": [WHOLE["judgements"][0]] * 2}, "judged twice"),
-        ({"judgements": {"lesson": "L1", "judgement": "helped"}}, "judgements"),
-        ({"cause": "word " * 61}, "cause: .*61 words; at most 60"),
-        ({"first_difference": "word " * 61}, "first_difference: .*at most 60"),
-        ({"cause": None}, "cause"),
-        ({"lessons": [{"polarity": "maybe", "text": "x"}]}, r"lessons\.0\.polarity"),
-        ({"lessons": [{"text": "x"}]}, r"lessons\.0\.polarity"),
-        ({"lessons": [{"polarity": "do", "text": 3}]}, r"lessons\.0\.text"),
-    ],
-)
-def test_a_reflection_with_other_content_is_refused_by_name(change, named):
+@pytest.mark.parametrize(("change", "named"), [
+    *(({name: ...}, f"^{name}: Field required") for name in WHOLE),
+    ({"judgements": [{"lesson": "L3", "judgement": "helped"}]}, "no lesson in force is 'L3'"),
+    ({"judgements": [{"lesson": "L1", "judgement": "harmed"}]}, r"judgements\.0\.judgement"),
+    ({"judgements": [WHOLE["judgements"][0]] * 2}, "judged twice"), ({"cause": None}, "cause"),
+    ({"cause": "word " * 61}, "cause: .*61 words; at most 60"),
+    ({"first_difference": "word " * 61}, "first_difference: .*at most 60"),
+    ({"lessons": [{"polarity": "maybe", "text": "x"}]}, r"lessons\.0\.polarity"),
+    ({"lessons": [{"polarity": "do", "text": 3}]}, r"lessons\.0\.text"),
+])  # fmt: skip
+def test_a_reflection_with_other_content_or_without_a_key_is_refused_by_name(change, named):
     with pytest.raises(ValueError, match=named):
-        KNOWN.read(json.dumps(WHOLE | change))
-
-
-@pytest.mark.parametrize("text", ["null", "[]", "", "{", '{"answers": [{"proposals": []}]}'])
-def test_an_invalid_answer_raises_with_the_reason(text):
-    with pytest.raises(ValueError, match=r"\w"):
-        CURATION.read(text)
+        KNOWN.read(json.dumps({key: value for key, value in (WHOLE | change).items() if value is not ...}))
 
 
 @pytest.mark.parametrize("fence", ["", "```json\n"])
