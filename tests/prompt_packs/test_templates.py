@@ -102,14 +102,6 @@ def test_a_template_must_use_exactly_its_fields(text, fields, told):
     assert told in str(caught.value)
 
 
-@settings(max_examples=20)
-@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=30), max_size=5))
-def test_any_value_is_inserted_unchanged(values):
-    text = "|".join(f"{{{{ {name} }}}}" for name in values)
-    assert template_problems(text, frozenset(values), "here") == ()
-    assert render_template(text, **values) == "|".join(values.values())
-
-
 @pytest.mark.parametrize(("lesson", "answer"), rows_of("packs_answers", "a_given_away_answer_is_noticed"))
 def test_a_given_away_answer_is_noticed(lesson, answer):
     assert gives_away(lesson, [answer])

@@ -20,18 +20,6 @@ LOST = "fewer than two attempts with a reward and their whole answer"
 NO_TURNS = "its answer is neither a text nor messages that begin with the assistant"
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_group_with_different_rewards_is_exported_in_every_form(target, tmp_path):
-    groups = [group(1.0, 0.0, *([None] if target != "openrlhf" else []), metadata={"simulated": True})]
-    rows, report = export(groups, target, tmp_path / "x")
-    assert report["rows"] == len(rows) > 0
-    assert report["groups"] == {"read": 1, "written": 1, "flagged": 0}
-    assert (report["policy_versions"], report["experience_versions"]) == ({"m": 1}, {"arithmetic@1+2": 1})
-    assert report["simulated"] is True
-    known = rows[0].get("provenance") or rows[0].get("extra_info") or rows[0]["metadata"]
-    assert known["simulated"] is True
-
-
 @pytest.mark.parametrize("target", TRAINERS)
 @pytest.mark.parametrize(("rewards", "why"), [
     ((1.0, 1.0), "flat: every attempt has the full reward"), ((0.0, 0.0), "flat: no attempt has any reward"),

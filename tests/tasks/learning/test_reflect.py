@@ -104,44 +104,20 @@ def given(*records):
     return PackText("Be careful.", "d", "arithmetic", "ab" * 32, tuple(each.experience_id for each in records), records)
 
 
-def judging(*judged, cause="The tens were dropped.", told=()):
-    return lessons(*told, cause=cause, judged=judged)
-
-
-async def reflect_given(script, tmp_path, one=None, other=(), attempts=PAIR, spread=0.5):
+async def reflect_given(script, tmp_path, records, attempts=PAIR, spread=0.5):
     model = ScriptedModel(script)
-    split = replace(spec(), pack=given(*other), first_half=None if one is None else given(*one), split=1)
-    return model, await reflect_on_group(split, attempts, spread, runtime(model, tmp_path))
-
-
-def judged(reflection):
-    return [(each.experience_id, each.judgement, each.contrast.number, each.weight) for each in reflection.judgements]
+    return model, await reflect_on_group(replace(spec(), pack=given(*records)), attempts, spread, runtime(model, tmp_path))
 
 
 async def test_the_lessons_in_force_stand_labelled_at_the_end_of_the_system_message(tmp_path):
-    answer = judging(("L2", "helped"), ("L1", "misled"))
-    model, reflection = await reflect_given(lambda *_: answer, tmp_path, other=known("Add tens.", "Carry."))
+    answer = lessons(cause="The tens were dropped.", judged=[("L2", "helped"), ("L1", "misled")])
+    model, reflection = await reflect_given(lambda *_: answer, tmp_path, known("Add tens.", "Carry."))
     [(request, _)] = model.requests
     in_force = [{"lesson": f"L{n}", "polarity": "do", "text": text} for n, text in enumerate(("Add tens.", "Carry."), 1)]
     assert json.loads(request.messages[0].content.splitlines()[-1]) == {"lessons_in_force": in_force}
-    assert judged(reflection) == [("exp-2", "helped", 0, 1.0), ("exp-1", "misled", 0, 1.0)]
+    judged = [(each.experience_id, each.judgement, each.contrast.number, each.weight) for each in reflection.judgements]
+    assert judged == [("exp-2", "helped", 0, 1.0), ("exp-1", "misled", 0, 1.0)]
     assert reflection.judgements[0].contrast.cause == "The tens were dropped."
-
-
-async def test_attempts_of_two_sides_name_the_lessons_that_each_carried(tmp_path):
-    first, second, third = known("Add tens.", "Carry.", "Check.")
-    sides = {"one": (first, second), "other": (first, third), "attempts": (PAIR[0], replace(PAIR[1], half=1))}
-    model, reflection = await reflect_given(lambda *_: judging(("L3", "helped")), tmp_path, **sides)
-    assert [attempt["lessons"] for attempt in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1", "L3"]]
-    # Attempts of two sides differ in all lessons at once, so that their contrast says less of each.
-    assert judged(reflection) == [("exp-3", "helped", 0, 0.5)]
-
-
-async def test_an_unknown_label_is_repaired(tmp_path):
-    answers = iter([judging(("L9", "helped")), judging(("L1", "helped"))])
-    model, reflection = await reflect_given(lambda *_: next(answers), tmp_path, other=known("Add tens."))
-    assert "no lesson in force is 'L9'" in model.requests[1][0].messages[3].content
-    assert judged(reflection) == [("exp-1", "helped", 0, 1.0)]
 
 
 FOUR = tuple(ranked(reward, index=index, output=f"Answer: {index}") for index, reward in enumerate((1.0, 0.0, 1.0, 0.0)))
@@ -206,8 +182,8 @@ async def test_an_avoid_text_that_begins_with_a_negation_is_turned_round_by_one_
 
 async def test_attempts_that_all_failed_are_one_contrast_that_counts_half_and_judges_nothing(tmp_path):
     failed = (ranked(0.0, index=0, rank=0.5), ranked(0.0, index=1, tokens=3, rank=0.5), ranked(0.0, index=2, rank=0.5))
-    answer = judging(("L1", "misled"), told=("Add the tens.",))
-    model, reflection = await reflect_given(lambda *_: answer, tmp_path, None, known("Carry."), failed, spread=0.0)
+    answer = lessons("Add the tens.", judged=[("L1", "misled")])
+    model, reflection = await reflect_given(lambda *_: answer, tmp_path, known("Carry."), failed, spread=0.0)
     [asked] = model.asked("reflect")
     assert (len(asked["attempts"]), asked["max_lessons"], asked["reference_answer"]) == (2, 2, "7")
     [proposal] = reflection.proposals
@@ -218,7 +194,7 @@ async def test_attempts_that_all_failed_are_one_contrast_that_counts_half_and_ju
 
 async def test_the_reflections_of_a_batch_share_their_beginning(tmp_path):
     texts = [f"When rule {n} of the house applies, check the figure in column {n} before it is added." for n in range(12)]
-    model = ScriptedModel(lambda *_: judging())
+    model = ScriptedModel(lambda *_: lessons())
     made = runtime(model, tmp_path, loaded=load_prompt_pack("arithmetic"))
     for number, each in enumerate(generate_items("arithmetic", 10)):
         asked = replace(spec(of=item(f"q{number}", each["answer"], each["prompt"])), pack=given(*known(*texts)))

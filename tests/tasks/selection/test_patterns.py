@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.runs.selections import past
-from tests.support.vectors import VECTORS
 from tfgrpo.stores.experiences.store import PackStamp
 from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
@@ -34,7 +33,6 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
 SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
 ROOT = Path(__file__).parents[3]
-CASES = [json.loads(line) for line in (VECTORS / "pattern_memory.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def memory(tmp_path, scope=SCOPE):
@@ -147,17 +145,6 @@ def test_processes_lose_no_observations_of_each_other(tmp_path):
     assert [writer.wait() for writer in writers] == [0, 0]
     read = memory(tmp_path).read()
     assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (16, {"a": 16, "x": 8, "y": 8})
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_keys_of_labels_are_those_of_earlier_systems(case):
-    from tfgrpo.rewarders.powl import label_fingerprint, parse_json  # noqa: PLC0415 - a higher floor, for the keys alone
-
-    labels = set()
-    for candidates, after in zip(case["rounds"], case["after_each_round"], strict=True):
-        good = [each for each in candidates if float(each["reward"]) >= 0.5]
-        labels |= {label_fingerprint(parse_json(each["model_json"])) for each in good}
-        assert labels == {each["fingerprint"] for each in after["patterns"]}
 
 
 @pytest.mark.parametrize(

@@ -130,13 +130,6 @@ def test_a_flawed_answer_goes_back_with_the_reason_and_comes_back_right(tmp_path
     assert (selection.candidates[0].usage.calls, selection.candidates[0].usage.prompt_tokens) == (2, 20)
 
 
-def test_findings_of_the_validator_are_repaired_too(tmp_path):
-    asked = spec(k=1, format=PowlFormat(), item=item(answer=GOOD))
-    selection = run(tmp_path, repairing("XOR(SILENT(), SILENT())", GOOD), asked, rewarders=FOOTPRINT)
-    assert selection.best.text == GOOD
-    assert "no activity" in selection.best.refused[0][1]
-
-
 def test_a_cut_off_answer_is_asked_for_again_also_as_text(tmp_path):
     selection = run(tmp_path, repairing(reply("Step 1", finish="length"), "Answer: 7"), spec(k=1))
     assert selection.best.refused == (("Step 1", "the answer was cut off at the token limit: give a shorter one"),)
