@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -23,7 +23,7 @@ from tfgrpo.stores.text import MAX_WORDS, check_identifier
 MANIFEST = "manifest.json"
 MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
-TEMPLATE_ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
+TEMPLATE_ROLES: tuple[TemplateRole, ...] = get_args(TemplateRole)
 LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
@@ -154,7 +154,11 @@ def read_manifest(directory: Path) -> PromptPackManifest:
         load_json(text, UNIQUE)
         manifest = PromptPackManifest.model_validate_json(text)
     except ValidationError as error:
-        raise PackError([_problem(path, dict(part)) for part in error.errors()]) from None
+        problems = []
+        for part in error.errors():
+            given = "nothing" if part["type"] == "missing" else repr(part["input"])[:80]
+            problems.append(Problem(f"{path}: {'.'.join(map(str, part['loc'])) or 'manifest'}", given, part["msg"]))
+        raise PackError(problems) from None
     except (ValueError, RecursionError) as error:
         raise PackError.one(str(path), str(error) or type(error).__name__, "a JSON object") from None
     # A link to a pack may have another name.
@@ -218,9 +222,3 @@ def render_template(text: str, **fields: str | int) -> str:
     if problems := template_problems(text, frozenset(fields), "template"):
         raise PackError(problems)
     return _PLACEHOLDER.sub(lambda match: str(fields[match.group(1)]), text)
-
-
-def _problem(path: Path, part: dict[str, Any]) -> Problem:
-    where = ".".join(map(str, part["loc"])) or "manifest"
-    given = "nothing" if part["type"] == "missing" else repr(part["input"])[:80]
-    return Problem(f"{path}: {where}", given, part["msg"])

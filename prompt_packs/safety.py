@@ -13,6 +13,7 @@ import re
 import unicodedata
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
@@ -148,21 +149,18 @@ def screen_lesson(
 
 
 def _rejected_content(cleaned: str, answers: Sequence[str], prompts: Prompts | None) -> Rejection | None:
-    if not any(character.isalpha() for character in cleaned):
+    if not any(map(str.isalpha, cleaned)):
         return Rejection("no words in it", "empty")
     if attack := attack_in(cleaned):
         return attack
     if gives_away(cleaned, answers):
         return Rejection("gives away the answer of an item", "answer")
-    return None if prompts is None else _of_its_item(cleaned, prompts)
-
-
-def _of_its_item(cleaned: str, prompts: Prompts) -> Rejection | None:
+    if prompts is None:
+        return None
     if repeated := words_of_item(cleaned, prompts):
         return Rejection(f"repeats words of its item: {repeated}", "prompt")
-    if strange := scripts_of(cleaned) - scripts_of("\n".join((prompts.ordinary, *prompts.own))):
-        return Rejection(f"is written in letters that neither pack nor item has: {', '.join(sorted(strange))}", "prompt")
-    return None
+    strange = ", ".join(sorted(scripts_of(cleaned) - scripts_of("\n".join((prompts.ordinary, *prompts.own)))))
+    return Rejection(f"is written in letters that neither pack nor item has: {strange}", "prompt") if strange else None
 
 
 def scripts_of(text: str) -> set[str]:
@@ -234,23 +232,26 @@ def _contains(lesson: str, original: str, answer: str) -> bool:
     folded = _folded(answer).strip(" .,;:!?\"'`()[]{}")
     words = _WORD.findall(folded)
     values = {value for _, _, value in _numbers(folded)}
-    if len(values) == 1 and len(words) <= _RUN and _number_given(lesson, *values):
-        return True
-    if len(folded) == 1 and folded.isalpha() and folded.isascii():
-        return _letter_given(original, folded)
-    if folded in _VAGUE:
-        return any(_ANSWER_LEAD.search(lesson[: match.start()]) for match in re.finditer(rf"\b{re.escape(folded)}\b", lesson))
+    if len(values) == 1 and len(words) <= _RUN:
+        equal = [place for place in _numbers(lesson) if place[2] in values]
+        if any(_RESULT_LEAD.search(lesson[: place[0]]) or not _common_knowledge(lesson, *place) for place in equal):
+            return True
+    if (letter := len(folded) == 1 and folded.isalpha() and folded.isascii()) or folded in _VAGUE:
+        # A letter is a capital, in quotes or in brackets: the article ``a`` does not count.
+        shown = rf"(?<!\w)(?:{folded.upper()}|[\"'`(]{folded}[\"'`)])(?!\w)" if letter else rf"\b{re.escape(folded)}\b"
+        within = original if letter else lesson
+        return any(_ANSWER_LEAD.search(within[: match.start()].casefold()) for match in re.finditer(shown, within))
     if _UNSPACED.search(folded):
         return len(folded) > 1 and folded in lesson
-    return not _is_number(folded) and _words_given(_WORD.findall(lesson), words)
-
-
-def _is_number(folded: str) -> bool:
-    try:
+    with suppress(InvalidOperation):
         Decimal(folded.replace(",", "").strip("$€£%+- "))
-    except InvalidOperation:
-        return folded in _SPELLED
-    return True
+        return False  # a number is given away as one
+    size = min(len(words), _RUN)
+    if not size or folded in _SPELLED:
+        return False
+    said = _WORD.findall(lesson)
+    runs = {tuple(said[at : at + size]) for at in range(len(said) - size + 1)}
+    return any(tuple(words[at : at + size]) in runs for at in range(len(words) - size + 1))
 
 
 def _numbers(lesson: str) -> Iterator[tuple[int, int, Decimal]]:
@@ -261,14 +262,6 @@ def _numbers(lesson: str) -> Iterator[tuple[int, int, Decimal]]:
             yield match.start(), match.end(), value
 
 
-def _number_given(lesson: str, value: Decimal) -> bool:
-    return any(
-        _RESULT_LEAD.search(lesson[:start]) or not _common_knowledge(lesson, start, end, value)
-        for start, end, number in _numbers(lesson)
-        if number == value
-    )
-
-
 def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool:
     if value in _COMMON_NUMBERS:
         return True
@@ -276,20 +269,6 @@ def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool
         return True
     units = _KNOWN_UNITS.get(value)
     return units is not None and re.match(rf"[ -]?(?:{units})(?!\w)", lesson[end:]) is not None
-
-
-def _letter_given(original: str, letter: str) -> bool:
-    """Return whether a capital, quoted or bracketed letter is named as the answer; the article ``a`` does not count."""
-    pattern = rf"(?<!\w)(?:{letter.upper()}|[\"'`(]{letter}[\"'`)])(?!\w)"
-    return any(_ANSWER_LEAD.search(original[: match.start()].casefold()) for match in re.finditer(pattern, original))
-
-
-def _words_given(lesson: Sequence[str], answer: Sequence[str]) -> bool:
-    size = min(len(answer), _RUN)
-    if not size:
-        return False
-    runs = {tuple(lesson[at : at + size]) for at in range(len(lesson) - size + 1)}
-    return any(tuple(answer[at : at + size]) in runs for at in range(len(answer) - size + 1))
 
 
 def words_of_item(text: str, prompts: Prompts) -> str:

@@ -160,10 +160,9 @@ class StampVerifier:
 def verified_pack(directory: Path) -> LoadedPack:
     """Read and verify one pack. Raise ``PackError`` with every problem."""
     manifest, texts = read_pack(directory)
-    verifier = StampVerifier(directory, manifest)
-    parsed = {name: parse_source(text) for name, text in texts.items()}
-    bodies = {name: source.body for name, source in parsed.items()}
-    faults = [problem for name, source in parsed.items() for problem in verifier.source_problems(name, source)]
+    verifier, sources = StampVerifier(directory, manifest), {name: parse_source(text) for name, text in texts.items()}
+    bodies = {name: source.body for name, source in sources.items()}
+    faults = [problem for name, source in sources.items() for problem in verifier.source_problems(name, source)]
     if faults := [*faults, *verifier.stamp_problems(bodies), *verifier.template_problems(bodies)]:
         raise PackError(faults)
     injected = tuple(bodies[name] for name in manifest.inject)
@@ -216,23 +215,18 @@ def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
     files = {name: f"{header_line(name, body, manifest)}\n{body}\n" for name, body in bodies.items()}
     files[MANIFEST] = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     for name, text in files.items():
+        path, data = directory / name, text.encode()
         try:
-            _write(directory / name, text)
+            if path.read_bytes() == data:
+                continue
+            with replacing(path) as temporary, temporary.open("wb") as stream:
+                shutil.copymode(path, temporary)  # packs are shared, unlike the files of a run
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
         except (OSError, StoreError) as error:
-            given = str(error).removeprefix(f"{directory / name}: ")
-            raise PackError.one(str(directory / name), given, "a file that can be replaced") from None
+            raise PackError.one(str(path), str(error).removeprefix(f"{path}: "), "a file that can be replaced") from None
     return manifest
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file atomically and keep its permissions, because packs are shared, unlike the files of a run."""
-    data = text.encode()
-    if path.read_bytes() != data:
-        with replacing(path) as temporary, temporary.open("wb") as stream:
-            shutil.copymode(path, temporary)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
 
 
 def known_packs(root: Path | None = None) -> tuple[str, ...]:
@@ -323,28 +317,25 @@ def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) 
     # By identity: what two records have in common says nothing of the signature of the other.
     records = {id(record): record for experiences in prompts for record in experiences}
     checked = {key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()}
-    return [_merged(pack, experiences, checked) for experiences in prompts]
-
-
-def _merged(pack: LoadedPack, experiences: Sequence[ExperienceRecord], checked: Mapping[int, tuple[str, str]]) -> MergedPrompt:
-    lines: list[str] = []
-    used: list[str] = []
-    skipped: list[tuple[str, str]] = []
-    for record in experiences:
-        line, reason = checked[id(record)]
-        if not reason and line in lines:
-            reason = REPEATED
-        if not reason and len(lines) >= pack.manifest.experience_slots:
-            reason = NO_SLOT
-        if reason:
-            skipped.append((record.experience_id, reason))
-            continue
-        lines.append(line)
-        used.append(record.experience_id)
-    parts = [pack.system_text, *pack.inject_texts]
-    if lines:
-        parts.append(_OPENING + "\n".join([pack.templates["lessons"], *lines, _CLOSING]))
-    return MergedPrompt("\n\n".join(parts), tuple(used), tuple(skipped))
+    merged = []
+    for experiences in prompts:
+        used: dict[str, str] = {}
+        """Id of each lesson by its line."""
+        skipped: list[tuple[str, str]] = []
+        for record in experiences:
+            line, reason = checked[id(record)]
+            if not reason and line in used:
+                reason = REPEATED
+            if not reason and len(used) >= pack.manifest.experience_slots:
+                reason = NO_SLOT
+            if reason:
+                skipped.append((record.experience_id, reason))
+            else:
+                used[line] = record.experience_id
+        parts = [pack.system_text, *pack.inject_texts]
+        parts += [_OPENING + "\n".join([pack.templates["lessons"], *used, _CLOSING])] if used else []
+        merged.append(MergedPrompt("\n\n".join(parts), tuple(used.values()), tuple(skipped)))
+    return merged
 
 
 def lessons_block(text: str) -> str:
