@@ -302,8 +302,12 @@ class _Collection:
         elif len(values) > count or (len(values) < count and self.options.ragged == "strict"):
             self.problems.append(ShapeProblem("generations", f"{count} for this state", str(len(values)), where))
         for index, value in zip(indexes, values or (), strict=False):
+            made = value if isinstance(value, Generation) else Generation(value)
+            if value is None:  # a failure, never an answer to be scored
+                made = Generation(None, "error", error="the policy returned None in place of a completion")
+            known = {field: getattr(made, field) for field in _GENERATED}
             try:
-                rollouts.append(_rollout(name, index, value))
+                rollouts.append(Rollout(f"{name}/{index}", name, index, **known))
             except (TypeError, ValueError) as error:
                 self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
         ids = (value.prompt_token_ids for value in values or () if isinstance(value, Generation))
@@ -323,8 +327,11 @@ class _Collection:
             if self.options.ragged == "strict":
                 self.problems.extend(replace(problem, where=f"group {group.id!r}") for problem in error.problems)
             rewards = [f"reward: {error}"] * len(graded)
-        by_id = dict(zip((rollout.id for rollout in graded), rewards, strict=True))
-        return replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
+        by_id = {rollout.id: rollout for rollout in group.rollouts}
+        for rollout, reward in zip(graded, rewards, strict=True):
+            told = {"error": reward} if isinstance(reward, str) else {"reward": reward.reward, "reward_parts": reward.parts}
+            by_id[rollout.id] = replace(rollout, **told)
+        return replace(group, rollouts=tuple(by_id.values()))
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
         if isinstance(self.reward, RewardModel):
@@ -355,14 +362,6 @@ class _Collection:
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
 
 
-def _rollout(group_id: str, index: int, value: object) -> Rollout:
-    """Return what a policy gave as a rollout without a reward; None is a failure, never an answer to be scored."""
-    if value is None:
-        value = Generation(None, "error", error="the policy returned None in place of a completion")
-    generation = value if isinstance(value, Generation) else Generation(value)
-    return Rollout(f"{group_id}/{index}", group_id, index, **{name: getattr(generation, name) for name in _GENERATED})
-
-
 def flat_values(name: str, returned: Any, expected: int) -> list[Any]:
     """Return a list, array or tensor of one value for each completion. Raise ``ShapeError`` for any other."""
     values = as_list(returned)
@@ -388,12 +387,6 @@ def _reward_of(value: Any, *, allow_nan: bool) -> RolloutReward:
         if part is not None and not is_number(part, allow_nan=allow_nan):
             raise RewardError(f"expected {'a' if allow_nan else 'a finite'} number or None, received {part!r:.60}")
     return reward
-
-
-def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
-    if isinstance(reward, str):
-        return replace(rollout, error=reward)
-    return rollout if reward is None else replace(rollout, reward=reward.reward, reward_parts=reward.parts)
 
 
 class TorchPolicy:

@@ -77,7 +77,20 @@ class GroupJudge:
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
         """Answer one question. A cancelled call is recorded as broken, so that a replay loses it too."""
-        request, key = self._request(question)
+        spec, context = self._spec, self._runtime.context
+        rollout, turn, attempt = question.rollout, question.turn, question.attempt
+        key = CallKey(spec.key, rollout, turn, _JUDGE, attempt)
+        night_seed = context.settings.tfgrpo.night_seed
+        request = ChatRequest(
+            model=context.models.judge(question.model),
+            messages=tuple(Message(role, text) for role, text in question.messages),
+            temperature=question.temperature,
+            max_tokens=0 if question.embeds else question.max_tokens or context.models.roles["judge"].max_tokens,
+            # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
+            seed=derive_seed(night_seed, _JUDGE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
+            answer_schema=None if question.schema is None else AnswerSchema(question.schema_name, question.schema),
+            embeds=question.embeds,
+        )
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await self._runtime.model.complete(request, key)
@@ -99,23 +112,6 @@ class GroupJudge:
             cost_usd=reply.cost_usd,
             model=reply.model,
         )
-
-    def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
-        spec, context = self._spec, self._runtime.context
-        rollout, turn, attempt = question.rollout, question.turn, question.attempt
-        key = CallKey(spec.key, rollout, turn, _JUDGE, attempt)
-        night_seed = context.settings.tfgrpo.night_seed
-        request = ChatRequest(
-            model=context.models.judge(question.model),
-            messages=tuple(Message(role, text) for role, text in question.messages),
-            temperature=question.temperature,
-            max_tokens=0 if question.embeds else question.max_tokens or context.models.roles["judge"].max_tokens,
-            # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
-            seed=derive_seed(night_seed, _JUDGE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
-            answer_schema=None if question.schema is None else AnswerSchema(question.schema_name, question.schema),
-            embeds=question.embeds,
-        )
-        return request, key
 
 
 RECORDED_CHARS = 2_000
@@ -151,51 +147,46 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 
     ``carrier`` is the trace context of the group; None: that of the run.
     """
-    telemetry = runtime.telemetry
+    start, telemetry, about = perf_counter(), runtime.telemetry, span_attributes(spec)
     with (
         telemetry.attached(runtime.context.carrier if carrier is None else carrier),
-        telemetry.span("tfgrpo.group", **(span_attributes(spec) | {"arm": spec.key.arm})) as span,
+        telemetry.span("tfgrpo.group", **(about | {"arm": spec.key.arm})) as span,
     ):
-        result = await _run(spec, runtime)
+        members, comparison, halves, judging = await _graded(spec, runtime)
+        losses = [each.rollout.loss for each in members]
+        refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
+        fatal = next((each.rollout.fatal for each in members if each.rollout.fatal), None) or judging.fatal
+        # A reflection would be wasted when the run ends with this group.
+        reflection = Reflection() if refused or fatal else await _reflection(spec, members, comparison, runtime)
+        learning = reflection.spend
+        fatal = fatal or learning.fatal or await runtime.sync()
+        with telemetry.span("tfgrpo.summarize", **about):
+            records = tuple(_record(each, runtime) for each in members)
+        result = GroupResult(
+            group_id=spec.group_id,
+            key=spec.key,
+            rollouts=records,
+            signal=comparison.signal,
+            mean_reward=comparison.mean,
+            spread=comparison.spread,
+            proposals=reflection.proposals,
+            rejected=reflection.rejected,
+            judgements=reflection.judgements,
+            contrasts=reflection.contrasts,
+            reflection_failure=learning.failure,
+            learning=learning.usage,
+            judging=judging.usage,
+            budget_refused=refused or learning.budget_refused,
+            fatal=fatal,
+            duration_s=perf_counter() - start,
+            broken_calls=(*judging.broken, *learning.broken),
+            halves=tuple(
+                HalfResult(attempts.spec.key.arm, half.signal, half.mean, half.spread)
+                for attempts, half in zip(spec.halves, halves, strict=False)
+            ),
+        )
         observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)
     return result
-
-
-async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
-    start = perf_counter()
-    members, comparison, halves, judging = await _graded(spec, runtime)
-    losses = [each.rollout.loss for each in members]
-    refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
-    fatal = next((each.rollout.fatal for each in members if each.rollout.fatal), None) or judging.fatal
-    # A reflection would be wasted when the run ends with this group.
-    reflection = Reflection() if refused or fatal else await _reflection(spec, members, comparison, runtime)
-    learning = reflection.spend
-    fatal = fatal or learning.fatal or await runtime.sync()
-    with runtime.telemetry.span("tfgrpo.summarize", **span_attributes(spec)):
-        records = tuple(_record(each, runtime) for each in members)
-    return GroupResult(
-        group_id=spec.group_id,
-        key=spec.key,
-        rollouts=records,
-        signal=comparison.signal,
-        mean_reward=comparison.mean,
-        spread=comparison.spread,
-        proposals=reflection.proposals,
-        rejected=reflection.rejected,
-        judgements=reflection.judgements,
-        contrasts=reflection.contrasts,
-        reflection_failure=learning.failure,
-        learning=learning.usage,
-        judging=judging.usage,
-        budget_refused=refused or learning.budget_refused,
-        fatal=fatal,
-        duration_s=perf_counter() - start,
-        broken_calls=(*judging.broken, *learning.broken),
-        halves=tuple(
-            HalfResult(attempts.spec.key.arm, half.signal, half.mean, half.spread)
-            for attempts, half in zip(spec.halves, halves, strict=False)
-        ),
-    )
 
 
 def span_attributes(spec: GroupSpec) -> Attributes:
@@ -229,32 +220,29 @@ async def _graded(
         raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(answered))
         scores = scrubbed(raw, runtime.scrub)
         given = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
-        comparison, halves = _compared(spec, scores.totals, runtime)
+        least, score_range = runtime.context.settings.tfgrpo.min_spread, total_range(runtime.rewarders)
+        comparison = compare(scores.totals, least, score_range)
+        halves: list[GroupComparison] = []
+        for half in spec.halves if spec.first_half else ():
+            names = (rollout_id_of(spec, index) for index in half.indices)
+            of_half = {name: scores.totals[name] for name in names if name in scores.totals}
+            halves.append(compare(of_half, least, score_range))
         fair = all(len(half.rewards) > 1 for half in halves)
         members = []
-        sides = [(number, side) for number, (side, indices) in enumerate(spec.halves) for _ in indices]
-        for (half, side), rollout in zip(sides, rollouts, strict=True):
-            name, own = rollout.rollout_id, halves[half] if halves and fair else comparison
+        sides = [(at, side) for at, (side, indices) in enumerate(spec.halves) for _ in indices]
+        for (number, side), rollout in zip(sides, rollouts, strict=True):
+            name, own = rollout.rollout_id, halves[number] if halves and fair else comparison
             verdicts, reward = given.get(name, ()), scores.totals.get(name)
             said = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
             scored = None if reward is None else Scored(reward, said)
             outcome = rollout.loss or scored or _ungraded(verdicts, runtime.rewarders)
             silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
             failures = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
-            members.append(_Member(side, half, rollout, own, outcome, said, failures))
+            members.append(_Member(side, number, rollout, own, outcome, said, failures))
             if rollout.span is not None:
                 rollout.span.set(outcome=outcome.name, reward=reward, relative_rank=own.ranks.get(name))
                 observe_scores(rollout.span, said, runtime.rewarders)
     return members, comparison, halves, judge.spend
-
-
-def _compared(
-    spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime
-) -> tuple[GroupComparison, tuple[GroupComparison, ...]]:
-    least, score_range = runtime.context.settings.tfgrpo.min_spread, total_range(runtime.rewarders)
-    halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.first_half)
-    each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
-    return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: Range = UNIT) -> GroupComparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -105,16 +105,15 @@ def turns_of(calls: Calls, name: str) -> list[RecordedTurn]:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {payload!r:.120}") from error
         waiting = [result for key, result in sorted(calls["tool"].items()) if key[0] == turn]
-        results = tuple(_taken(waiting, call.name, call.arguments) for call in reply.message.tool_calls)
-        turns.append(RecordedTurn(reply, results))
+        results: list[Mapping[str, Any] | None] = []
+        for call in reply.message.tool_calls:
+            request = canonical_json({"tool": call.name, "arguments": call.arguments})
+            digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
+            # Of equal calls each takes a result of its own.
+            found = next((index for index, (known, _) in enumerate(waiting) if known == digest), None)
+            results.append(None if found is None else waiting.pop(found)[1])
+        turns.append(RecordedTurn(reply, tuple(results)))
     return turns
-
-
-def _taken(waiting: list[tuple[str, Mapping[str, Any]]], function: str, arguments: str) -> Mapping[str, Any] | None:
-    request = canonical_json({"tool": function, "arguments": arguments})
-    digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
-    index = next((index for index, (known, _) in enumerate(waiting) if known == digest), None)
-    return None if index is None else waiting.pop(index)[1]
 
 
 def recorded_steps(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
@@ -129,28 +128,19 @@ def recorded_steps(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> S
             trajectory = payload["trajectory"]
             frames = tuple(map(frame_of_json, trajectory["frames"]))
             return Steps(frames, trajectory["output"] if role == "agent" else None)
-    turns = turns_of(calls, name)
-    frames = (*(frame for turn in turns for frame in _frames(turn, tools)), *_gateway_frames(calls))
+    turns, did = turns_of(calls, name), list[Frame]()
+    for reply, results in turns:
+        did.append(model_frame(reply))
+        for call, result in zip(reply.message.tool_calls, results, strict=True):
+            if result is not None:
+                failed = not result["ok"]
+                did.append(tool_frame(call.name, result["text"], result["latency_ms"], result["cost_usd"], failed=failed))
+            elif call.name not in tools:
+                did.append(tool_frame(call.name, no_such_tool(call.name, tools), 0.0, None, failed=True))
+    if calls[GATEWAY]:
+        from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - 80 ms, and few attempts need it
+
+        answers = (read_answer(payload) for _, payload in calls[GATEWAY].values())
+        did += (model_frame(answer) for answer in answers if answer is not None)
     ended = bool(turns) and not turns[-1].reply.message.tool_calls
-    return Steps(frames, (turns[-1].reply.message.content or "") if ended else None)
-
-
-def _frames(turn: RecordedTurn, tools: Sequence[str]) -> Iterator[Frame]:
-    yield model_frame(turn.reply)
-    for call, result in zip(turn.reply.message.tool_calls, turn.results, strict=True):
-        if result is not None:
-            failed = not result["ok"]
-            yield tool_frame(call.name, result["text"], result["latency_ms"], result["cost_usd"], failed=failed)
-        elif call.name not in tools:
-            yield tool_frame(call.name, no_such_tool(call.name, tools), 0.0, None, failed=True)
-
-
-def _gateway_frames(calls: Calls) -> Iterator[Frame]:
-    if not calls[GATEWAY]:
-        return
-    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - 80 ms, and few attempts need it
-
-    for _, payload in calls[GATEWAY].values():
-        reply = read_answer(payload)
-        if reply is not None:
-            yield model_frame(reply)
+    return Steps(tuple(did), (turns[-1].reply.message.content or "") if ended else None)

@@ -195,12 +195,6 @@ def summarize_trajectory(frames: Sequence[Frame], output: str = "", *, max_words
 
     ``frames`` are the attempt's calls in order; without ``output`` the text of the last frame is used.
     """
-    head = _counts(frames)
-    ending = _last_line(output or (frames[-1].text if frames else ""))
-    return _fit(f"{head} Ended: {ending}" if ending else head, max_words)
-
-
-def _counts(frames: Sequence[Frame]) -> str:
     counts = [pluralize(sum(frame.kind == "model" for frame in frames), "model turn")]
     tools = Counter(frame.name for frame in frames if frame.kind == "tool")
     if tools:
@@ -208,17 +202,13 @@ def _counts(frames: Sequence[Frame]) -> str:
         counts.append(f"{pluralize(tools.total(), 'tool call')} ({named})")
     if errors := sum(frame.error is not None for frame in frames):
         counts.append(pluralize(errors, "error"))
-    return ", ".join(counts) + "."
-
-
-def _last_line(text: str) -> str:
-    """The last line that is not blank. Sliced before it is split: 10 MB of output cost what 2 kB cost."""
+    summary = ", ".join(counts) + "."
+    text = output or (frames[-1].text if frames else "")
+    # Sliced before it is split: 10 MB of output cost what 2 kB cost.
     lines = map(clean_text, reversed(text[-_TAIL_CHARS:].splitlines()))
-    return next(filter(None, lines), "")
-
-
-def _fit(text: str, max_words: int) -> str:
-    words = first_words(clean_text(text)[: 4 * MAX_CHARS], max_words)
+    if ending := next(filter(None, lines), ""):
+        summary = f"{summary} Ended: {ending}"
+    words = first_words(clean_text(summary)[: 4 * MAX_CHARS], max_words)
     while len(words) > MAX_CHARS:
         kept = count_words(words) - 1
         words = first_words(words, kept) if kept > 0 else words[:MAX_CHARS]

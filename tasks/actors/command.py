@@ -31,7 +31,7 @@ from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, eve
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubbed, scrubber
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
-from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
+from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 _OF_THE_GATEWAY: Final = ("base_url", "root_url", "api_key")
@@ -43,6 +43,7 @@ _WITH_PASSWORD: Final = re.compile(r"://(?:[^/\s:@]*:[^\s@]+|[^/\s:@]{16,})@")
 _IGNORED: Final = frozenset({".git", "__pycache__"})
 _LINK: Final = "120000"
 _NOTHING: Final = "/dev/null"
+_NO_NEWLINE: Final = "\\ No newline at end of file"
 _QUICK: Final = 25_000_000
 """Pairs of lines up to which the shortest difference is searched for."""
 
@@ -76,11 +77,19 @@ class CommandActor(OwnAgent):
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         env = {**base, **{name: _filled(text, values) for name, _, text in own}}
-        guard = self._guarded(attempt.runtime)
-        async with guard.folder(_folder_name(attempt)) as folder:
+        told = {"system": attempt.system, "temperature": attempt.temperature, "seed": attempt.seed}
+        item = json.dumps({**item_json(attempt.item), **told}).encode()
+        stdin = {"prompt": attempt.user_text.encode("utf-8", "replace"), "item": item, "nothing": b""}[self._input]
+        if (guard := self._guard) is None:  # one for this process; it ends what is left when the runtime is closed
+            guard = self._guard = Guard()
+            attempt.runtime.resources.push_async_callback(asyncio.to_thread, guard.close)
+        # The same when a run is resumed: agents tell the model where they work, and another would be another call.
+        key = attempt.key("agent", turn=0)
+        identity = sha256_hex(f"{attempt.runtime.context.run_dir.resolve()}\n{attempt_name(key.group, key.rollout)}")
+        async with guard.folder(identity[:16]) as folder:
             ended = await guard.run(
                 [_filled(word, values) for word in self._words],
-                stdin=self._stdin(attempt),
+                stdin=stdin,
                 folder=folder,
                 template=self._template,
                 env={**env, "PWD": str(folder)},  # else that of this process
@@ -91,20 +100,6 @@ class CommandActor(OwnAgent):
             if ended.code:
                 raise ActorError(self._scrub(self._failure(ended)))
             return await attempt.runtime.in_thread(lambda: scrubbed(self._trajectory(ended, folder), self._scrub))
-
-    def _stdin(self, attempt: AttemptContext) -> bytes:
-        if self._input == "prompt":
-            return attempt.user_text.encode("utf-8", "replace")
-        item = {**item_json(attempt.item), "system": attempt.system}
-        told = {**item, "temperature": attempt.temperature, "seed": attempt.seed}
-        return json.dumps(told).encode() if self._input == "item" else b""
-
-    def _guarded(self, runtime: Runtime) -> Guard:
-        """Return the guard of this process, which ends what is left when the runtime is closed."""
-        if self._guard is None:
-            self._guard = Guard()
-            runtime.resources.push_async_callback(asyncio.to_thread, self._guard.close)
-        return self._guard
 
     def _trajectory(self, ended: Ended, folder: Path) -> Trajectory:
         text = ended.output.decode("utf-8", "replace")
@@ -122,19 +117,15 @@ class CommandActor(OwnAgent):
         return Trajectory(answer, frames)
 
     def _failure(self, ended: Ended) -> str:
+        how = f"ended with exit code {ended.code}"
         if ended.code < 0:
             how = f"was ended by {signal.Signals(-ended.code).name}; see actor.memory_mb and actor.timeout_s"
-        else:
-            how = f"ended with exit code {ended.code}"
-        return f"the command {how}: {ended.errors or self._last_words(ended) or 'it wrote nothing to standard error'}"
-
-    def _last_words(self, ended: Ended) -> str:
-        """Return what a command that failed has in the place of its answer, or else at the end of its output."""
+        # Many write why they failed in the place of their answer, or to the end of their output.
         text = ended.output.decode("utf-8", "replace")
+        last_words = text[-500:].strip()
         with suppress(ActorError):
-            if self._place.place == "json":
-                return self._place.of_output(text)
-        return text[-500:].strip()
+            last_words = self._place.of_output(text) if self._place.place == "json" else last_words
+        return f"the command {how}: {ended.errors or last_words or 'it wrote nothing to standard error'}"
 
     @cached_property
     def _passed_on(self) -> dict[str, str]:
@@ -150,7 +141,10 @@ class CommandActor(OwnAgent):
             yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
             return
         program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
-        if fault := _fault_of(program, settings):
+        there = program.replace("{here}", str(Path.cwd()))
+        path = Path(settings.workdir or os.devnull, there) if "/" in there else Path(there)
+        if shutil.which(path) is None:
+            fault = "not executable" if "/" in there and path.is_file() else "not found"
             here = f"; perhaps {{here}}/{program.removeprefix('./')}" if Path(program).is_file() else ""
             accepted = "a program on the PATH, by an absolute path, by {here}/…, or in actor.workdir"
             yield Problem("actor.command", f"{program!r}, which is {fault}", accepted + here)
@@ -175,12 +169,6 @@ class CommandActor(OwnAgent):
             yield f"{name} of actor.env is not set in this environment"
 
 
-def _folder_name(attempt: AttemptContext) -> str:
-    """Return the same when a run is resumed: agents tell the model where they work, and another would be another call."""
-    key = attempt.key("agent", turn=0)
-    return sha256_hex(f"{attempt.runtime.context.run_dir.resolve()}\n{attempt_name(key.group, key.rollout)}")[:16]
-
-
 def _is_secret(name: str, value: str) -> bool:
     called = name.startswith(_OURS) or name.upper().endswith(_CALLED) or SECRET_NAME.search(name) is not None
     return called or _WITH_PASSWORD.search(value) is not None or looks_like_a_key(value)
@@ -189,14 +177,6 @@ def _is_secret(name: str, value: str) -> bool:
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """Replace in one pass: a prompt may have such words."""
     return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), text)
-
-
-def _fault_of(program: str, settings: ActorSettings) -> str | None:
-    program = program.replace("{here}", str(Path.cwd()))
-    path = Path(settings.workdir or os.devnull, program) if "/" in program else Path(program)
-    if shutil.which(path) is not None:
-        return None
-    return "not executable" if "/" in program and path.is_file() else "not found"
 
 
 class _Entry(NamedTuple):
@@ -215,9 +195,12 @@ def changes(before: Path | None, after: Path, most: int) -> str:
     parts: list[str] = []
     left = most
     for name in sorted(old.keys() | new.keys()):
-        if name in old and name in new and _same(old[name], new[name]):
-            continue
-        was, now = _entry(old.get(name), left), _entry(new.get(name), left)
+        one, other = old.get(name), new.get(name)
+        if one and other and _mode(one) == _mode(other):
+            same = one.readlink() == other.readlink() if one.is_symlink() else filecmp.cmp(one, other, shallow=False)
+            if same:
+                continue
+        was, now = _entry(one, left), _entry(other, left)
         replaced = was is not None and now is not None and (was.mode == _LINK) != (now.mode == _LINK)
         pairs = ((was, None), (None, now)) if replaced else ((was, now),)
         parts.append("".join(_difference(name, *pair) for pair in pairs))
@@ -237,12 +220,6 @@ def _files(folder: Path | None) -> dict[str, Path]:
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 found[each.relative_to(folder or "").as_posix()] = each
     return found
-
-
-def _same(old: Path, new: Path) -> bool:
-    if _mode(old) != _mode(new):
-        return False
-    return old.readlink() == new.readlink() if old.is_symlink() else filecmp.cmp(old, new, shallow=False)
 
 
 def _mode(path: Path) -> str:
@@ -273,23 +250,13 @@ def _difference(name: str, old: _Entry | None, new: _Entry | None) -> str:
         lines.append(f"Binary files {a if old else _NOTHING} and {b if new else _NOTHING} differ")
     elif before != after:
         lines += [f"--- {_ended(a) if old else _NOTHING}", f"+++ {_ended(b) if new else _NOTHING}"]
-        return "\n".join(lines) + "\n" + "".join(map(_whole, _hunks(before, after)))
+        if len(before) * len(after) <= _QUICK:
+            hunks = list(difflib.unified_diff(before, after, lineterm="\n"))[2:]  # its lines of names are not git's
+        else:
+            whole = (f"@@ -1,{len(before)} +1,{len(after)} @@\n",)
+            hunks = [*whole, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+        lines += (line.removesuffix("\n") if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in hunks)
     return "\n".join(lines) + "\n"
-
-
-def _hunks(before: list[str], after: list[str]) -> Iterator[str]:
-    """The hunks of a unified diff; one for everything where the search for a shorter one would take long."""
-    if len(before) * len(after) <= _QUICK:
-        hunks = difflib.unified_diff(before, after, lineterm="\n")
-        yield from list(hunks)[2:]  # without its lines of names, which are not git's
-        return
-    yield f"@@ -1,{len(before)} +1,{len(after)} @@\n"
-    yield from (f"-{line}" for line in before)
-    yield from (f"+{line}" for line in after)
-
-
-def _whole(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
 def _text_lines(entry: _Entry | None) -> list[str] | None:

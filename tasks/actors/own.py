@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import httpx
@@ -55,9 +55,6 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, 
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
-
-if TYPE_CHECKING:
-    from tfgrpo.tasks.gateway.session import RolloutSession
 
 PlaceOfAnswer = Literal["stdout", "last_line", "file", "json", "diff", "text"]
 _SHOWN: Final = 60
@@ -180,9 +177,8 @@ class _Finished:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Finished:
-        trajectory = value["trajectory"]
+        trajectory, tally = value["trajectory"], value["tally"]
         frames = tuple(map(frame_of_json, trajectory["frames"]))
-        tally = value["tally"]
         # The counts of all calls, then the cost of each. Implausible figures are unknown.
         counts = Usage(*(count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens")))
         costs = (Usage(cost_usd=cost if is_cost(cost) else None) for cost in tally["costs"])
@@ -257,7 +253,15 @@ class OwnAgent(ABC):
                 raise cause from None if cause is error else error
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by
-            return replace(_finished(trajectory, attempt, session), latency_s=perf_counter() - start)
+            frames = trajectory.frames or attempt.frames
+            if session is not None:
+                frames = (*attempt.frames, *(frame for frame in trajectory.frames if frame.kind == "note"))
+            calls = tuple(attempt.calls)
+            if attempt.usage.calls is None:  # what it reports, all as completion: frames do not separate prompt from it
+                reported = (Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
+                calls = tuple(reported) or (UNKNOWN_USAGE,)
+            ended = scrubbed(replace(trajectory, frames=frames), attempt.runtime.scrub)
+            return _Finished(ended, calls, perf_counter() - start)
 
 
 def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
@@ -269,25 +273,9 @@ def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
     if isinstance(error, TfgrpoError) and not isinstance(error, ENDING):
         return error
     # From a store, an endpoint or a budget of the agent's own: those of this run work.
-    return ActorError(described(error, whole=True) + _line_of(error))
-
-
-def _line_of(error: Exception) -> str:
-    """Return the file and line of the agent's own code at which it failed, in brackets; empty where none is known."""
     steps = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
     own = [f" ({Path(name).name}, line {line})" for name, line in steps if not name.startswith(_NOT_THEIRS)]
-    return own[-1] if own else ""
-
-
-def _finished(trajectory: Trajectory, attempt: AttemptContext, session: RolloutSession | None) -> _Finished:
-    frames = trajectory.frames or attempt.frames
-    if session is not None:
-        frames = (*attempt.frames, *(frame for frame in trajectory.frames if frame.kind == "note"))
-    calls = tuple(attempt.calls)
-    if attempt.usage.calls is None:  # what it reports, all of it as completion: frames do not separate prompt from it
-        reported = (Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
-        calls = tuple(reported) or (UNKNOWN_USAGE,)
-    return _Finished(scrubbed(replace(trajectory, frames=frames), attempt.runtime.scrub), calls)
+    return ActorError("".join((described(error, whole=True), *own[-1:])))
 
 
 class CallableActor(OwnAgent):
@@ -319,8 +307,15 @@ class CallableActor(OwnAgent):
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Call it with what it declares."""
 
-        async def chat(messages: ChatInput) -> str:
-            reply = await attempt.chat(_as_messages(messages, attempt.system))
+        async def chat(given: ChatInput) -> str:
+            raw: list[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+            for entry in raw:
+                if entry["role"] not in _ROLES:
+                    raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
+            messages = [Message(_ROLES[entry["role"]], entry["content"]) for entry in raw]
+            if not any(message.role == "system" for message in messages):  # else the agent's own is in its place
+                messages.insert(0, Message("system", attempt.system))
+            reply = await attempt.chat(messages)
             return reply.message.content or ""
 
         if self._asynchronous:
@@ -364,16 +359,6 @@ def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
             how = " by position" if parameter.kind is parameter.POSITIONAL_ONLY else ""
             raise ValueError(f"it demands {parameter.name!r}{how}; an agent may declare {', '.join(OFFERED)}")
     return tuple(names)
-
-
-def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
-    """Return messages; a text is a user message, and the group's system text goes first unless there is another."""
-    raw: list[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-    for entry in raw:
-        if entry["role"] not in _ROLES:
-            raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
-    messages = tuple(Message(_ROLES[entry["role"]], entry["content"]) for entry in raw)
-    return messages if any(message.role == "system" for message in messages) else (Message("system", system), *messages)
 
 
 def _trajectory(value: object) -> Trajectory:
@@ -426,7 +411,11 @@ class HttpActor(OwnAgent):
         received = await self._posted(attempt, json.dumps(body).encode(), call, retry)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
-        return Trajectory(self._scrub(self._answer(received)), ())
+        text = received.content.decode("utf-8", "replace")
+        if received.headers.get("content-type", "").startswith("text/event-stream"):
+            raise ActorError("the agent answers with an event stream; the reply must be one JSON object or text")
+        answer = pointed(json_of(text), self._place.where) if self._place.place == "json" else text.strip()
+        return Trajectory(self._scrub(answer), ())
 
     async def _posted(self, attempt: AttemptContext, content: bytes, key: str, retry: RetryPolicy) -> Received:
         if (client := self._client) is None:
@@ -461,12 +450,6 @@ class HttpActor(OwnAgent):
             return f"{where}: it moved to {display_url(received.moved_to)}, which is the address for actor.url"
         said = " ".join(self._scrub(read_refusal(received.status, received.content).message).split())
         return f"{where}: {said[:_EXCERPT] or 'an empty body'}"
-
-    def _answer(self, received: Received) -> str:
-        text = received.content.decode("utf-8", "replace")
-        if received.headers.get("content-type", "").startswith("text/event-stream"):
-            raise ActorError("the agent answers with an event stream; the reply must be one JSON object or text")
-        return pointed(json_of(text), self._place.where) if self._place.place == "json" else text.strip()
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG004 - it is sent ``system``

@@ -46,22 +46,21 @@ class ToolActor:
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Converse until there is an answer. Raise ``ActorError`` when the turns run out."""
+
+        async def result_of(call: ToolCall) -> Message:
+            if (tool := self._tools.get(call.name)) is None:
+                return Message("tool", no_such_tool(call.name, self._tools), tool_call_id=call.id)
+            result = await attempt.call_tool(tool, call.arguments)
+            return Message("tool", result.text, tool_call_id=call.id)
+
         messages = list(attempt.opening())
         for _ in range(self._max_turns):
             reply = await attempt.chat(messages, self._specs)
             calls = reply.message.tool_calls
             if not calls or reply.finish_reason in CUT_OFF:
                 return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)
-            messages.append(reply.message)
-            messages.extend(await gathered(self._answer(attempt, call) for call in calls))
+            messages += (reply.message, *await gathered(map(result_of, calls)))
         raise ActorError(f"no answer after {self._max_turns} turns")
-
-    async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return Message("tool", no_such_tool(call.name, self._tools), tool_call_id=call.id)
-        result = await attempt.call_tool(tool, call.arguments)
-        return Message("tool", result.text, tool_call_id=call.id)
 
     async def aclose(self) -> None:
         """End what the tools have started."""
@@ -99,9 +98,15 @@ def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequen
 
     ``learns``: refuse an agent that no lesson can reach. ``listed``: the tools of its MCP servers.
     """
-    checks = ProblemCollector()
+    checks, defaults = ProblemCollector(), ActorSettings()
     actors = checks.run(_built, settings, learns=learns, listed=listed)
-    checks.refuse(list(_misplaced(settings)))
+    for name, kinds in _ONLY_FOR.items():
+        if settings.kind not in kinds and getattr(settings, name) != getattr(defaults, name):
+            given, accepted = f"a value with kind: {settings.kind}", f"it with kind: {' or '.join(kinds)}"
+            checks.refuse([Problem(f"actor.{name}", given, accepted)])
+    if not settings.gateway.enabled and settings.kind not in _ONLY_FOR["answer"]:
+        given = f"off with kind: {settings.kind}"
+        checks.refuse([Problem("actor.gateway.enabled", given, "off with kind: command or http")])
     checks.raise_problems()
     return actors[0]
 
@@ -171,15 +176,6 @@ def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
     if settings.kind != "tools" or settings.mcp is None:
         return ()
     return list_tools(settings.mcp)
-
-
-def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
-    defaults = ActorSettings()
-    for name, kinds in _ONLY_FOR.items():
-        if settings.kind not in kinds and getattr(settings, name) != getattr(defaults, name):
-            yield Problem(f"actor.{name}", f"a value with kind: {settings.kind}", f"it with kind: {' or '.join(kinds)}")
-    if not settings.gateway.enabled and settings.kind not in _ONLY_FOR["answer"]:
-        yield Problem("actor.gateway.enabled", f"off with kind: {settings.kind}", "off with kind: command or http")
 
 
 def check_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> tuple[Problem, ...]:

@@ -116,7 +116,11 @@ def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | Non
     signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
     degenerate = "" if signal == "mixed" else signal
     state = group.state if options.prompt == "as-sent" else group.bare_state
-    prompt = None if state is None else _chat_prompt(state)
+    prompt: Prompt | None = None
+    if isinstance(state, str):
+        prompt = ({"role": "user", "content": state},)
+    elif is_messages(state) and state[-1]["role"] in ("user", "tool"):
+        prompt = tuple(to_builtins(state))
     whole = options.target == "jsonl"
     reason = _other_phase(options.phase, group.metadata.get("phase", "train"))
     reason = reason or _without_prompt(state, prompt, bare=options.prompt == "bare", whole=whole)
@@ -160,11 +164,3 @@ def unusable_reason(rollout: Rollout) -> str | None:
     if turns is None or turns[0]["role"] != "assistant":
         return "its answer is neither a text nor messages that begin with the assistant"
     return None
-
-
-def _chat_prompt(state: Json) -> Prompt | None:
-    if isinstance(state, str):
-        return ({"role": "user", "content": state},)
-    if not is_messages(state) or state[-1]["role"] not in ("user", "tool"):
-        return None
-    return tuple(to_builtins(state))

@@ -61,14 +61,12 @@ class RunFacts(BaseModel):
 
 def facts_of_run(run: RunPaths) -> RunFacts:
     """Return the facts of a run. Raise ``SettingsError`` for a run that cannot be exported."""
-    manifest = ManifestFile(run.manifest).read()
-    if not manifest:
-        problem = "it has no manifest"
-    elif not run.groups.is_file() or not run.rollouts.is_file():
+    manifest, problem = ManifestFile(run.manifest).read(), "it has no manifest"
+    if manifest and not (run.groups.is_file() and run.rollouts.is_file()):
         problem = "no batch of it was finished"
-    elif not run.items.is_file():
+    elif manifest and not run.items.is_file():
         problem = "it has no items.jsonl"
-    else:
+    elif manifest:
         try:
             return RunFacts.model_validate(manifest)
         except ValidationError as error:
@@ -104,7 +102,7 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare
             for own, side in _sides(head, attempts, bare=bare):
                 # Of sides that stay together, the second one's.
                 prompt = _one(prompts, run.prompts, side[-1]["prompt_digest"])
-                yield _group(own, _rollouts(own, side, journal, facts), item, prompt, facts)
+                yield _group(own, tuple(_rollout(own, row, journal, facts) for row in side), item, prompt, facts)
         except (KeyError, TypeError) as error:
             raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
 
@@ -139,10 +137,12 @@ def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tu
 def _group(head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts) -> RolloutGroup:
     """Raise ``KeyError`` for rows that lack a field."""
     system, library = item["system_prompt"], prompt["library_id"]
+    asked = "\n\n".join(filter(None, (system, item["prompt"])))
+    bare = [("system", system), ("user", item["prompt"])] if system else [("user", item["prompt"])]
     return RolloutGroup(
         id=head["group_id"],
-        state=[_turn("system", prompt["system"]), _turn("user", "\n\n".join(filter(None, (system, item["prompt"]))))],
-        bare_state=[*([_turn("system", system)] if system else []), _turn("user", item["prompt"])],
+        state=[{"role": "system", "content": prompt["system"]}, {"role": "user", "content": asked}],
+        bare_state=[{"role": role, "content": content} for role, content in bare],
         rollouts=rollouts,
         target_size=max(len(head["rollouts"]), len(rollouts)),
         policy_version=facts.model,
@@ -167,31 +167,19 @@ def _group(head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: 
     )
 
 
-def _turn(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
-def _rollouts(head: RunLine, rows: Sequence[RunLine], journal: LineIndex, facts: RunFacts) -> tuple[Rollout, ...]:
-    tools = [tool["function"]["name"] for tool in facts.tools]
-    rollouts = []
-    for row in rows:
-        name = attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"])
-        answer = _answer_of(journal.lines(name), name, row["output"], tools)
-        rollouts.append(_rollout(row, head["group_id"], answer, facts))
-    return tuple(rollouts)
-
-
-def _rollout(row: RunLine, group_id: str, answered: _Answer, facts: RunFacts) -> Rollout:
-    outcome = row["outcome"]
+def _rollout(head: RunLine, row: RunLine, journal: LineIndex, facts: RunFacts) -> Rollout:
+    name, outcome = attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"]), row["outcome"]
+    answered = _answer_of(journal.lines(name), name, row["output"], [tool["function"]["name"] for tool in facts.tools])
     ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
     known = answered.usage_known or bool(row["completion_tokens"])
+    scored = outcome["name"] == "scored"
     return Rollout(
         id=row["rollout_id"],
-        group_id=group_id,
+        group_id=head["group_id"],
         index=row["index"],
         completion=answered.completion,
         status=status_of_outcome(outcome["name"], outcome.get("error_type", ""), row["finish_reason"]),
-        reward=outcome["reward"] if outcome["name"] == "scored" else None,
+        reward=outcome["reward"] if scored else None,
         reward_parts=FrozenDict((score["rewarder_id"], score["score"]) for score in row["scores"]),
         logprob=answered.logprob,
         sampling=Sampling(
@@ -208,7 +196,7 @@ def _rollout(row: RunLine, group_id: str, answered: _Answer, facts: RunFacts) ->
             cost_usd=row["cost_usd"],
         ),
         latency_s=row["latency_s"],
-        error=None if outcome["name"] == "scored" else outcome["reason"],
+        error=None if scored else outcome["reason"],
         metadata=FrozenDict({"outcome": outcome["name"], "calls": row["calls"], **ranked}),
     )
 
@@ -241,24 +229,22 @@ def _answer_of(lines: Sequence[bytes], name: str, recorded: str, tools: Sequence
     last = turns[-1].reply.message.content
     if not _ends(last or "", recorded):
         return _Answer(None, None, model, known, reasoning)
-    return _Answer(last if len(turns) == 1 else _conversation(turns, tools), _logprobs(turns), model, known, reasoning)
+    if len(turns) == 1:
+        return _Answer(last, _logprobs(turns), model, known, reasoning)
+    messages: list[RunLine] = []
+    for reply, results in turns:
+        asked = reply.message.tool_calls
+        requested = {"tool_calls": [called(call.id, call.name, call.arguments) for call in asked]} if asked else {}
+        messages.append({"role": "assistant", "content": reply.message.content, **requested})
+        for call, result in zip(asked, results, strict=True):
+            # Calls of unknown tools have no result and got a standard answer.
+            text = no_such_tool(call.name, tools) if result is None else result["text"]
+            messages.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
+    return _Answer(messages, _logprobs(turns), model, known, reasoning)
 
 
 def _ends(text: str, recorded: str) -> bool:
     return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
-
-
-def _conversation(turns: Sequence[RecordedTurn], tools: Sequence[str]) -> list[RunLine]:
-    messages: list[RunLine] = []
-    for reply, results in turns:
-        calls = reply.message.tool_calls
-        requested = {"tool_calls": [called(call.id, call.name, call.arguments) for call in calls]} if calls else {}
-        messages.append({"role": "assistant", "content": reply.message.content, **requested})
-        for call, result in zip(calls, results, strict=True):
-            # Calls of unknown tools have no result and got a standard answer.
-            text = no_such_tool(call.name, tools) if result is None else result["text"]
-            messages.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
-    return messages
 
 
 def _logprobs(turns: Sequence[RecordedTurn]) -> LogProbs | None:

@@ -61,7 +61,12 @@ def parse_answer(text: str, schema: Mapping[str, Any]) -> Any:
     The value may be in one fenced block with prose around it; two are ambiguous. Raises ``ValueError`` with a reason that
     the model can act on.
     """
-    text = _unfenced(text)
+    text = _without_reasoning(text)
+    if not text.startswith(("{", "[")):
+        blocks = [text[slice(*each)] for each in fenced_blocks(text, _OPENING, _CLOSING)]
+        if len(blocks) > 1:
+            raise ValueError(f"the answer holds {len(blocks)} fenced blocks, one JSON value was asked for")
+        text = blocks[0] if blocks else text
     try:
         value = load_json(text, UNIQUE)
     except ValueError as error:
@@ -131,16 +136,6 @@ async def repair(
 
 def _without_reasoning(text: str) -> str:
     return _REASONING.sub("", text.strip().lstrip("\ufeff")).strip()
-
-
-def _unfenced(text: str) -> str:
-    stripped = _without_reasoning(text)
-    if stripped.startswith(("{", "[")):
-        return stripped
-    blocks = [stripped[slice(*each)] for each in fenced_blocks(stripped, _OPENING, _CLOSING)]
-    if len(blocks) > 1:
-        raise ValueError(f"the answer holds {len(blocks)} fenced blocks, one JSON value was asked for")
-    return blocks[0] if blocks else stripped
 
 
 class Answer(BaseModel):
@@ -424,7 +419,11 @@ async def ask(
     def read(text: str) -> _AnswerT:
         answer = question.read(text, cut=finish_reason == "length")
         if len(call_keys) == 1 and isinstance(answer, ReflectionAnswer | RecurringAnswer):
-            _refuse_negated(answer.lessons)
+            # Read after "Avoid:", it says the opposite. Of a repaired answer the other lessons count all the same.
+            lessons: Sequence[LessonAnswer | RecurringLesson] = answer.lessons
+            for number, lesson in enumerate(lessons):
+                if is_negated(lesson.polarity, lesson.text):
+                    raise ValueError(f"lessons.{number}.text: {NEGATED}")
         return answer
 
     instruction = question.instruction or _instruction(runtime, question.template, payload)
@@ -438,16 +437,6 @@ async def ask(
     except (BudgetRefused, *FATAL, ModelCallError) as error:
         spend.note(error, call_keys[-1])
     return None
-
-
-def _refuse_negated(lessons: Sequence[LessonAnswer | RecurringLesson]) -> None:
-    """Raise ``ValueError`` for an *avoid* text that starts with a negation: read after "Avoid:", it says the opposite.
-
-    Asked for once; of a repaired answer the other lessons count all the same.
-    """
-    for number, lesson in enumerate(lessons):
-        if is_negated(lesson.polarity, lesson.text):
-            raise ValueError(f"lessons.{number}.text: {NEGATED}")
 
 
 def is_negated(polarity: str, text: str) -> bool:

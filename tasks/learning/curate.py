@@ -196,16 +196,13 @@ class _Curation:
         counts: Counter[str] = Counter()
         for label, outcome in self._outcome.items():
             counts[outcome] += len(self._candidates[label].sources)
-        said, rejected = (tuple(self._records), tuple(self._words)), tuple(self._rejected.items())
-        return CurationResult(*said, rejected, self._memory(), dict(counts), self._asked, self._lost, self.spend)
-
-    def _memory(self) -> dict[str, int]:
-        """Return how often texts were turned down for what they say, without those that a lesson says by now."""
-        before = self.batch.rejected_before
+        # How often texts were turned down for what they say, without those that a lesson says by now.
+        before, rejected = self.batch.rejected_before, tuple(self._rejected.items())
         memory = {text: times for text, times in before.items() if not self._same_words(text)}
-        turned_down = [text for text, reason in self._rejected.items() if reason in {_USELESS, _UNUSED}]
-        memory |= {text: before.get(text, 0) + 1 for text in turned_down}
-        return dict(list(memory.items())[-_MAX_REMEMBERED:])
+        memory |= {text: before.get(text, 0) + 1 for text, reason in rejected if reason in {_USELESS, _UNUSED}}
+        memory = dict(list(memory.items())[-_MAX_REMEMBERED:])
+        said = tuple(self._records), tuple(self._words)
+        return CurationResult(*said, rejected, memory, dict(counts), self._asked, self._lost, self.spend)
 
     def _count(self, answer: object) -> None:
         if not self.spend.stopped:
@@ -418,6 +415,12 @@ class _Curation:
         rewards += [(target.reward.gt_score, target.reward.relative_rank) for target in targets]
         score, rank = max(rewards)
         causes = [*(contrast.cause for contrast in contrasts), *(target.cause for target in targets)]
+        uses = [each.use for name in fresh if name in self._rollouts for each in self._rollouts[name].tools]
+        summed, names = set(fresh), ToolStat.model_fields
+        for target in targets:
+            if summed.isdisjoint(target.evidence):  # each rollout once
+                uses += (ToolUse(**each.model_dump()) for each in target.tool_stats)
+                summed.update(target.evidence)
         record = ExperienceRecord(
             experience_id=f"exp-{sha256_hex(identity)[:_ID_DIGITS]}",
             run_id=context.run_id,
@@ -434,23 +437,12 @@ class _Curation:
             cause=next(filter(None, causes), None),
             polarity=polarity,
             reward=Reward(gt_score=score, relative_rank=rank),
-            tool_stats=self._tool_stats(list(fresh), targets),
+            tool_stats=tuple(ToolStat(**{name: getattr(use, name) for name in names}) for use in ToolUse.by_tool(uses)),
             evidence=evidence,
             stamp_signature="",
             created_at=self.runtime.clock(),
         )
         return stamp_record(record, pack_stamp(self.runtime.pack))
-
-    def _tool_stats(self, fresh: Sequence[str], targets: Iterable[ExperienceRecord]) -> tuple[ToolStat, ...]:
-        """Return tool use of the evidence, each rollout once: targets that share rollouts with others add none."""
-        uses = [each.use for name in fresh if name in self._rollouts for each in self._rollouts[name].tools]
-        summed = set(fresh)
-        for record in targets:
-            if summed.isdisjoint(record.evidence):
-                uses += (ToolUse(**each.model_dump()) for each in record.tool_stats)
-                summed.update(record.evidence)
-        names = ToolStat.model_fields
-        return tuple(ToolStat(**{name: getattr(use, name) for name in names}) for use in ToolUse.by_tool(uses))
 
     def _note(
         self, lesson: ExperienceRecord, said: Said, amount: float, contrast: Contrast, opposite: str | None = None

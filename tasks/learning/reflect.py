@@ -47,7 +47,10 @@ async def transcripts(
     digest is asked for instead, one call each, and the steps around their first difference are shown next to it.
     """
     budget = runtime.context.settings.tfgrpo.REFLECTION_CHARS
-    steps = [steps_of(attempt) for attempt in attempts]
+    steps = []
+    for attempt in attempts:
+        calls = (frame for frame in attempt.frames if frame.text and frame.text != attempt.output)
+        steps.append([*(Step(frame_label(frame), frame.text) for frame in calls), Step("final", attempt.output)])
     texts = [numbered(each) for each in steps]
     share = fair_share([len("\n".join(each)) for each in texts], budget)
     shown = [{"transcript": fitted(each, share)} for each in texts]
@@ -66,20 +69,6 @@ async def transcripts(
             window = [text for step, text in enumerate(texts[number]) if abs(step - at) <= _AROUND] + texts[number][-1:]
             shown[number] = {"digest": digest, "transcript": fitted(list(dict.fromkeys(window)), share - len(digest))}
     return shown
-
-
-def grader_words(scores: Sequence[RewardScore]) -> list[dict[str, object]]:
-    """Return what each grader says of an attempt."""
-    return [
-        {"grader": each.rewarder_id, "score": each.score, "says": shorten_middle(each.evidence, _MAX_GRADER_CHARS)}
-        for each in scores
-    ]
-
-
-def steps_of(attempt: FinishedRollout) -> list[Step]:
-    """Return the calls of an attempt that are not its output, then the output."""
-    calls = [frame for frame in attempt.frames if frame.text and frame.text != attempt.output]
-    return [*(Step(frame_label(frame), frame.text) for frame in calls), Step("final", attempt.output)]
 
 
 def numbered(steps: Sequence[Step]) -> list[str]:
@@ -205,7 +194,11 @@ async def _reflect(
     answer = await _ask(spec, key, shown, limit, runtime, spend)
     if answer is None:
         return Reflection()
-    contrast = replace(contrast, cause=_cause(answer.cause, returned))
+    cause = clean_text(answer.cause)
+    attack = attack_in(cause)
+    # Nothing is in place of one that gives orders, holds a secret, or repeats what a tool returned.
+    unfit = (attack is not None and attack.rule != "answer") or repeated_run(cause, returned)
+    contrast = replace(contrast, cause="" if unfit else cause)
     accepted: dict[str, Proposal] = {}
     rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]]
     for turn, lesson in enumerate(answer.lessons[:limit], start=1 + contrast.number * limit):
@@ -239,13 +232,15 @@ async def _ask(
     if spend.stopped:
         return None
     item, known = spec.item, lessons_in_force(spec)
-    attempts = [
-        {"label": label, "reward": attempt.reward, **text}
-        | {"graders": grader_words(attempt.scores)}
-        | ({"lessons": [name for name, each in known.items() if each.experience_id in carried]} if spec.first_half else {})
-        for label, attempt, text in zip("AB", shown, texts, strict=False)
-        for carried in (spec.halves[attempt.half].spec.pack.experience_ids,)
-    ]
+    attempts = []
+    for label, attempt, text in zip("AB", shown, texts, strict=False):
+        said = ((each.rewarder_id, each.score, shorten_middle(each.evidence, _MAX_GRADER_CHARS)) for each in attempt.scores)
+        graders = [dict(zip(("grader", "score", "says"), each, strict=True)) for each in said]
+        told: dict[str, Any] = {"label": label, "reward": attempt.reward, **text, "graders": graders}
+        if spec.first_half:
+            carried = spec.halves[attempt.half].spec.pack.experience_ids
+            told["lessons"] = [name for name, each in known.items() if each.experience_id in carried]
+        attempts.append(told)
     payload: dict[str, Any] = {"task": item.prompt, "attempts": attempts, "max_lessons": limit, "max_words": runtime.max_words}
     if item.answer:
         payload["reference_answer"] = reference_text(item.answer, item.alternatives)
@@ -259,13 +254,6 @@ def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
     texts = [text for text in (spec.first_half, spec.pack) if text is not None]
     records = {record.experience_id: record for text in texts for record in text.experiences}
     return {f"L{number}": record for number, record in enumerate(records.values(), start=1)}
-
-
-def _cause(text: str, returned: Sequence[str]) -> str:
-    """Return the cause, or nothing in place of one that gives orders, holds a secret, or repeats what a tool returned."""
-    cause = clean_text(text)
-    attack = attack_in(cause)
-    return "" if (attack and attack.rule != "answer") or repeated_run(cause, returned) else cause
 
 
 def contrasts_of(attempts: Sequence[RankedAttempt]) -> tuple[tuple[RankedAttempt, ...], ...]:

@@ -306,7 +306,13 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
         await runtime.sync()
         usable = _usable(spec, made)
         judge = GroupJudge(group, runtime)
-        raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))))
+        attempts = []
+        for each in usable:
+            value, known = each.outcome.value, dict(each.facts)
+            if isinstance(value, Activity | Silent | Operator):  # rewarders use the process model that was read already
+                known[MODEL_KEY] = value
+            attempts.append(Attempt(str(each.index), each.index, each.text, each.usage.completion_tokens, known))
+        raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts))
         scores = scrubbed(raw, runtime.scrub)
         comparison = compare(scores.totals)
         graded = dict(zip((each.index for each in usable), scores.verdicts, strict=True))
@@ -323,14 +329,6 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
             cost=_cost(before, runtime.ledger.totals(), candidates, judge),
             duration_s=perf_counter() - start,
         )
-
-
-def _attempt(candidate: Candidate) -> Attempt:
-    """Rewarders use the process model that was read already."""
-    value = candidate.outcome.value
-    read = {MODEL_KEY: value} if isinstance(value, Activity | Silent | Operator) else {}
-    known = {**candidate.facts, **read}
-    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, known)
 
 
 def _graded(candidate: Candidate, verdicts: Sequence[Verdict], comparison: GroupComparison) -> Candidate:
@@ -414,7 +412,11 @@ async def _candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime:
         nonlocal outcome
         loss = rollouts[-1].loss
         if isinstance(loss, Failed | Refused):
-            outcome = replace(_lost(loss), value=outcome.value)
+            end: CandidateEnd = "refused" if isinstance(loss, Refused) else "actor_error"
+            kind = BudgetRefused.__name__ if isinstance(loss, Refused) else loss.error_type
+            if (status := status_of(error_kind(kind))) in ("timeout", "transport_error"):
+                end = status
+            outcome = CandidateOutcome(end, loss.reason, outcome.value, error_type=kind)
             return
         cut_off = loss is not None and loss.error_type == "truncated"
         outcome = CandidateOutcome("parse_error", _CUT_OFF) if cut_off else spec.format.read(text)
@@ -435,16 +437,6 @@ async def _candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime:
         latency_s=latency_s,
         facts={**rollouts[-1].facts, "cost_usd": usage.cost_usd, "latency_s": latency_s},
     )
-
-
-def _lost(loss: Failed | Refused) -> CandidateOutcome:
-    if isinstance(loss, Refused):
-        return CandidateOutcome("refused", loss.reason, error_type=BudgetRefused.__name__)
-    status = status_of(error_kind(loss.error_type))
-    name: CandidateEnd = "actor_error"
-    if status in ("timeout", "transport_error"):
-        name = status
-    return CandidateOutcome(name, loss.reason, error_type=loss.error_type)
 
 
 def lost_and_flawed(candidates: Sequence[Candidate]) -> str:
