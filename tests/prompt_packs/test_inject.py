@@ -36,18 +36,12 @@ def lesson_lines(text: str) -> list[str]:
     return re.findall(r"^- (?:Do|Avoid): .+$", text, re.MULTILINE)
 
 
-def test_without_lessons_there_is_no_lessons_block(pack):
-    merged = merge_experiences(pack, [])
-    assert merged.text == "\n\n".join([pack.system_text, *pack.inject_texts])
-    assert "lessons>" not in merged.text
-    assert (merged.experience_ids, merged.skipped) == ((), ())
-
-
 def test_lessons_are_one_block_after_the_stable_text(pack, make_record):
     records = [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Adding cents to euros.", polarity="avoid")]
     merged = merge_experiences(pack, records)
-    head, _, block = merged.text.partition("<lessons>\n")
-    assert head == "\n\n".join([pack.system_text, *pack.inject_texts]) + "\n\n"
+    head, _, block = merged.text.partition("\n\n<lessons>\n")
+    assert head == "\n\n".join([pack.system_text, *pack.inject_texts])
+    assert merge_experiences(pack, []) == (head, (), ())
     opening, *lines = block.split("\n")
     assert opening == pack.templates["lessons"]
     assert "Follow each of them that fits the problem at hand." in opening

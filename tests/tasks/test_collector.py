@@ -40,14 +40,15 @@ async def test_groups_come_in_the_order_of_their_states_with_rewards_and_ids():
 
 
 class InProcess:
-    """A model in this process."""
+    """A model in this process: answers with state and index, or by a function of states, number and call."""
 
-    def __init__(self):
+    def __init__(self, answer=None):
         self.asked = []
+        self._answer = answer or (lambda states, n, call: [[f"{state}:{index}" for index in range(n)] for state in states])
 
     def generate_batch(self, states, n):
         self.asked.append((tuple(states), n))
-        return [[f"{state}:{index}" for index in range(n)] for state in states]
+        return self._answer(states, n, len(self.asked))
 
 
 class Calls:
@@ -209,14 +210,6 @@ async def test_states_are_a_list_that_is_not_empty(states, problems):
 # --- before the rewards are paid for
 
 
-class Returns:
-    def __init__(self, returned):
-        self.returned = returned
-
-    async def generate_batch(self, states, n):
-        return self.returned
-
-
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -227,8 +220,8 @@ class Returns:
         (Policy(lambda *_: [Generation("x", usage=object())] * 2), "usage: expected an instance of RolloutUsage"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs(total=math.nan))] * 2), "logprob.total: expected a finite"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs((-1.0,), (1, 2)))] * 2), "logprob: expected lists of one length"),
-        (Returns([["x", "y"]]), "generations: expected 2 groups, one for each state, received 1 group"),
-        (Returns(None), "generations: expected 2 groups, one for each state, received a NoneType"),
+        (InProcess(lambda *_: [["x", "y"]]), "generations: expected 2 groups, one for each state, received 1 group"),
+        (InProcess(lambda *_: None), "generations: expected 2 groups, one for each state, received a NoneType"),
     ],
 )  # fmt: skip
 async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_asked(policy, message):
@@ -297,19 +290,15 @@ async def test_a_reward_model_that_fails_or_abstains_leaves_its_rollouts_ungrade
     assert expected in without_digest(str(abstained))
 
 
-class Breaking:
-    """A model in this process; raises in its first calls."""
+def breaking(error, times=99):
+    """A model in this process that raises in its first calls."""
 
-    def __init__(self, error, times=99):
-        self.error = error
-        self.asked = []
-        self._times = times
-
-    def generate_batch(self, states, n):
-        self.asked.append((tuple(states), n))
-        if len(self.asked) <= self._times:
-            raise self.error
+    def answer(states, n, call):
+        if call <= times:
+            raise error
         return [["x"] * n for _ in states]
+
+    return InProcess(answer)
 
 
 @pytest.mark.parametrize(("error", "status"), [
@@ -338,10 +327,10 @@ async def test_a_failed_completion_is_a_rollout_with_a_status_and_its_siblings_c
     ("error", "status"), [(ModelServerFault("500"), "transport_error"), (RecordRejected("NaN is no JSON"), "error")]
 )
 async def test_a_model_in_this_process_that_fails_gives_statuses_and_is_called_again_group_by_group(error, status):
-    collected = await collect(Breaking(error), lambda *_: 1.0, ragged="pad")
+    collected = await collect(breaking(error), lambda *_: 1.0, ragged="pad")
     assert {(rollout.status, rollout.completion) for rollout in collected.batch.rollouts()} == {(status, None)}
-    assert "rewards: expected 2 for this state, received 0" in str(await refused(Breaking(error), lambda *_: 1.0))
-    model = Breaking(error, 1)
+    assert "rewards: expected 2 for this state, received 0" in str(await refused(breaking(error), lambda *_: 1.0))
+    model = breaking(error, 1)
     collected = await collect(model, lambda *_: 1.0, ragged="resample")
     assert model.asked == [(("a", "b"), 2), (("a",), 2), (("b",), 2)]
     assert [group.rewards for group in collected.batch] == [(1.0, 1.0)] * 2
@@ -363,7 +352,7 @@ async def test_an_error_that_every_further_call_would_share_ends_the_collection_
     with pytest.raises(type(error)):
         await collect(*((answer, lambda *_: 1.0) if of == "policy" else (None, answer)), states=["a"], size=4)
     assert (len(begun), finished) == (4, [])
-    for model in ((Breaking(error), None), (None, Rewards(fails_with(error)))):
+    for model in ((breaking(error), None), (None, Rewards(fails_with(error)))):
         with pytest.raises(type(error)):
             await collect(*model, ragged="pad")
 

@@ -3,14 +3,12 @@ import errno
 import os
 import pickle
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from tests.support.agents import agents
-from tests.support.agents.steps import ScriptedModel, item, lessons, reply, runtime, spec, weighted
+from tests.support.agents.steps import Says, ScriptedModel, item, lessons, reply, runtime, spec, weighted
 from tests.support.waiting import eventually
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
@@ -162,15 +160,6 @@ async def test_a_rollout_that_hangs_fails_at_its_limit_and_names_its_call(tmp_pa
     result = await run_group(spec(2), made)
     hanging = result.rollouts[1].outcome
     assert (hanging.error_type, hanging.call_key.split("/")[6]) == ("ModelTimeout", "rollout")
-
-
-@dataclass
-class Says:
-    """A rewarder, by a function of its context."""
-
-    rewarder_id: str
-    score: Callable[[Any], list[Any]]
-    score_range: tuple[float, float] = (0.0, 1.0)
 
 
 def alike(name, verdict, **more):

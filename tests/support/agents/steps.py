@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ def weighted(rewarder: object, weight: float = 1.0, timeout_s: float | None = No
         build_scorer(rewarder, options) if isinstance(rewarder, str) else as_scorer("own", rewarder, options, "rewarders")
     )
     return Weighted(made, weight, timeout_s)
+
+
+@dataclass
+class Says:
+    """A rewarder by a function of its context."""
+
+    rewarder_id: str
+    score: Callable[[Any], list[Any]]
+    score_range: tuple[float, float] = (0.0, 1.0)
 
 
 def no_secret(_: object) -> None:

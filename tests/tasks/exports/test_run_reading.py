@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelSe
 from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.tasks.actors.own import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
-from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
+from tfgrpo.tasks.exports.run_reading import facts_of_run
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.shapes import PackText
@@ -169,15 +168,6 @@ async def test_an_answer_is_used_only_when_the_journal_has_the_one_that_was_grad
     (group,) = read(run)
     assert [rollout.completion for rollout in group.rollouts] == completions
     assert group.rollouts[0].sampling.model == "m"
-
-
-async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipped(tmp_path):
-    run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
-    edit(run.groups, lambda row: None if row["item_id"] == "q1" else row)
-    omitted = Counter()
-    groups = list(groups_of_run(run, facts_of_run(run), omitted))
-    assert [group.metadata["item_id"] for group in groups] == ["q2"]
-    assert omitted == {"of a batch that was never accepted": 1}
 
 
 FIRST = PackText("Be careful, first.", sha256_hex("first"), "arithmetic", "ab" * 32, ())

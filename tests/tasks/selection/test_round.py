@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime, weighted
+from tests.support.agents.steps import Says, ScriptedModel, item, reply, runtime, weighted
 from tests.support.vectors import read_vectors
 from tfgrpo.pipelines.settings.tree import SelectionSettings
 from tfgrpo.rewarders.scorer import Abstained
@@ -188,22 +188,15 @@ def test_best_effort_chooses_the_best_of_the_flawed(tmp_path):
     assert [bool(each.scores or each.ungraded) for each in selection.candidates] == [True, True, False]
 
 
-class Mute:
-    rewarder_id = "mute"
-
-    def score(self, context):
-        return [Abstained("mute", "cannot tell") for _ in context.outputs]
+def broken(_):
+    raise RuntimeError("sk-key-123456 leaked")
 
 
-class Broken:
-    rewarder_id = "broken"
-
-    def score(self, context):
-        raise RuntimeError("sk-key-123456 leaked")
+BROKEN = (*GT, weighted(Says("broken", broken), 0.0))
 
 
 def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
-    mute = (weighted(Mute()),)
+    mute = (weighted(Says("mute", lambda context: [Abstained("mute", "cannot tell")] * len(context.outputs))),)
     selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
     assert selection.choice == SelectionChoice(None, "none of the 4 usable candidates could be graded: mute: cannot tell")
     best = run(tmp_path, by_index(*["x"] * 4), spec(none_valid="best_effort"), rewarders=mute)
@@ -212,8 +205,7 @@ def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
 
 
 def test_a_failing_rewarder_is_a_fault_and_loses_only_its_own_scores(tmp_path):
-    parts = (*GT, weighted(Broken(), 0.0))
-    selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=parts)
+    selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=BROKEN)
     assert selection.choice.index == 0
     assert "RuntimeError" in selection.faults["broken"]
 
@@ -241,9 +233,8 @@ def test_the_cost_of_judges_is_counted_and_their_refused_budget_reported(tmp_pat
 
 
 def test_api_keys_in_an_actor_s_answer_and_a_rewarder_s_words_are_removed(tmp_path):
-    model, parts = by_index("Answer: sk-key", "Answer: 7"), (*GT, weighted(Broken(), 0.0))
     scrubbing = {"scrub": lambda text: text.replace("sk-key", "***")}
-    selection = run(tmp_path, model, spec(k=2), rewarders=parts, changed=scrubbing)
+    selection = run(tmp_path, by_index("Answer: sk-key", "Answer: 7"), spec(k=2), rewarders=BROKEN, changed=scrubbing)
     assert selection.candidates[0].text == "Answer: ***"
     assert "***-123456 leaked" in selection.faults["broken"]
     assert "sk-key" not in repr(selection)
@@ -279,15 +270,12 @@ def test_scored_candidates_and_choice_are_those_of_earlier_systems(tmp_path, cas
     texts = [json.dumps(each["model_json"]) for each in case["candidates"]]
     rewards = dict(zip(texts, (each["reward"] for each in case["candidates"]), strict=True))
 
-    class Table:
-        rewarder_id = "table"
-
-        def score(self, context):
-            found = [rewards[attempt.output] for attempt in context.outputs]
-            assert "!raise" not in found
-            return [RewardScore("table", float(reward), "") for reward in found]
+    def score(context):
+        found = [rewards[attempt.output] for attempt in context.outputs]
+        assert "!raise" not in found
+        return [RewardScore("table", float(reward), "") for reward in found]
 
     asked = spec(k=len(texts), format=PowlFormat("syntax"), none_valid="best_effort")
-    selection = run(tmp_path, by_index(*texts), asked, rewarders=(weighted(Table()),))
+    selection = run(tmp_path, by_index(*texts), asked, rewarders=(weighted(Says("table", score)),))
     assert [each.index for each in selection.candidates if each.scores or each.ungraded] == case["scored_indices"]
     assert selection.choice.index == case["best_index"]
