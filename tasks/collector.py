@@ -321,8 +321,16 @@ class _Collection:
         graded = [rollout for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
             return group
+        completions = [rollout.completion for rollout in graded]
         try:
-            rewards = await self._rewards([group.state] * len(graded), [rollout.completion for rollout in graded])
+            if isinstance(self.reward, RewardModel):
+                returned = await self._call(self.reward.score_batch, [group.state] * len(graded), completions)
+                failed = isinstance(returned, _Failed)
+                values = [returned] * len(graded) if failed else flat_values("rewards", returned, len(graded))
+            else:
+                values = await gathered(self._call(self.reward, group.state, completion) for completion in completions)
+            given = [caught(_reward_of, value, allow_nan=self.options.allow_nan) for value in values]
+            rewards = [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in given]
         except ShapeError as error:
             if self.options.ragged == "strict":
                 self.problems.extend(replace(problem, where=f"group {group.id!r}") for problem in error.problems)
@@ -332,16 +340,6 @@ class _Collection:
             told = {"error": reward} if isinstance(reward, str) else {"reward": reward.reward, "reward_parts": reward.parts}
             by_id[rollout.id] = replace(rollout, **told)
         return replace(group, rollouts=tuple(by_id.values()))
-
-    async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
-        if isinstance(self.reward, RewardModel):
-            returned = await self._call(self.reward.score_batch, states, completions)
-            failed = isinstance(returned, _Failed)
-            values = [returned] * len(states) if failed else flat_values("rewards", returned, len(states))
-        else:
-            values = await gathered(self._call(self.reward, *pair) for pair in zip(states, completions, strict=True))
-        rewards = [caught(_reward_of, value, allow_nan=self.options.allow_nan) for value in values]
-        return [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in rewards]
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call on a thread, or await a coroutine function. Return ``_Failed`` for an error that fails this call only."""

@@ -409,7 +409,15 @@ async def ask(
             first, *rest = messages
             advised = replace(first, content=f"{first.content}\n\n{_instruction(runtime, 'repair', {})}")
             messages = (advised, *rest)
-        request = _request(question, attempt, messages, runtime)
+        group, night_seed = key.group, runtime.context.settings.tfgrpo.night_seed
+        request = ChatRequest(
+            model=runtime.context.models.reflection_name,
+            messages=messages,
+            temperature=TEMPERATURE,
+            max_tokens=runtime.context.models.roles["reflection"].max_tokens,
+            seed=derive_seed(night_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, attempt.attempt),
+            answer_schema=question,
+        )
         call_keys.append(model_key(attempt, request))
         reply = await runtime.model.complete(request, attempt)
         spend.calls.append(reply.used)
@@ -442,18 +450,6 @@ async def ask(
 def is_negated(polarity: str, text: str) -> bool:
     """Return whether an *avoid* text starts with a negation."""
     return polarity == "avoid" and _NEGATED.match(text) is not None
-
-
-def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...], runtime: Runtime) -> ChatRequest:
-    group, night_seed = key.group, runtime.context.settings.tfgrpo.night_seed
-    return ChatRequest(
-        model=runtime.context.models.reflection_name,
-        messages=messages,
-        temperature=TEMPERATURE,
-        max_tokens=runtime.context.models.roles["reflection"].max_tokens,
-        seed=derive_seed(night_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
-        answer_schema=question,
-    )
 
 
 def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:

@@ -138,7 +138,7 @@ def credit_of(memory: Memory) -> Credit:
         for (name, then), said in memory.tally.words.items()
         if then in number and night - number[then] <= MEMORY_NIGHTS
     ]
-    every, left_out = _sound(_divisions(rows, current, number), night)
+    every, left_out = _sound(rows, current, number)
     if all(number[sides.night] == night for sides in rows) and any(number[sides.night] < night for sides in measured):
         left_out += (OTHER_CONDITIONS,)
     divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
@@ -221,29 +221,25 @@ class _Division(NamedTuple):
     sums: RowSums
 
 
-def _divisions(rows: Mapping[Sides, RowSums], current: Mapping[str, str], number: Mapping[int, int]) -> list[_Division]:
-    """Return the rows with every lesson by its newest wording, and each night by its number."""
-    found = []
-    for sides, sums in rows.items():
-        one, other = ({current.get(name, name) for name in side} for side in (sides.one, sides.other))
-        run = (sides.run_id, sides.source)
-        found.append(_Division(run, number[sides.night], tuple(sorted(one - other)), tuple(sorted(other - one)), sums))
-    return found
-
-
-def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division], tuple[str, ...]]:
-    """Return the divisions without those of lessons that lost a larger share of attempts, and what is omitted tonight.
+def _sound(
+    rows: Mapping[Sides, RowSums], current: Mapping[str, str], number: Mapping[int, int]
+) -> tuple[list[_Division], tuple[str, ...]]:
+    """Return the rows without those of lessons that lost a larger share of attempts, and what is omitted tonight.
 
     A lesson under which wrong attempts are lost looks better than it is. One under which fewer are lost looks worse, and helps.
     Fisher's exact test, over the rows of one source in one run, by lesson; at a level for as many tests as there are lessons
     with different losses.
     """
+    divisions: list[_Division] = []
     losses: dict[tuple[str, str], dict[str, FloatArray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
-    for each in divisions:
-        for names, counts in ((each.one, each.sums.losses), (each.other, np.roll(each.sums.losses, 2))):
+    for sides, sums in rows.items():
+        one, other = ({current.get(name, name) for name in side} for side in (sides.one, sides.other))
+        only_one, only_other, of_run = sorted(one - other), sorted(other - one), (sides.run_id, sides.source)
+        divisions.append(_Division(of_run, number[sides.night], tuple(only_one), tuple(only_other), sums))
+        for names, counts in ((only_one, sums.losses), (only_other, np.roll(sums.losses, 2))):
             for name in names:
-                losses[each.run][name] += counts
-    tonight = {each.run for each in divisions if each.night == night}
+                losses[of_run][name] += counts
+    tonight = {each.run for each in divisions if each.night == max(number.values())}
     unequal: dict[tuple[str, str], list[str]] = {}
     said: list[str] = []
     for run, tallies in losses.items():

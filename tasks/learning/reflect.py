@@ -43,8 +43,8 @@ async def transcripts(
 ) -> list[dict[str, str]]:
     """Return what is shown of each attempt, together within ``LearningSettings.REFLECTION_CHARS``.
 
-    An attempt with more than its share is shortened step by step. Of the first and the last, which are contrasted, a
-    digest is asked for instead, one call each, and the steps around their first difference are shown next to it.
+    Of an attempt with more than its share a digest is asked for, and the steps around the first difference of the two are
+    shown next to it; without a digest it is shortened step by step.
     """
     budget = runtime.context.settings.tfgrpo.REFLECTION_CHARS
     steps = []
@@ -54,15 +54,12 @@ async def transcripts(
     texts = [numbered(each) for each in steps]
     share = fair_share([len("\n".join(each)) for each in texts], budget)
     shown = [{"transcript": fitted(each, share)} for each in texts]
-    last = len(attempts) - 1
-    around = dict(zip((0, last), first_difference(steps[0], steps[last]), strict=True))
-    for number, at in around.items():
+    for number, at in enumerate(first_difference(*steps)):
         if len("\n".join(texts[number])) <= share or spend.stopped:
             continue
         failure, payload = spend.failure, {"task": spec.item.prompt, "transcript": fitted(texts[number], budget)}
-        answer = await ask(
-            DIGEST, CallKey(spec.key, rollout=0, turn=2 * contrast + number, role="digest"), payload, runtime, spend
-        )
+        key = CallKey(spec.key, rollout=0, turn=2 * contrast + number, role="digest")
+        answer = await ask(DIGEST, key, payload, runtime, spend)
         spend.failure = failure  # without a digest the shortened attempt has to do
         if answer is not None:
             digest = shorten_middle(answer.digest, min(_MAX_DIGEST_CHARS, share // 2))

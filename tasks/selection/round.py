@@ -22,14 +22,14 @@ from tfgrpo.prompt_packs.safety import attack_in
 from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.powl import Activity, Operator, Silent, model_in, validate
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
-from tfgrpo.rewarders.scorer import Abstained, Attempt, Verdict
+from tfgrpo.rewarders.scorer import Abstained, Attempt
 from tfgrpo.stores.errors import BudgetRefused, PowlError, RepairExhausted, SelectionFailed, error_kind
 from tfgrpo.stores.json_values import canonical_json, sha256_hex
 from tfgrpo.stores.ledger import Totals, Usage
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
 from tfgrpo.stores.text import pluralize, shorten_middle
-from tfgrpo.tasks.group import GroupComparison, GroupJudge, compare, observe_scores, span_attributes
+from tfgrpo.tasks.group import GroupJudge, compare, observe_scores, span_attributes
 from tfgrpo.tasks.learning.ask import parse_answer
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
@@ -315,13 +315,20 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
         raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts))
         scores = scrubbed(raw, runtime.scrub)
         comparison = compare(scores.totals)
-        graded = dict(zip((each.index for each in usable), scores.verdicts, strict=True))
-        candidates = tuple(_graded(each, graded[each.index], comparison) if each.index in graded else each for each in made)
-        for each in candidates:
-            observe_scores(span, each.scores, runtime.rewarders, rollout_index=each.index)
+        candidates = list(made)
+        for each, verdicts in zip(usable, scores.verdicts, strict=True):
+            name, silent = str(each.index), [verdict.message for verdict in verdicts if isinstance(verdict, Abstained)]
+            graded = candidates[each.index] = replace(
+                each,
+                reward=comparison.rewards.get(name),
+                advantage=comparison.advantages.get(name),
+                scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
+                ungraded="" if name in comparison.rewards else "; ".join(silent) or "no rewarder gave a score",
+            )
+            observe_scores(span, graded.scores, runtime.rewarders, rollout_index=each.index)
         return Selection(
             spec=spec,
-            candidates=candidates,
+            candidates=tuple(candidates),
             choice=_choose(spec, candidates, over_budget=judge.spend.budget_refused is not None),
             mean_reward=comparison.mean,
             spread=comparison.spread,
@@ -329,18 +336,6 @@ async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals |
             cost=_cost(before, runtime.ledger.totals(), candidates, judge),
             duration_s=perf_counter() - start,
         )
-
-
-def _graded(candidate: Candidate, verdicts: Sequence[Verdict], comparison: GroupComparison) -> Candidate:
-    name = str(candidate.index)
-    silent = [verdict.message for verdict in verdicts if isinstance(verdict, Abstained)]
-    return replace(
-        candidate,
-        reward=comparison.rewards.get(name),
-        advantage=comparison.advantages.get(name),
-        scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
-        ungraded="" if name in comparison.rewards else "; ".join(silent) or "no rewarder gave a score",
-    )
 
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> SelectionCost:
