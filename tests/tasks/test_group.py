@@ -221,7 +221,7 @@ async def test_rewarders_see_the_context_of_the_item(tmp_path):
 
 
 async def test_a_result_is_small_for_rollouts_of_any_length(tmp_path):
-    _, result = await grouped(attempts("x" * 10**6 + " Answer: 7", "y" * 10**6 + " Answer: 8"), tmp_path)
+    _, result = await grouped(attempts("x" * 10**5 + " Answer: 7", "y" * 10**5 + " Answer: 8"), tmp_path)
     assert all(len(rollout.output) <= 2_000 for rollout in result.rollouts)
     assert result.rollouts[0].output.endswith("Answer: 7")
     assert len(pickle.dumps(result)) < 20_000

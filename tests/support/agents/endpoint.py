@@ -48,7 +48,8 @@ class Asked:
 class Endpoint:
     """Records requests and answers by ``answer``: a JSON value, or a response; by default a short text."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
         self.asked: list[Asked] = []
         self.gone = asyncio.Event()
         """Set when a client closed its connection before the end of an answer."""
@@ -59,7 +60,7 @@ class Endpoint:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
         return self
 

@@ -118,43 +118,22 @@ async def test_a_service_that_never_starts_is_named_in_place_of_the_limit_of_the
 
 
 async def test_a_request_is_repeated_only_if_it_was_never_sent_and_for_as_long_as_an_endpoint_is_waited_for(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, agent
 ):
-    received = []
-
-    async def breaks(reader, writer):
-        received.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.transport.abort()
-
-    server = await asyncio.start_server(breaks, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        broken = await attempt(tmp_path, f"http://127.0.0.1:{port}/attempt")
-    assert (broken.loss.error_type, len(received), broken.usage.calls) == ("ModelUnreachable", 1, None)
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    async def starts_late():
-        await asyncio.sleep(0.05)
-
-        async def answer(reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{"answer": "7"}')
-            writer.close()
-
-        return await asyncio.start_server(answer, "127.0.0.1", port)
-
-    late = asyncio.ensure_future(starts_late())
-    actor = build_actor(ActorSettings(kind="http", url=f"http://127.0.0.1:{port}/attempt", gateway=OFF))
+    agent.answer = lambda request, _: request.transport.abort() or {}
+    broken = await attempt(tmp_path, agent.url)
+    assert (broken.loss.error_type, len(agent.asked), broken.usage.calls) == ("ModelUnreachable", 1, None)
     # As if all retries were used up: what is left is the patience of model.wait_s.
     used_up = RetryPolicy(max_retries=0, base_s=0.01)
     monkeypatch.setattr(own, "RetryPolicy", lambda unavailable_s, **_: replace(used_up, unavailable_s=unavailable_s))
-    runtime = kit.runtime(lambda *_: "7", tmp_path / "b", actor=actor)
-    rollout = await run_rollout(kit.spec(), 0, runtime)
-    await runtime.resources.aclose()
-    (await late).close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        late = Endpoint(free.getsockname()[1])
+    late.answer = lambda *_: {"answer": "7"}
+    asking = asyncio.ensure_future(attempt(tmp_path / "late", f"http://127.0.0.1:{late.port}/v1"))
+    await asyncio.sleep(0.05)
+    async with late:
+        rollout = await asking
     assert (rollout.output, rollout.loss) == ("7", None)
 
 

@@ -51,19 +51,19 @@ def read_back(text, form):
     return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", text, re.MULTILINE)]
 
 
-WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(" ".join)
+WORDS = st.lists(st.text("aZÀÿ0%(),.'’-:_", min_size=1, max_size=9), min_size=1, max_size=8).map(" ".join)
 PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 
 
-@pytest.mark.parametrize("form", LESSON_FORMS)
 @settings(max_examples=20)
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
 @example([(lesson.text, lesson.says) for lesson in LESSONS.lessons])
-def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
+def test_every_form_gives_the_lessons_back_in_their_order(pairs):
     lessons = LessonSet(lessons=tuple(lesson(text, polarity) for text, polarity in pairs))
-    text = render_lessons(lessons, form)
-    assert text.endswith("\n")
-    assert read_back(text, form) == said(lessons)
+    for form in LESSON_FORMS:
+        text = render_lessons(lessons, form)
+        assert text.endswith("\n")
+        assert read_back(text, form) == said(lessons)
 
 
 @pytest.mark.parametrize("form", [form for form in LESSON_FORMS if form != "text"])
