@@ -25,11 +25,6 @@ class Sides(NamedTuple):
     """Ids of the lessons that only this side carried: the side whose ids come first, whichever it was in a row."""
     other: tuple[str, ...]
 
-    @classmethod
-    def of(cls, row: Row) -> Sides:
-        """Return those of a row."""
-        return cls(row.run_id, row.source, row.night, row.conditions, *sorted((row.one, row.other)))
-
 
 _NO_DIFFERENCES: Final = Differences()
 
@@ -110,7 +105,8 @@ class Tally:
         new_words: dict[tuple[str, int], list[Word]] = {}
         for line in lines:
             if isinstance(line, Row):
-                new_rows.setdefault(Sides.of(line), []).append(line)
+                sides = Sides(line.run_id, line.source, line.night, line.conditions, *sorted((line.one, line.other)))
+                new_rows.setdefault(sides, []).append(line)
             else:
                 new_words.setdefault((line.experience_id, line.night), []).append(line)
         rows |= {sides: rows.get(sides, RowSums()).after(found) for sides, found in new_rows.items()}
