@@ -110,11 +110,11 @@ async def curate(
     return await curate_batch(batch, made)
 
 
-def words(result: CurationResult) -> Counter[tuple[str, str, str | None]]:
-    """Return the support that a batch gives, by what is said of which lesson, and its opposite."""
-    support: Counter[tuple[str, str, str | None]] = Counter()
+def words(result: CurationResult) -> Counter[tuple[str, ...]]:
+    """Return the support that a batch gives, by what is said of which lesson, and its opposite if there is one."""
+    support: Counter[tuple[str, ...]] = Counter()
     for each in result.words:
-        support[each.said, each.experience_id, each.opposite] += each.amount  # type: ignore[assignment]
+        support[each.said, each.experience_id, *filter(None, [each.opposite])] += each.amount  # type: ignore[assignment]
     return support
 
 

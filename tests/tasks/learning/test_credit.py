@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.support.records.records import NOW, make_record
-from tfgrpo.rewarders.statistics.credit import RULES, HeldOut, differences_of
+from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
 from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, OTHER_CONDITIONS, Memory, credit_of, random_halves
@@ -95,11 +95,6 @@ def test_nights_that_left_no_line_forget_nothing():
     assert (tomorrow.known, tomorrow.held_out, tomorrow.total) == (later.known, later.held_out, later.total)
     again = credit_of(memory(*lines, *quiet(7), word("b", night=7), night=9))
     assert again.known["a"].net == pytest.approx(4.0 * RULES.net_memory**2), "one night between, and tonight"
-
-
-def test_support_is_bounded_at_the_end_of_every_night():
-    lines = [word("a", 90.0), word("a", 1.0, night=1)]
-    assert credit_of(memory(*lines, night=1)).known["a"].net == pytest.approx(RULES.net_memory * RULES.most_net + 1.0)
 
 
 def test_lines_of_later_nights_count_for_nothing():
@@ -380,12 +375,3 @@ def test_the_tally_of_a_night_is_the_same_by_batches_and_whichever_side_a_row_na
     swaps = [kind for one, other in kinds for kind in ((one, other), (other, one))]
     turned = Tally().plus(replace(each, **{name: getattr(each, by) for name, by in swaps}) for each in learned)
     assert turned.rows == Tally().plus(learned).rows
-
-
-def test_rows_without_lessons_on_either_side_scatter_as_their_rewards_do():
-    rows = [row((), (), rewards=((float(at % 2),), (float(at % 2 == 0),))) for at in range(10)]
-    (found,) = Tally().plus(rows).rows.values()
-    assert (found.differences.rows, found.differences.mean) == (10, pytest.approx(0.0))
-    assert found.differences.squares == pytest.approx(10 * 0.5)
-    (same,) = differences_of(each.sides for each in rows).values()
-    assert same == found.differences

@@ -33,7 +33,7 @@ async def test_a_new_lesson_is_a_stamped_record_with_its_evidence_and_every_cont
     assert (made.reward, made.cause) == (Reward(gt_score=1.0, relative_rank=1.0), "No carry.")
     assert signature_holds(made, pack_stamp(pack()))
     assert not signature_holds(made.model_copy(update={"cause": None}), pack_stamp(pack()))
-    assert words(result) == {("taught", made.experience_id, None): 2.0}
+    assert words(result) == {("taught", made.experience_id): 2.0}
     assert [(each.group_id, each.item_id, each.why, each.simulated) for each in result.words] == [
         ("g1", "q1", "No carry.", True),
         ("g2", "q2", "No carry.", True),
@@ -65,13 +65,13 @@ async def test_the_curator_sees_what_is_known_of_every_lesson_the_proposals_and_
 
 async def test_what_says_the_same_confirms_without_a_call_and_the_other_way_round_contradicts_and_becomes_a_lesson(tmp_path):
     result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY)))
-    assert words(result) == {("confirmed", "a", None): 2.0}
+    assert words(result) == {("confirmed", "a"): 2.0}
     assert (result.asked, result.records, result.rejected, result.memory) == (0, (), (), {})
     assert result.counts == {"confirmed": 2}
     result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY, polarity="avoid")))
     [made] = result.records
     assert (made.operation, made.polarity, made.supersedes) == ("add", "do", ())
-    assert words(result) == {("taught", made.experience_id, None): 2.0, ("contradicted", "a", made.experience_id): -2.0}
+    assert words(result) == {("taught", made.experience_id): 2.0, ("contradicted", "a", made.experience_id): -2.0}
     assert result.counts == {"contradicted": 2}
 
 
@@ -79,7 +79,7 @@ async def test_what_says_the_same_confirms_without_a_call_and_the_other_way_roun
 async def test_a_contradiction_confirms_the_known_opposite_and_a_confirmation_counts_against_it(tmp_path, text):
     lessons = known(lesson("a", CARRY, polarity="avoid"), lesson("b", CONVERT), **OPPOSED)
     result = await curate(unasked, tmp_path, groups(text), lessons)
-    assert words(result) == {("confirmed", "b", None): 1.0, ("contradicted", "a", "b"): -1.0}
+    assert words(result) == {("confirmed", "b"): 1.0, ("contradicted", "a", "b"): -1.0}
 
 
 async def test_the_model_classes_what_the_words_do_not_tell(tmp_path):
@@ -90,8 +90,8 @@ async def test_the_model_classes_what_the_words_do_not_tell(tmp_path):
     [made] = result.records
     assert made.summary32 == GUESS
     assert words(result) == {
-        ("confirmed", "a", None): 1.0,
-        ("taught", made.experience_id, None): 1.0,
+        ("confirmed", "a"): 1.0,
+        ("taught", made.experience_id): 1.0,
         ("contradicted", "b", made.experience_id): -1.0,
     }
     assert (reasons(result), result.memory) == ({READ: "useless"}, {READ: 1})
@@ -102,7 +102,7 @@ async def test_of_two_new_opposites_in_one_batch_both_are_known_and_each_is_link
     answer = answers(say("contradicts", ["P2"], ["P1"]), new("P1", text=WRITE))
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS))
     first, second = (made.experience_id for made in result.records)
-    assert words(result) == {("taught", first, None): 1.0, ("taught", second, None): 1.0, ("contradicted", first, second): -1.0}
+    assert words(result) == {("taught", first): 1.0, ("taught", second): 1.0, ("contradicted", first, second): -1.0}
 
 
 async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_and_is_a_confirmation(tmp_path):
@@ -111,7 +111,7 @@ async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_a
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE), lessons)
     [made] = result.records
     assert (made.operation, made.supersedes, made.evidence) == ("modify", ("a",), ("g1/0", "g1/1", "old/0", "old/1"))
-    assert words(result) == {("confirmed", made.experience_id, None): 1.0, ("contradicted", "b", made.experience_id): -1.0}
+    assert words(result) == {("confirmed", made.experience_id): 1.0, ("contradicted", "b", made.experience_id): -1.0}
     assert result.counts == {"confirmed": 1}
 
 
@@ -122,7 +122,7 @@ async def test_known_lessons_that_say_the_same_are_merged_and_may_be_named_by_th
     result = await curate(lambda *_: answer, tmp_path, groups(GUESS, READ), known(*library))
     [made] = result.records
     assert (made.operation, made.supersedes, made.evidence) == ("merge", ("a", "b"), ("a/0", "b/0"))
-    assert words(result) == {("confirmed", made.experience_id, None): 1.0}
+    assert words(result) == {("confirmed", made.experience_id): 1.0}
     assert len(result.words) == 2, "one names the new lesson for later nights, and counts nothing"
 
 
@@ -154,9 +154,9 @@ async def test_a_text_that_a_lesson_has_already_confirms_that_lesson(tmp_path):
     result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS, READ), known(lesson("b", CONVERT)))
     [made] = result.records
     assert words(result) == {
-        ("taught", made.experience_id, None): 1.0,
-        ("confirmed", made.experience_id, None): 1.0,
-        ("confirmed", "b", None): 1.0,
+        ("taught", made.experience_id): 1.0,
+        ("confirmed", made.experience_id): 1.0,
+        ("confirmed", "b"): 1.0,
     }
     assert result.rejected == ()
 
@@ -183,7 +183,7 @@ async def test_what_two_contrasts_of_a_group_say_counts_twice_and_what_one_repea
         (replace(one, proposals=(*one.proposals, again)), 2.0),
     ):
         result = await curate(unasked, tmp_path, [said], known(lesson("a", CARRY)))
-        assert words(result) == {("confirmed", "a", None): amount}
+        assert words(result) == {("confirmed", "a"): amount}
 
 
 async def test_judgements_count_for_known_lessons_and_across_the_sides_half(tmp_path):
@@ -256,7 +256,7 @@ async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts
     assert [request.max_tokens for request, _ in model.requests] == [200, 200]
     assert [[each["text"] for each in asked["known"]] for asked in model.asked("curate")] == [[CONVERT], [CONVERT, CARRY]]
     [made] = result.records
-    assert words(result) == {("taught", made.experience_id, None): 1.0, ("confirmed", made.experience_id, None): 1.0}
+    assert words(result) == {("taught", made.experience_id): 1.0, ("confirmed", made.experience_id): 1.0}
     assert (result.asked, result.lost) == (2, 0)
 
 
@@ -273,7 +273,7 @@ async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_
     assert [broken.call_key for broken in down.spend.broken] == [down.spend.failure.call_key]
     [made] = result.records
     assert made.summary32 == CONVERT
-    assert words(result) == {("taught", made.experience_id, None): 2.0, ("confirmed", "a", None): 1.0}
+    assert words(result) == {("taught", made.experience_id): 2.0, ("confirmed", "a"): 1.0}
     assert (reasons(result), result.memory) == ({WRITE: "no usable answer"}, {})
 
 
@@ -343,7 +343,7 @@ async def test_what_recurs_counts_a_group_once_that_taught_it_itself(tmp_path):
     batch = [causing(each, "No carry.") for each in groups(CARRY, WRITE)]
     lessons = known(lesson("a", CARRY), lesson("b", WRITE))
     result = await curate(lambda *_: recurs("G1", "G2"), tmp_path, batch, lessons)
-    assert words(result) == {("confirmed", "a", None): 1.0, ("recurs", "a", None): 1.0, ("confirmed", "b", None): 1.0}
+    assert words(result) == {("confirmed", "a"): 1.0, ("recurs", "a"): 1.0, ("confirmed", "b"): 1.0}
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itse
     for number, broken in enumerate((ModelServerFault("503"), "gibberish")):
         result = await curate(lambda *_, said=broken: said, tmp_path / str(number), batch, lessons)
         assert (result.asked, result.lost) == (1, 1)
-        assert words(result) == {("confirmed", "a", None): 2.0}
+        assert words(result) == {("confirmed", "a"): 2.0}
 
 
 async def test_no_more_recurring_lessons_are_taken_than_of_a_group(tmp_path):

@@ -50,13 +50,6 @@ def test_a_label_is_what_several_of_all_items_share(answers, labels):
     assert shared_labels(answers) == labels
 
 
-def test_an_answer_is_read_also_from_a_fence():
-    text = '{"answers":[{"class":"new","proposals":["P1"],"targets":[],"polarity":"do","text":"Carry."}]}'
-    for reply in (text, f"Sure:\n```json\n{text}\n```\n"):
-        [one] = CURATION.read(reply).answers
-        assert (one.class_, one.proposals, one.text) == ("new", ["P1"], "Carry.")
-
-
 KNOWN = replace(REFLECTION, labels=("L1", "L2"))
 WHOLE = {
     "first_difference": "A counts both ends, B one.",
