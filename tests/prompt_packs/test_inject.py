@@ -68,14 +68,10 @@ def test_what_is_unproven_or_suspicious_is_skipped_with_its_reason(pack, make_re
     assert merged.experience_ids == ("e2",)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *rows_of("packs_inject", "a_record_edited_after_signing_is_not_injected"),
-        {"summary32": "Check \ud800 it."},
-        {"evidence": ("r9",)},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    *rows_of("packs_inject", "a_record_edited_after_signing_is_not_injected"), {"summary32": "Check \ud800 it."},
+    {"evidence": ("r9",)},
+])  # fmt: skip
 def test_a_record_edited_after_signing_is_not_injected(pack, make_record, change):
     record = make_record(pack, 1).model_copy(update=change)
     assert merge_experiences(pack, [record]).skipped == ((record.experience_id, STALE_STAMP),)
