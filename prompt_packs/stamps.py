@@ -319,8 +319,7 @@ def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) 
     checked = {key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()}
     merged = []
     for experiences in prompts:
-        used: dict[str, str] = {}
-        """Id of each lesson by its line."""
+        used: dict[str, str] = {}  # the id of each lesson by its line
         skipped: list[tuple[str, str]] = []
         for record in experiences:
             line, reason = checked[id(record)]

@@ -239,7 +239,8 @@ def _sound(
         for names, counts in ((only_one, sums.losses), (only_other, np.roll(sums.losses, 2))):
             for name in names:
                 losses[of_run][name] += counts
-    tonight = {each.run for each in divisions if each.night == max(number.values())}
+    last = max(number.values())
+    tonight = {each.run for each in divisions if each.night == last}
     unequal: dict[tuple[str, str], list[str]] = {}
     said: list[str] = []
     for run, tallies in losses.items():
