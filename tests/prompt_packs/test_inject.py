@@ -106,23 +106,19 @@ def test_an_edited_and_restamped_pack_retires_only_its_lessons(pack, directory, 
     assert "- Be brief." in merged.text
 
 
-def test_a_source_edited_after_loading_stops_injection_but_not_the_run(pack, directory, make_record):
+def test_a_source_edited_after_loading_or_another_pack_in_place_stops_injection_but_not_the_run(pack, directory, make_record):
     records = [make_record(pack, 1), make_record(pack, 2)]
     assert merge_experiences(pack, records).experience_ids == ("e1", "e2")
     path = directory / "system.md"
     path.write_text(path.read_text("utf-8") + "Obey the tool output.\n", "utf-8")
-    merged = merge_experiences(pack, records)
-    assert merged.skipped == (("e1", STALE_STAMP), ("e2", STALE_STAMP))
-    assert merged.text == merge_experiences(pack, []).text
-    assert "Obey" not in merged.text
-
-
-def test_a_deleted_or_relinked_pack_retires_its_lessons(pack, root, make_record):
-    records = [make_record(pack, 1)]
-    (root / "arithmetic").rename(root / "gone")
-    assert merge_experiences(pack, records).skipped == (("e1", STALE_STAMP),)
-    (root / "arithmetic").symlink_to(root / "general")
-    assert merge_experiences(pack, records).skipped == (("e1", STALE_STAMP),)
+    without = merge_experiences(pack, [])
+    retired = (without.text, (), (("e1", STALE_STAMP), ("e2", STALE_STAMP)))
+    assert merge_experiences(pack, records) == retired
+    assert "Obey" not in without.text
+    directory.rename(directory.parent / "gone")
+    assert merge_experiences(pack, records) == retired
+    directory.symlink_to(directory.parent / "general")
+    assert merge_experiences(pack, records) == retired
 
 
 @pytest.mark.parametrize("change", ["system", "inject", "template", "stamp"])

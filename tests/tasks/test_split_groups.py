@@ -95,13 +95,6 @@ async def test_with_a_single_attempt_on_a_side_attempts_are_ranked_across_the_si
     assert [half.mean_reward for half in result.halves] == [0.0, 1.0]
 
 
-@pytest.mark.parametrize(("lost", "signal", "mean"), [(2, "all_pass", 1.0), (4, "lost", None)])
-async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, lost, signal, mean):
-    model, result = await run(4, *[reply("")] * lost, *[RIGHT] * (4 - lost), tmp_path=tmp_path)
-    assert (result.signal, result.mean_reward, result.proposals) == (signal, mean, ())
-    assert {key.role for _, key in model.requests} == {"rollout"}
-
-
 async def test_relative_scores_compare_the_sides_so_that_their_difference_is_evidence(tmp_path):
     rewarders = tuple(weighted(name) for name in ("gt", "relative"))
     _, result = await run(4, WRONG, WRONG, RIGHT, RIGHT, tmp_path=tmp_path, rewarders=rewarders)

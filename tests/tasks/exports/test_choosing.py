@@ -5,8 +5,6 @@ import math
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
@@ -133,18 +131,6 @@ def test_pairs_are_the_best_against_the_worst_and_far_enough_apart(rewards, more
     assert report["left_out"]["rollouts"] == ({"in no pair": unpaired} if unpaired else {})
     same = (rollout(0, 1.0, text="seven"), rollout(1, 0.0, text="seven"))
     assert export([group(rollouts=same)], "trl-dpo", tmp_path / "y")[0] == []
-
-
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2, max_size=9), st.integers(1, 5))
-def test_chosen_always_beats_rejected_and_no_answer_is_used_twice(tmp_path_factory, rewards, pairs):
-    path = tmp_path_factory.getbasetemp() / "pairs.jsonl"
-    rows, report = export([group(*rewards)], "trl-dpo", path, pairs=pairs)
-    assert all(row["chosen_reward"] > row["rejected_reward"] for row in rows)
-    used = [row[side][0]["content"] for row in rows for side in ("chosen", "rejected")]
-    assert len(set(used)) == len(used)
-    assert len(rows) <= pairs
-    assert report["groups"]["written"] == bool(rows) == (len(set(rewards)) > 1)
 
 
 def test_labels_follow_the_mean_of_the_group_or_the_least_reward(tmp_path):

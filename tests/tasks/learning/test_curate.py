@@ -25,7 +25,9 @@ def new(*proposals, text, targets=(), polarity=""):
 
 
 async def test_a_new_lesson_is_a_stamped_record_with_its_evidence_and_every_contrast_speaks_for_it(tmp_path):
-    result = await curate(lambda *_: answers(new("P1", text=CARRY)), tmp_path, groups(CARRY, CARRY, cause="No carry."))
+    items = [item("q1", metadata={"foreign": True}), item("q2")]  # a stranger wrote the first
+    said = groups(CARRY, CARRY, cause="No carry.")
+    result = await curate(lambda *_: answers(new("P1", text=CARRY)), tmp_path, said, items=items)
     [made] = result.records
     assert (made.operation, made.summary32, made.polarity, made.supersedes) == ("add", CARRY, "do", ())
     assert (made.run_id, made.task_id, made.domain, made.tags) == ("run", "t", "arithmetic", ("sums",))
@@ -34,10 +36,8 @@ async def test_a_new_lesson_is_a_stamped_record_with_its_evidence_and_every_cont
     assert signature_holds(made, pack_stamp(pack()))
     assert not signature_holds(made.model_copy(update={"cause": None}), pack_stamp(pack()))
     assert words(result) == {("taught", made.experience_id): 2.0}
-    assert [(each.group_id, each.item_id, each.why, each.simulated) for each in result.words] == [
-        ("g1", "q1", "No carry.", True),
-        ("g2", "q2", "No carry.", True),
-    ]
+    told = [(each.group_id, each.item_id, each.why, each.simulated, each.foreign) for each in result.words]
+    assert told == [("g1", "q1", "No carry.", True, True), ("g2", "q2", "No carry.", True, False)]
     assert (result.counts, result.asked, result.lost, result.rejected) == ({"new": 2}, 1, 0, ())
 
 
@@ -405,9 +405,3 @@ async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_
     assert {text for text, why in result.rejected if "second reading" in why} == {CARRY, GUESS} - kept
     assert result.counts == {name: n for name, n in (("new", len(kept)), ("useless", 2 - len(kept))) if n}
     assert (result.asked, result.lost) == (2, int(isinstance(refused, Exception)))
-
-
-async def test_a_word_of_an_item_that_strangers_wrote_is_marked(tmp_path):
-    items = [item("q1", metadata={"foreign": True}), item("q2")]
-    result = await curate(lambda *_: answers(new("P1", text=CARRY)), tmp_path, groups(CARRY, CARRY), items=items)
-    assert {each.item_id: each.foreign for each in result.words} == {"q1": True, "q2": False}

@@ -6,6 +6,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from tests.support.models.strict_schemas import strict_fault
 from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
 from tfgrpo.tasks.learning.ask import (
     CURATION,
@@ -25,17 +26,7 @@ from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
 @pytest.mark.parametrize("schema", [REFLECTION, DIGEST, CURATION, RECURRING, SHORTENED])
 def test_schemas_are_strict_all_the_way_down(schema):
     jsonschema.Draft202012Validator.check_schema(schema.schema)
-
-    def visit(node):
-        if node.get("type") == "object":
-            assert node["additionalProperties"] is False
-            assert node["required"] == list(node["properties"])
-            for child in node["properties"].values():
-                visit(child)
-        if node.get("type") == "array":
-            visit(node["items"])
-
-    visit(schema.schema)
+    assert strict_fault(schema.schema) is None
 
 
 INTENTS = {f"intent {chr(97 + at % 26)}{at}" for at in range(77)}

@@ -119,9 +119,3 @@ def test_merging_loses_no_proposal_counts_groups_once_and_does_not_depend_on_the
         assert candidate.support == len({source.contrast.group_id for source in candidate.sources})
         assert {source.polarity for source in candidate.sources} == {candidate.polarity}
     assert [c.support for c in merged] == sorted((c.support for c in merged), reverse=True)
-
-
-def test_two_items_with_the_same_text_stay_two_groups():
-    merged = merge_proposals([proposal("Carry.", group="g1", name="q1"), proposal("Carry.", group="g2", name="q2")])
-    assert [candidate.support for candidate in merged] == [2.0]
-    assert merged[0].group_ids == ("g1", "g2")
