@@ -87,6 +87,14 @@ def chat_body(text: str, **more: Any) -> dict[str, Any]:
     return {"id": "r", "object": "chat.completion", "model": "m", "choices": [choice], "usage": USAGE}
 
 
+async def begin(request: web.Request, start: bytes = b"") -> web.StreamResponse:
+    """Begin an event stream that is not ended here."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(start)
+    return response
+
+
 async def stream(request: web.Request, parts: Sequence[bytes], *, pause_s: float = 0.0) -> web.StreamResponse:
     """Send parts of an event stream, with a pause before each."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

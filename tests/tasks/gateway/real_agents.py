@@ -18,13 +18,6 @@ def as_messages(prompt):
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
 
 
-def openai_chat(prompt):
-    from openai import OpenAI
-
-    reply = OpenAI().chat.completions.create(model=MODEL, messages=as_messages(prompt), temperature=0)
-    return reply.choices[0].message.content
-
-
 def openai_chat_streamed(prompt):
     from openai import OpenAI
 
@@ -39,12 +32,6 @@ def openai_azure(prompt):
         model=MODEL, messages=as_messages(prompt), temperature=0
     )
     return reply.choices[0].message.content
-
-
-def openai_responses(prompt):
-    from openai import OpenAI
-
-    return OpenAI().responses.create(model=MODEL, instructions=SYSTEM, input=prompt, temperature=0).output_text
 
 
 def openai_responses_streamed(prompt):
@@ -88,44 +75,28 @@ def anthropic_token(prompt):
     return anthropic_messages(prompt)
 
 
-def agents_sdk(prompt):
-    from agents import Agent, ModelSettings, Runner
+def of_agents_sdk(**more):
+    from agents import Agent, ModelSettings
 
-    agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=ModelSettings(temperature=0))
-    return Runner.run_sync(agent, prompt).final_output
+    return Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=ModelSettings(temperature=0), **more)
 
 
 def agents_sdk_tools(prompt):
-    from agents import Agent, ModelSettings, Runner, function_tool
+    from agents import Runner, function_tool
 
-    agent = Agent(
-        name="bookkeeper",
-        instructions=SYSTEM,
-        model=MODEL,
-        model_settings=ModelSettings(temperature=0),
-        tools=[function_tool(each) for each in bookkeeping()],
-    )
-    return Runner.run_sync(agent, prompt).final_output
+    return Runner.run_sync(of_agents_sdk(tools=[function_tool(each) for each in bookkeeping()]), prompt).final_output
 
 
 def agents_sdk_streamed(prompt):
-    from agents import Agent, ModelSettings, Runner
+    from agents import Runner
 
     async def run():
-        agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=ModelSettings(temperature=0))
-        result = Runner.run_streamed(agent, prompt)
+        result = Runner.run_streamed(of_agents_sdk(), prompt)
         async for _ in result.stream_events():
             pass
         return result.final_output
 
     return asyncio.run(run())
-
-
-def pydantic_ai_openai(prompt):
-    from pydantic_ai import Agent
-
-    agent = Agent(f"openai:{MODEL}", system_prompt=SYSTEM, model_settings={"temperature": 0})
-    return agent.run_sync(prompt).output
 
 
 def pydantic_ai_chat_tools(prompt):
@@ -175,11 +146,9 @@ def langchain_structured(prompt):
 
 def agents_sdk_hosted(prompt):
     """With a tool that the vendor runs."""
-    from agents import Agent, ModelSettings, Runner, WebSearchTool
+    from agents import Runner, WebSearchTool
 
-    settings = ModelSettings(temperature=0)
-    agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=settings, tools=[WebSearchTool()])
-    return Runner.run_sync(agent, prompt).final_output
+    return Runner.run_sync(of_agents_sdk(tools=[WebSearchTool()]), prompt).final_output
 
 
 def smolagents_calling(prompt):
@@ -187,12 +156,6 @@ def smolagents_calling(prompt):
 
     model = OpenAIServerModel(MODEL, api_base=os.environ["OPENAI_BASE_URL"], temperature=0)
     return str(ToolCallingAgent(tools=[], model=model, max_steps=2, verbosity_level=0).run(prompt))
-
-
-def langchain(prompt):
-    from langchain_openai import ChatOpenAI
-
-    return ChatOpenAI(model=MODEL, temperature=0).invoke([("system", SYSTEM), ("user", prompt)]).content
 
 
 def langgraph_tools(prompt):
@@ -215,13 +178,6 @@ def dspy_predict(prompt):
 
     dspy.configure(lm=dspy.LM(f"openai/{MODEL}", temperature=0, cache=False))
     return dspy.Predict("question -> answer")(question=prompt).answer
-
-
-def litellm_chat(prompt):
-    import litellm
-
-    reply = litellm.completion(f"openai/{MODEL}", messages=as_messages(prompt), temperature=0)
-    return reply.choices[0].message.content
 
 
 def litellm_anthropic(prompt):
@@ -330,19 +286,12 @@ def go_http(prompt):
 
 def mcp_tools(prompt):
     """The Agents SDK with the tools of an MCP server that this program starts."""
-    from agents import Agent, ModelSettings, Runner
+    from agents import Runner
     from agents.mcp import MCPServerStdio
 
     async def run():
         async with MCPServerStdio({"command": sys.executable, "args": [__file__, "serve_mcp", ""]}) as server:
-            agent = Agent(
-                name="bookkeeper",
-                instructions=SYSTEM,
-                model=MODEL,
-                model_settings=ModelSettings(temperature=0),
-                mcp_servers=[server],
-            )
-            return (await Runner.run(agent, prompt)).final_output
+            return (await Runner.run(of_agents_sdk(mcp_servers=[server]), prompt)).final_output
 
     return asyncio.run(run())
 
@@ -394,15 +343,6 @@ def javascript_openai_streamed(prompt):
     for await (const chunk of await new OpenAI().chat.completions.create(asked))
         text += chunk.choices[0]?.delta?.content ?? '';
     console.log(text);
-    """
-    return javascript(code, prompt)
-
-
-def javascript_responses(prompt):
-    code = """
-    import OpenAI from 'openai';
-    const reply = await new OpenAI().responses.create({model: MODEL, instructions: SYSTEM, input: PROMPT, temperature: 0});
-    console.log(reply.output_text);
     """
     return javascript(code, prompt)
 

@@ -55,17 +55,14 @@ _NESTED = json.loads('{"a":' * 450 + json.dumps({"url": _URL}) + "}" * 450)
 _IN_TOOL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": _PNG}}
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "fits"),
-    [
-        ("/chat/completions", [{"type": "image_url", "image_url": {"url": _URL, "detail": "high"}}], True),
-        ("/responses", [{"type": "input_image", "image_url": _URL}], True),
-        ("/messages", [{"type": "tool_result", "tool_use_id": "c", "content": [_IN_TOOL]}], True),
-        ("/chat/completions", [{"type": "image_url", "image_url": _NESTED}], True),
-        ("/chat/completions", [{"type": "text", "text": _URL}], False),
-        ("/messages", [{"type": "document", "source": {"media_type": "application/pdf", "data": _PNG}}], False),
-    ],
-)
+@pytest.mark.parametrize(("path", "content", "fits"), [
+    ("/chat/completions", [{"type": "image_url", "image_url": {"url": _URL, "detail": "high"}}], True),
+    ("/responses", [{"type": "input_image", "image_url": _URL}], True),
+    ("/messages", [{"type": "tool_result", "tool_use_id": "c", "content": [_IN_TOOL]}], True),
+    ("/chat/completions", [{"type": "image_url", "image_url": _NESTED}], True),
+    ("/chat/completions", [{"type": "text", "text": _URL}], False),
+    ("/messages", [{"type": "document", "source": {"media_type": "application/pdf", "data": _PNG}}], False),
+])  # fmt: skip
 async def test_an_image_is_reserved_as_an_image_and_not_as_its_bytes(endpoint, opened, path, content, fits):
     endpoint.answer = lambda request, raw: BODIES[path]
     agent = await opened.agent(await opened.session(opened.runtime(endpoint.url, budget=Budget(max_tokens=80_000))))

@@ -37,28 +37,29 @@ def system(content, role="system"):
     return {"role": role, "content": content}
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ([USER], [system("L"), USER]),
-        ([], [system("L")]),
-        ([system("S"), USER], [system("S\n\nL"), USER]),
-        ([system(""), USER], [system("L"), USER]),
-        ([system(None), USER], [system("L"), USER]),
-        ([{"role": "system"}, USER], [system("L"), USER]),
-        ([system("S", "developer"), USER], [system("S\n\nL", "developer"), USER]),
-        ([system("A"), system("B"), USER, system("C")], [system("A"), system("B\n\nL"), USER, system("C")]),
-        ([USER, system("S"), USER], [USER, system("S\n\nL"), USER]),
-        ([system([BLOCK]), USER], [system([BLOCK, NEW_BLOCK]), USER]),
-    ],
-)
-def test_lessons_follow_the_system_text_of_a_chat(before, after):
-    assert forwarded(CHAT, {"messages": before, "n": 1}) == {"messages": after, "n": 1}
+IN_CHAT = [
+    ([USER], [system("L"), USER]),
+    ([], [system("L")]),
+    ([system("S"), USER], [system("S\n\nL"), USER]),
+    ([system(""), USER], [system("L"), USER]),
+    ([system(None), USER], [system("L"), USER]),
+    ([{"role": "system"}, USER], [system("L"), USER]),
+    ([system("S", "developer"), USER], [system("S\n\nL", "developer"), USER]),
+    ([system("A"), system("B"), USER, system("C")], [system("A"), system("B\n\nL"), USER, system("C")]),
+    ([USER, system("S"), USER], [USER, system("S\n\nL"), USER]),
+    ([system([BLOCK]), USER], [system([BLOCK, NEW_BLOCK]), USER]),
+]
+IN_MESSAGES = [({}, "L"), ({"system": "S"}, "S\n\nL"), ({"system": [BLOCK]}, [BLOCK, NEW_BLOCK]), ({"system": []}, [NEW_BLOCK])]
+IN_RESPONSES = [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")]
 
 
-@pytest.mark.parametrize(("before", "after"), [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")])
-def test_lessons_follow_the_instructions_of_a_response(before, after):
-    assert forwarded(RESPONSES, {"input": "hi", **before}) == {"input": "hi", "instructions": after}
+@pytest.mark.parametrize(("dialect", "before", "after"), [
+    *((CHAT, {"messages": before, "n": 1}, {"messages": after}) for before, after in IN_CHAT),
+    *((RESPONSES, {"input": "hi", **before}, {"instructions": after}) for before, after in IN_RESPONSES),
+    *((MESSAGES, {"messages": [USER], **before}, {"system": after}) for before, after in IN_MESSAGES),
+])  # fmt: skip
+def test_lessons_follow_the_agents_own_system_text(dialect, before, after):
+    assert forwarded(dialect, before) == {**before, **after}
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
@@ -106,14 +107,6 @@ def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_in
     assert forwarded(RESPONSES, body)["input"] == [offered, system("S\n\nL", "developer"), USER]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [({}, "L"), ({"system": "S"}, "S\n\nL"), ({"system": [BLOCK]}, [BLOCK, NEW_BLOCK]), ({"system": []}, [NEW_BLOCK])],
-)
-def test_lessons_follow_the_system_text_of_a_message(before, after):
-    assert forwarded(MESSAGES, {"messages": [USER], **before}) == {"messages": [USER], "system": after}
-
-
 @pytest.mark.parametrize("dialect", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("body", [{"messages": "?"}, {"messages": 7, "instructions": [1], "system": {}}])
 def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(dialect, body):
@@ -135,28 +128,20 @@ def test_models_are_mapped_by_pattern():
     assert forwarded(MESSAGES, {"model": "claude", "system": "S"}, additions)["model"] == "other"
 
 
-COLD = {"temperature": 0.3}
-
-
-@pytest.mark.parametrize(("dialect", "written"), [(CHAT, {**COLD, "seed": 7}), (RESPONSES, COLD), (MESSAGES, COLD)])
-def test_sampling_is_written_into_what_the_protocol_has(dialect, written):
+def test_sampling_is_written_into_what_the_protocol_has():
     additions = Additions(sampling={"temperature": 0.3, "seed": 7})
-    assert forwarded(dialect, {"model": "m", "temperature": 1}, additions) == {"model": "m", **written}
+    for dialect, seed in ((CHAT, {"seed": 7}), (RESPONSES, {}), (MESSAGES, {})):
+        assert forwarded(dialect, {"model": "m", "temperature": 1}, additions) == {"model": "m", "temperature": 0.3, **seed}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "hidden"),
-    [
-        ({}, {"include_usage": True}, True),
-        ({"stream_options": None}, {"include_usage": True}, True),
-        ({"stream_options": {"include_obfuscation": False}}, {"include_obfuscation": False, "include_usage": True}, True),
-        ({"stream_options": {"include_usage": False}}, {"include_usage": True}, True),
-        ({"stream_options": {"include_usage": True}}, {"include_usage": True}, False),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "hidden"), [
+    ({}, {}, True), ({"stream_options": None}, {}, True), ({"stream_options": {"include_usage": False}}, {}, True),
+    ({"stream_options": {"include_obfuscation": False}}, {"include_obfuscation": False}, True),
+    ({"stream_options": {"include_usage": True}}, {}, False),
+])  # fmt: skip
 def test_a_streamed_chat_is_asked_for_its_usage(before, after, hidden):
     out = outgoing(CHAT, Document(json.dumps({"stream": True, "messages": [], **before}).encode()), Additions())
-    assert json.loads(out.raw)["stream_options"] == after
+    assert json.loads(out.raw)["stream_options"] == {**after, "include_usage": True}
     assert out.hides_usage is hidden
 
 
@@ -242,20 +227,12 @@ USER_LESSONS = Additions(lessons="L", lessons_in="user")
 TEXT, INPUT_TEXT = [{"type": "text", "text": "q"}], [{"type": "input_text", "text": "q"}]
 
 
-@pytest.mark.parametrize(
-    ("dialect", "turns", "changed"),
-    [
-        (CHAT, [system("S"), USER, USER], [system("S"), {"role": "user", "content": "hi\n\nL"}, USER]),
-        (CHAT, [], []),
-        (MESSAGES, [{"role": "user", "content": TEXT}], [{"role": "user", "content": [*TEXT, NEW_BLOCK]}]),
-        (RESPONSES, "q", "q\n\nL"),
-        (
-            RESPONSES,
-            [{"role": "user", "content": INPUT_TEXT}],
-            [{"role": "user", "content": [*INPUT_TEXT, {"type": "input_text", "text": "L"}]}],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("dialect", "turns", "changed"), [
+    (CHAT, [system("S"), USER, USER], [system("S"), system("hi\n\nL", "user"), USER]),
+    (CHAT, [], []), (RESPONSES, "q", "q\n\nL"),
+    (MESSAGES, [system(TEXT, "user")], [system([*TEXT, NEW_BLOCK], "user")]),
+    (RESPONSES, [system(INPUT_TEXT, "user")], [system([*INPUT_TEXT, {"type": "input_text", "text": "L"}], "user")]),
+])  # fmt: skip
 def test_lessons_follow_the_first_user_message_where_that_is_asked_for(dialect, turns, changed):
     name = "input" if dialect is RESPONSES else "messages"
     assert forwarded(dialect, {name: turns}, USER_LESSONS) == {name: changed}
@@ -270,20 +247,13 @@ def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect, stream)
     assert dialect.read(dialect.fold([*events[:2], error, *events[2:]])) is None
 
 
-@pytest.mark.parametrize(
-    ("dialect", "body"),
-    [
-        (CHAT, {"error": {"message": "no", "code": 502}}),
-        (CHAT, {"choices": [], "error": "no"}),
-        (CHAT, {"choices": [{"message": {"content": ""}, "error": {"code": 500}}]}),
-        (RESPONSES, response_body("", status="failed")),
-        (RESPONSES, response_body("", status="in_progress")),
-        (RESPONSES, response_body("7", error={"code": "server_error", "message": "no"})),
-        (RESPONSES, {}),
-        (MESSAGES, {"type": "error", "error": {"type": "overloaded_error"}}),
-        (MESSAGES, {}),
-    ],
-)
+@pytest.mark.parametrize(("dialect", "body"), [
+    (CHAT, {"error": {"message": "no", "code": 502}}), (CHAT, {"choices": [], "error": "no"}),
+    (CHAT, {"choices": [{"message": {"content": ""}, "error": {"code": 500}}]}),
+    (RESPONSES, response_body("", status="failed")), (RESPONSES, response_body("", status="in_progress")),
+    (RESPONSES, response_body("7", error={"code": "server_error", "message": "no"})), (RESPONSES, {}),
+    (MESSAGES, {"type": "error", "error": {"type": "overloaded_error"}}), (MESSAGES, {}),
+])  # fmt: skip
 def test_a_failure_behind_a_success_status_is_no_answer(dialect, body):
     assert dialect.read(body) is None
 

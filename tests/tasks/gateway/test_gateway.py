@@ -31,13 +31,7 @@ async def test_a_call_is_taught_measured_and_journalled(endpoint, opened, runtim
     assert session.api_key not in journal
 
 
-async def test_the_name_of_the_scheme_has_no_case(endpoint, session, agent):
-    headers = {"authorization": f"bearer {session.api_key}"}
-    assert (await agent.post("/chat/completions", json=ASK, headers=headers)).status_code == 200
-    assert endpoint.asked[0].headers["Authorization"] == f"Bearer {KEY}"
-
-
-async def test_a_call_with_another_key_is_refused(endpoint, opened):
+async def test_a_call_with_another_key_is_refused_and_the_name_of_the_scheme_has_no_case(endpoint, opened):
     runtime = opened.runtime(endpoint.url)
     first, second = await opened.session(runtime), await opened.session(runtime, 1)
     agent = await opened.agent(first)
@@ -47,6 +41,9 @@ async def test_a_call_with_another_key_is_refused(endpoint, opened):
         assert reply.json()["error"]["type"] == "permission_error"
     assert endpoint.asked == []
     assert first.bypassed
+    headers = {"authorization": f"bearer {first.api_key}"}
+    assert (await agent.post("/chat/completions", json=ASK, headers=headers)).status_code == 200
+    assert endpoint.asked[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
 def test_an_agents_environment_leads_to_the_gateway_alone(opened):

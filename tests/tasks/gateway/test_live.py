@@ -14,7 +14,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from tests.support.agents.endpoint import KEY, LESSONS, chat_body, chat_events, message_body, response_body, stream
+from tests.support.agents.endpoint import KEY, LESSONS, begin, chat_body, chat_events, message_body, response_body, stream
 from tests.support.waiting import eventually
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
@@ -77,7 +77,7 @@ def user(text):
     return {"role": "user", "content": text}
 
 
-async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint, serving):
+async def test_without_a_token_loopback_is_served_with_the_clients_own_key_and_the_lessons(endpoint, serving):
     client = await serving.client()
     reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-api-key": "second"})
     assert reply.json() == chat_body("seven")
@@ -86,6 +86,8 @@ async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint, 
     assert asked.headers["Authorization"] == f"Bearer {CALLERS}"
     assert asked.headers["x-api-key"] == "second"
     assert asked.body["messages"] == [{"role": "system", "content": LESSONS}, *ask()["messages"]]
+    assert (await client.post("/v1/chat/completions", json=ask(), headers={"host": "evil.example"})).status_code == 403
+    assert len(endpoint.asked) == 1
 
 
 async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_served(endpoint, serving):
@@ -111,15 +113,15 @@ async def test_a_conversation_keeps_its_arm_and_the_share_is_held_out(endpoint, 
         assert first.headers["x-tfgrpo-arm"] == later.headers["x-tfgrpo-arm"]
         return first.headers["x-tfgrpo-arm"]
 
-    arms = [await arm(f"question {number}") for number in range(60)]
-    assert 8 <= arms.count("held-out") <= 28
+    arms = [await arm(f"question {number}") for number in range(30)]
+    assert 4 <= arms.count("held-out") <= 14
     for number, drawn in enumerate(arms):
         taught = LESSONS[:9] in json.dumps(endpoint.asked[2 * number].body)
         assert taught is (drawn == "lessons")
     assert len({await arm(f"other {number}", **{"x-tfgrpo-conversation": "one"}) for number in range(8)}) == 1
 
 
-async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_it(serving):
+async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_its_digest_however_it_is_wrapped(serving):
     client = await serving.client(held_out=0.5)
 
     async def arm(number, **more):
@@ -130,14 +132,11 @@ async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_it(serv
     arms = [await arm(number) for number in range(12)]
     assert set(arms) == {"lessons", "held-out"}
     assert [await arm(number, cache_control={"type": "ephemeral"}) for number in range(12)] == arms
-
-
-async def test_an_image_is_remembered_by_its_digest_however_it_is_wrapped(serving):
     for wrapped in ("iVBO" * 250_000, json.loads('{"a":' * 450 + '["iVBO"]' + "}" * 450)):
         opening = opening_of({"messages": [{"role": "user", "content": [{"type": "image", "source": wrapped}]}]})
         assert len(opening.media) == 64
-        body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": wrapped}]}]}
-        assert (await (await serving.client()).post("/v1/chat/completions", json=body)).status_code == 200
+        body = ask(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": wrapped}]}])
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
 
 async def test_a_conversation_kept_by_the_endpoint_has_the_arm_of_its_beginning(endpoint, serving):
@@ -305,7 +304,7 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
         return (await client.post(path, json=body, headers=own)).headers["x-tfgrpo-arm"]
 
     arms = []
-    for number in range(16):
+    for number in range(8):
         question = user(f"What is {number} + 1?")
         if headers or labels:  # what agents ask beside their work, before and after it
             await arm(number, [user(f"Write a title: What is {number} + 1?")], "Sums")
@@ -319,8 +318,8 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
     assert set(arms) == {"lessons", "held-out"}
     await serving.server.aclose()
     items = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
-    assert [item["prompt"] for item in items] == [f"What is {number} + 1?" for number in range(16)]
-    assert [item["metadata"]["reply"] for item in items] == [f"{number + 1}" for number in range(16)]
+    assert [item["prompt"] for item in items] == [f"What is {number} + 1?" for number in range(8)]
+    assert [item["metadata"]["reply"] for item in items] == [f"{number + 1}" for number in range(8)]
 
 
 async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(serving, tmp_path, monkeypatch):
@@ -394,9 +393,7 @@ async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no
     monkeypatch.setattr(live, "_CLOSING_S", 1.5)
 
     async def stalled(request, raw):
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(b"data: {}\n\n")
+        await begin(request, b"data: {}\n\n")
         await asyncio.sleep(60)
 
     endpoint.answer = stalled
@@ -434,16 +431,3 @@ def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
     found = [known.of({"conversation": name}, opening_of({"input": text}), None) for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
-
-
-def test_the_question_of_an_agent_is_known_without_the_context_beside_it():
-    texts = ("<environment_context>a folder</environment_context>", "What is 3 + 4?")
-    content = [{"type": "text", "text": text} for text in texts]
-    assert opening_of({"messages": [{"role": "user", "content": content}]}).prompt == texts[1]
-
-
-async def test_without_a_token_only_loopback_is_served(endpoint, serving):
-    client = await serving.client()
-    refused = await client.post("/v1/chat/completions", json=ask(), headers={"host": "evil.example"})
-    assert refused.status_code == 403
-    assert endpoint.asked == []

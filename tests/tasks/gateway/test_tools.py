@@ -120,17 +120,13 @@ async def test_tools_are_measured_as_those_of_the_tools_actor(endpoint, opened, 
     assert attempt.tool_events == tuple(events)
 
 
-@pytest.mark.parametrize(
-    ("text", "succeeded"),
-    [
-        ("Error: no such file", False),
-        ("an error: none", True),
-        ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 1\nOutput:\nno", False),
-        ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1", True),
-        ("Wall time: 1.0 seconds\nProcess exited with code 127\nOutput:\n", False),
-        ("Wall time: 0.0033 seconds\nOutput:\nProcess exited with code 1\n", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "succeeded"), [
+    ("Error: no such file", False), ("an error: none", True),
+    ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 1\nOutput:\nno", False),
+    ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1", True),
+    ("Wall time: 1.0 seconds\nProcess exited with code 127\nOutput:\n", False),
+    ("Wall time: 0.0033 seconds\nOutput:\nProcess exited with code 1\n", True),
+])  # fmt: skip
 async def test_a_result_is_an_error_where_a_framework_or_codex_begins_it_so(endpoint, session, agent, text, succeeded):
     endpoint.answer = lambda request, raw: response_body("", [("c1", "exec_command", "{}")])
     output = {"type": "function_call_output", "call_id": "c1", "output": text}

@@ -77,36 +77,26 @@ async def test_a_call_has_one_idempotency_key_in_all_its_attempts_and_another_ca
     assert all(len(key) == 32 for key in keys)
 
 
-async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(server, bench):
-    use = bench(retry=RetryPolicy(max_retries=0))
-    server.otherwise = lambda seen: (
-        Act(400, refused("Unknown header: Idempotency-Key")) if "idempotency-key" in seen.headers else Act()
-    )
-    assert (await use.ask()).attempts == 1
-    await use.ask()
-    assert ["idempotency-key" in seen.headers for seen in server.seen] == [True, False, False]
-    assert use.ledger.totals().tokens == 30
-
-
-async def test_an_endpoint_that_takes_no_reasoning_back_gets_none_from_then_on(server, bench):
-    use = bench(retry=RetryPolicy(max_retries=0))
+@pytest.mark.parametrize(("sent", "words"), [
+    ("idempotency-key", "Unknown header: Idempotency-Key"),
+    ("Carry one.", "'messages.2' : for 'role:assistant' property 'reasoning' is not supported"),  # Groq's words
+])  # fmt: skip
+async def test_an_endpoint_that_refuses_idempotency_keys_or_reasoning_gets_none_from_then_on(server, bench, sent, words):
+    use = bench(retry=ONCE)
     thought = Message("assistant", None, tool_calls=(ToolCall("c1", "add", "{}"),), extra='{"reasoning":"Carry one."}')
     request = dataclasses.replace(REQUEST, messages=(*REQUEST.messages, thought, Message("tool", "4", tool_call_id="c1")))
-    server.otherwise = lambda seen: (  # Groq's words
-        Act(400, refused("'messages.2' : for 'role:assistant' property 'reasoning' is not supported"))
-        if "Carry one." in str(seen.json)
-        else Act()
-    )
+    server.otherwise = lambda seen: Act(400, refused(words)) if sent in f"{seen.headers} {seen.json}" else Act()
     assert (await use.ask(request)).attempts == 1
     await use.ask(request)
-    assert ["Carry one." in str(seen.json) for seen in server.seen] == [True, False, False]
+    assert [sent in f"{seen.headers} {seen.json}" for seen in server.seen] == [True, False, False]
+    assert use.ledger.totals().tokens == 30
 
 
 async def test_connections_are_reused_across_calls(server, bench):
     server.delay_s = 0.001
     use = bench()
-    await asyncio.gather(*(use.ask() for _ in range(200)))
-    assert len(server.seen) == use.ledger.totals().calls == 200
+    await asyncio.gather(*(use.ask() for _ in range(60)))
+    assert len(server.seen) == use.ledger.totals().calls == 60
     assert server.connections <= 8
     assert 2 <= server.most_in_flight <= 8
 
@@ -179,15 +169,12 @@ async def test_a_reply_without_a_vector_for_each_text_is_asked_for_again_and_the
 FAILURES = {
     "429": (Act(429, refused("busy")), ModelRateLimited, "429 from http.*: busy", 4, 0),
     "500": (Act(500, refused("busy")), ModelServerFault, "500 from http.*: busy", 4, 0),
-    "409": (Act(409, b""), ModelServerFault, "409", 4, 0),
-    "408": (Act(408, b""), ModelTimeout, "408", 4, 0),
     "401": (Act(401, refused(f"Incorrect API key: {SECRET}")), ModelAuthRefused, "Incorrect", 1, 0),
     "403": (Act(403, f"no access with {SECRET}".encode()), ModelAuthRefused, "no access", 1, 0),
     "403 flagged": (Act(403, refused("your input was flagged")), ModelRequestRejected, "flagged", 1, 0),
     "400 long": (Act(400, b"x" * 10_000 + SECRET.encode()), ModelRequestRejected, "xxx", 1, 0),
     "404": (Act(404, b""), ModelRequestRejected, "check the base URL", 1, 0),
     "no quota": (Act(429, refused("Quota", code="insufficient_quota")), BudgetRefused, "429 from .*: Quota", 1, 0),
-    "not active": (Act(429, refused("Inactive", code="billing_not_active")), BudgetRefused, "Inactive", 1, 0),
     "402": (Act(402, refused("no credit")), BudgetRefused, "no credit", 1, 0),
     "moved": (Act(308, b"", {"location": f"https://u:p@new.example/v1/{SECRET}?sig=1"}), ModelRequestRejected,
               r"moved to https://new\.example/v1/\*\*\*;", 1, 0),
@@ -204,7 +191,7 @@ FAILURES = {
     "unpacks to a huge body": (Act(body=gzip.compress(b" " * (64 << 20)), headers={"content-encoding": "gzip"}),
                                ModelReplyMalformed, "16777216 bytes", 1, 1),
     **{f"body {body[:9]!r}": (Act(body=body), ModelReplyMalformed, "reply|body|JSON", 4, 4)
-       for body in (b'{"choices": [', b"", b"<html>", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"choices": []}')},
+       for body in (b"", b"[1]", b"[" * 100_000, b'{"choices": []}')},
     "empty": (Act(body=completion("")), ModelReplyMalformed, "reply|body|JSON", 4, 0),
     "empty at the limit": (Act(body=choice({"content": ""}, "length")), ModelReplyMalformed, "finish reason length", 1, 0),
     "only reasoning": (Act(body=choice({"content": None, "reasoning_content": "long"}, "length")), ModelReplyMalformed,
@@ -342,13 +329,13 @@ async def test_retry_after_is_honoured_and_nothing_is_charged_for_a_429(server, 
     assert use.limiter.limit < 8
 
 
-@pytest.mark.parametrize("status", [429, 503, 529])
-async def test_an_overloaded_endpoint_gets_fewer_calls_for_a_while(server, bench, status):
+async def test_an_overloaded_endpoint_gets_fewer_calls_for_a_while(server, bench):
     use = bench(retry=ONCE)
-    server.acts = [Act(status, {})]
-    with pytest.raises(ModelCallError):
-        await use.ask()
-    assert use.limiter.limit == 4
+    for status, limit in ((429, 4), (503, 2), (529, 1)):
+        server.acts = [Act(status, {})]
+        with pytest.raises(ModelCallError):
+            await use.ask()
+        assert use.limiter.limit == limit
     await asyncio.gather(*(use.ask() for _ in range(60)))
     assert use.limiter.limit == 8
 

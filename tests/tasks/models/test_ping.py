@@ -61,15 +61,11 @@ async def asked(answer, role="reflection", **settings):
         return found
 
 
-@pytest.mark.parametrize(
-    ("vendor", "mends"),
-    [
-        (openai_reasoning, {"max_tokens_field": "max_completion_tokens", "send_temperature": "false"}),
-        (azure_of_an_old_version, {"structured": "json_object"}),
-        (mistral, {"send_seed": "false"}),
-        (openrouter, {"send_temperature": "false"}),
-    ],
-)
+@pytest.mark.parametrize(("vendor", "mends"), [
+    (openai_reasoning, {"max_tokens_field": "max_completion_tokens", "send_temperature": "false"}),
+    (azure_of_an_old_version, {"structured": "json_object"}), (mistral, {"send_seed": "false"}),
+    (openrouter, {"send_temperature": "false"}),
+])  # fmt: skip
 async def test_every_refusal_is_found_with_the_setting_that_mends_it(vendor, mends):
     found = await asked(vendor)
     assert {each.setting: each.value for each in found.findings} == mends
@@ -82,17 +78,14 @@ async def test_a_server_without_structured_answers_is_told_down_to_none():
     assert values == ["json_object", "none"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "advice"),
-    [
-        ((401, {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}), "check the key"),
-        ((401, {"error": {"message": "No auth credentials found", "code": 401}}), "check the key"),
-        ((404, {"object": "error", "message": "The model `m` does not exist.", "code": 404}), "the model's name"),
-        ((404, {"error": {"message": "model 'm' not found", "type": "not_found_error"}}), "the model's name"),
-        ((400, {"error": {"type": "invalid_request_error", "message": "Something else."}}), ""),
-        ((500, {"error": "broken"}), ""),
-    ],
-)
+@pytest.mark.parametrize(("reply", "advice"), [
+    ((401, {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}), "check the key"),
+    ((401, {"error": {"message": "No auth credentials found", "code": 401}}), "check the key"),
+    ((404, {"object": "error", "message": "The model `m` does not exist.", "code": 404}), "the model's name"),
+    ((404, {"error": {"message": "model 'm' not found", "type": "not_found_error"}}), "the model's name"),
+    ((400, {"error": {"type": "invalid_request_error", "message": "Something else."}}), ""),
+    ((500, {"error": "broken"}), ""),
+])  # fmt: skip
 async def test_what_no_setting_mends_is_said_once_and_never_with_the_key(reply, advice):
     (finding,) = (await asked(lambda number, body: reply)).findings
     assert finding.setting == ""

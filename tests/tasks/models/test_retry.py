@@ -54,13 +54,6 @@ def test_waits_are_jittered_within_a_doubling_bound_and_a_function_of_the_random
     assert wait == policy.wait(attempt, TRANSIENT, 0.0, random.Random(seed))
 
 
-def test_a_call_ends_after_the_retries_it_has():
-    policy, rng = RetryPolicy(max_retries=2), random.Random(0)
-    assert policy.wait(2, TRANSIENT, 0.0, rng) is not None
-    assert policy.wait(3, TRANSIENT, 0.0, rng) is None
-    assert policy.wait(1, FailedAttempt(ModelAuthRefused("x"), retryable=False), 0.0, rng) is None
-
-
 def test_the_servers_wait_is_the_least_jittered_and_its_total_is_capped():
     policy, rng = RetryPolicy(base_s=0.5, cap_s=25.0, max_wait_s=60.0), random.Random(0)
     waits = [policy.wait(1, asked_to_wait(20.0), 0.0, random.Random(seed)) for seed in range(8)]
@@ -226,7 +219,13 @@ class Server:
     def __init__(self, head, parts, end=b"", *, closes=False):
         self.head, self.parts, self.end, self.closes = head, parts, end, closes
         self.connections = 0
+        self.chunks, self.tasks = list[bytes](), list[object]()
         self.seen: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def take(self, chunk):
+        self.chunks.append(chunk)
+        self.tasks.append(asyncio.current_task())
+        self.seen.put_nowait(chunk)
 
     async def serve(self, reader, writer):
         self.connections += 1
@@ -277,17 +276,10 @@ async def received(client, url, seen, *, last=b""):
 async def test_a_chunk_is_handed_over_before_the_next_one_is_sent(server):
     async with server.listening() as url, open_transport(trust_env=False) as client:
         for calls in (1, 2):
-            chunks: list[bytes] = []
-            assert not await received(client, url, lambda chunk: (chunks.append(chunk), server.seen.put_nowait(chunk)))  # noqa: B023
-            assert chunks == PARTS
+            assert not await received(client, url, server.take)
+            assert server.chunks == PARTS * calls
+            assert server.tasks[-2:] == [None, None], "no task is woken for a chunk that comes after the headers"
             assert server.connections == (calls if server.closes else 1)
-
-
-async def test_no_task_is_woken_for_a_chunk():
-    server, tasks = chunked(), []
-    async with server.listening() as url, open_transport(trust_env=False) as client:
-        await received(client, url, lambda chunk: (tasks.append(asyncio.current_task()), server.seen.put_nowait(chunk)))
-    assert tasks[1:] == [None, None]  # the first came with the headers
 
 
 async def test_an_encrypted_connection_is_no_different(tmp_path, monkeypatch):
@@ -298,10 +290,8 @@ async def test_an_encrypted_connection_is_no_different(tmp_path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     async with server.listening(context) as url, open_transport() as client:
         for _ in range(2):
-            chunks: list[bytes] = []
-            assert not await received(client, url, lambda chunk: (chunks.append(chunk), server.seen.put_nowait(chunk)))  # noqa: B023
-            assert chunks == PARTS
-        assert server.connections == 1
+            assert not await received(client, url, server.take)
+        assert (server.chunks, server.connections) == (PARTS * 2, 1)
 
 
 async def test_encoded_bodies_and_other_transports_are_handed_over_too():

@@ -232,9 +232,3 @@ def test_usage_is_read_or_unknown_and_never_made_up(usage, meant):
 ])  # fmt: skip
 def test_incomplete_logprobs_are_none_at_all(content, meant):
     assert decode_reply(answered({"content": "x"}, logprobs={"content": content})).token_logprobs == meant
-
-
-@pytest.mark.parametrize(("finish", "spent"), [("length", True), ("content_filter", True), ("stop", False), (None, False)])
-def test_an_empty_reply_that_would_repeat_is_recognised(finish, spent):
-    assert repeats_empty(answered({"content": ""}, finish)) is spent
-    assert repeats_empty({}) is False

@@ -49,17 +49,12 @@ def run(tmp_path):
     close_runtime(made)
 
 
-def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
-    made = context(tmp_path)
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert made.models.simulated
-    assert b"sk-test" not in pickle.dumps(made)
-
-
-def test_the_key_is_read_in_the_process_that_uses_it(tmp_path):
+def test_a_context_travels_to_the_process_that_uses_the_key_without_it(tmp_path):
     models = choose_models(settings(model={"name": "m", "base_url": "http://localhost:1/v1"}))
     made = replace(context(tmp_path), models=models, read_secret=read_fixed_key)
     assert not made.models.simulated
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert b"sk-test" not in pickle.dumps(made)
     assert endpoint_for(made).api_key.reveal() == "sk-test-123456"
     assert endpoint_for(context(tmp_path)).api_key is None
 
@@ -253,11 +248,11 @@ class Slow:
         return [RewardScore("slow", 0.5, "half") for _ in context.outputs]
 
 
-async def test_the_span_of_an_attempt_has_its_outcome_and_ends_with_the_attempt(tmp_path):
+async def test_a_group_is_reported_as_metrics_and_spans_of_attempts_with_their_outcome_and_tools(tmp_path):
     rewarders = (weighted("gt"), weighted(Slow()))
     actor = ToolActor([tool_from_function(agents.add)], max_turns=3)
     watched, made = observed(script, tmp_path, actor=actor, rewarders=rewarders)
-    await run_group(spec(3), made)
+    assert (await run_group(spec(3), made)).signal == "mixed"
     told = {span.attributes["tfgrpo.rollout.index"]: span for span in watched.spans("invoke_agent chat")}
     assert [told[index].attributes["tfgrpo.outcome"] for index in range(3)] == ["scored", "scored", "failed"]
     assert (told[0].attributes["tfgrpo.reward"], told[0].attributes["tfgrpo.relative_rank"]) == (0.75, 1.0)
@@ -267,6 +262,14 @@ async def test_the_span_of_an_attempt_has_its_outcome_and_ends_with_the_attempt(
     assert labels == ["pass", None]
     for span in told.values():
         assert (span.end_time - span.start_time) / 1e6 == pytest.approx(span.attributes["latency_ms"], abs=100)
+    finished = {span.context.span_id: span for span in watched.spans()}
+    parents = [(span.name, finished[span.parent.span_id].name if span.parent else None) for span in finished.values()]
+    assert ("tfgrpo.group", None) in parents
+    assert ("invoke_agent chat", "tfgrpo.group") in parents
+    assert parents.count(("execute_tool add", "invoke_agent chat")) == 2
+    assert sum(point.count for point in watched.points("tfgrpo.reward")) == 4
+    for name, value in (("tool.calls", 2), ("rollouts", 3), ("groups", 1)):
+        assert sum(point.value for point in watched.points(f"tfgrpo.{name}")) == value
 
 
 @dataclass
@@ -303,21 +306,3 @@ async def test_cancelling_a_group_during_grading_ends_the_spans_of_its_attempts(
     attempts = watched.spans("invoke_agent chat")
     assert len(attempts) == 2
     assert all("tfgrpo.outcome" not in span.attributes for span in attempts)
-
-
-async def test_a_group_is_reported_as_spans_and_metrics(tmp_path):
-    watched, made = observed(script, tmp_path, actor=ToolActor([tool_from_function(agents.add)], max_turns=3))
-    result = await run_group(spec(3), made)
-    assert result.signal == "mixed"
-
-    finished = {span.context.span_id: span for span in watched.spans()}
-    parents = {(span.name, finished[span.parent.span_id].name if span.parent else None) for span in finished.values()}
-    assert ("tfgrpo.group", None) in parents
-    assert ("invoke_agent chat", "tfgrpo.group") in parents
-    assert ("execute_tool add", "invoke_agent chat") in parents
-    assert sum(name == "execute_tool add" for name in (span.name for span in finished.values())) == 2
-
-    assert sum(point.value for point in watched.points("tfgrpo.tool.calls")) == 2
-    assert sum(point.value for point in watched.points("tfgrpo.rollouts")) == 3
-    assert sum(point.count for point in watched.points("tfgrpo.reward")) == 2
-    assert sum(point.value for point in watched.points("tfgrpo.groups")) == 1

@@ -98,46 +98,38 @@ def gone(path, seconds=15.0):
     return not processes(path)
 
 
-async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, settings):
+async def test_its_tools_are_listed_and_called_without_its_secrets_and_nothing_of_it_outlives_the_run(
+    server, settings, monkeypatch, tmp_path, caplog
+):
     needs_mcp()
-    path = server["args"][0]
-    async with Called(settings({"s": server})) as call:
-        assert list(call.tools) == ["add", "process_id", "die"]
-        spec = call.tools["add"].spec
+    monkeypatch.setenv("MY_TOKEN", "s3cret-value")
+    path, mark, sleeps = server["args"][0], str(tmp_path / "left behind"), "import time; time.sleep(600)"
+    child = f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
+    Path(path).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
+    named = settings({"s": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}}, tools=("examples.agents.bookkeeping:add",))
+    async with Called(named) as call:
+        logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins
+        assert list(call.tools) == ["add", "s__add", "process_id", "die"]
+        spec = call.tools["s__add"].spec
         assert (spec.description, spec.parameters["required"]) == ("Add two numbers.", ["left"])
         assert gone(path)  # the one that listed
-        result = await call("add", left=3, right=4)
+        result = await call("s__add", left=3, right=4)
         assert (result.text, result.ok, result.cost_usd) == ("7", True, None)
+        assert processes(mark)
         ids = await asyncio.gather(*(call("process_id") for _ in range(5)))
         assert len({each.text for each in ids}) == 1
-        assert not (await call("add", left="x")).ok
+        assert not (await call("s__add", left="x")).ok
+        refused = await call("s__add", left=-1)
+        assert not refused.ok
+        assert "negative, [hidden]" in refused.text
         with pytest.raises(ToolUnavailable, match=r"the server 's' \(ended during a call"):
             await call("die")
         again = await call("process_id")
         assert again.ok
         assert again.text != ids[0].text
     assert gone(path)
-
-
-async def test_two_servers_are_told_apart_a_secret_is_not_repeated_and_what_one_leaves_behind_or_prints_disturbs_nothing(
-    server, settings, monkeypatch, tmp_path, caplog
-):
-    needs_mcp()
-    monkeypatch.setenv("MY_TOKEN", "s3cret-value")
-    mark, sleeps = str(tmp_path / "left behind"), "import time; time.sleep(600)"
-    child = f"subprocess.Popen([sys.executable, '-c', {sleeps!r}, {mark!r}], stdin=-3, stdout=-3, stderr=-3)  # -3: DEVNULL"
-    Path(server["args"][0]).write_text(f"import subprocess, sys\nprint('Welcome!', flush=True)\n{child}\n{SERVER}")  # noqa: ASYNC240
-    both = {"a": server, "b": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}}
-    async with Called(settings(both, tools=("examples.agents.bookkeeping:add",))) as call:
-        logging.getLogger("mcp.client.stdio").disabled = False  # as Prefect has it when a flow run begins
-        assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
-        assert (await call("b__add", left=1)).text == "2"
-        assert processes(mark)
-        result = await call("b__add", left=-1)
     assert gone(mark)
     assert caplog.text == ""
-    assert not result.ok
-    assert "negative, [hidden]" in result.text
 
 
 @contextmanager
@@ -173,11 +165,11 @@ async def test_a_server_at_an_address_is_called_over_http(server, settings):
                     await call("add", left=3, right=4)
 
 
-def test_every_server_that_cannot_be_used_is_one_clear_error(server, settings):
+def test_every_server_that_cannot_be_used_is_one_clear_error(settings):
     needs_mcp()
     broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no such table')"]}
     with pytest.raises(SettingsError) as caught:
-        listed_tools(settings({"good": server, "broken": broken, "away": {"url": "http://127.0.0.1:9/mcp"}}))
+        listed_tools(settings({"broken": broken, "away": {"url": "http://127.0.0.1:9/mcp"}}))
     first, second = map(str, caught.value.problems)
     assert "the server 'broken' (cannot be started" in first
     assert "no such table" in first

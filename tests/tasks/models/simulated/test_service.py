@@ -2,21 +2,17 @@
 
 import json
 import time
-from itertools import chain
 
 import pytest
 
 from benchmarks.generated_items import LEDGER, generate_items
 from benchmarks.ledger.world import TOOLS as BOOKS
-from benchmarks.ledger.world import own_name
-from tests.support.models.agent_service import agent_app
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
 from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
 LESSONS = "\n".join(["<lessons>", *(f"- {'Do' if a.polarity == 'do' else 'Avoid'}: {a.text}" for a in ADVICE), "</lessons>"])
 QUESTIONS = [item["prompt"] for item in generate_items(LEDGER, 12)]
-FUNCTIONS = [tool["function"] for tool in TOOLS]
 CHAT, RESPONSES, MESSAGES = DIALECTS = ("chat/completions", "responses", "messages")
 
 
@@ -125,87 +121,36 @@ async def test_latency_is_added(stream):
 # Dialects
 
 
-def body_of(dialect, system="Solve it.", prompt=ITEM["prompt"], *, tools=(), **changes):
+def body_of(dialect, system, **changes):
     """The same request in a dialect, with a token limit because Anthropic demands one."""
-    user = {"role": "user", "content": prompt}
-    offered = {
-        CHAT: [{"type": "function", "function": each} for each in tools],
-        RESPONSES: [{"type": "function", **each} for each in tools],
-        MESSAGES: [{"name": each["name"], "input_schema": each["parameters"]} for each in tools],
-    }[dialect]
+    user = {"role": "user", "content": ITEM["prompt"]}
     body = {
         CHAT: {"messages": [{"role": "system", "content": system}, user], "max_tokens": 400},
         RESPONSES: {"instructions": system, "input": [user], "max_output_tokens": 400},
         MESSAGES: {"system": system, "messages": [user], "max_tokens": 400},
     }[dialect]
-    return {"model": "simulated", "temperature": 0.7, **body, **({"tools": offered} if tools else {}), **changes}
+    return {"model": "simulated", "temperature": 0.7, **body, **changes}
 
 
-def read(dialect, answer):
-    """Text and calls (id, name, arguments) of an answer."""
+def said_in(dialect, answer):
     if dialect == RESPONSES:
-        parts = chain(*(item["content"] for item in answer["output"] if item["type"] == "message"))
-        calls = [item for item in answer["output"] if item["type"] == "function_call"]
-        calls = [(each["call_id"], each["name"], json.loads(each["arguments"])) for each in calls]
-        return "".join(part["text"] for part in parts), calls
-    if dialect == MESSAGES:
-        used = [(each["id"], each["name"], each["input"]) for each in answer["content"] if each["type"] == "tool_use"]
-        return "".join(each.get("text", "") for each in answer["content"]), used
-    message = answer["choices"][0]["message"]
-    calls = [(each["id"], each["function"]) for each in message.get("tool_calls", ())]
-    return message["content"] or "", [(key, each["name"], json.loads(each["arguments"])) for key, each in calls]
+        return "".join(part["text"] for item in answer["output"] for part in item["content"])
+    return content_of(answer) if dialect == CHAT else "".join(block["text"] for block in answer["content"])
 
 
-def continued(dialect, body, answer, results):
-    """The next request of a conversation, as each vendor's examples write it."""
-    if dialect == RESPONSES:
-        outputs = [{"type": "function_call_output", "call_id": key, "output": text} for key, text in results]
-        return {**body, "input": [*body["input"], *answer["output"], *outputs]}
-    if dialect == MESSAGES:
-        blocks = [{"type": "tool_result", "tool_use_id": key, "content": text} for key, text in results]
-        turns = [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": blocks}]
-        return {**body, "messages": [*body["messages"], *turns]}
-    tools = [{"role": "tool", "tool_call_id": key, "content": text} for key, text in results]
-    return {**body, "messages": [*body["messages"], answer["choices"][0]["message"], *tools]}
-
-
-async def worked(dialect, body, spelt=lambda text: text):
-    """Calls and the last text of a conversation with the real tools."""
-    made = []
-    async with in_process(agent_app, world=LEDGER) as client:
-        while True:
-            reply = await client.post(f"/{dialect}", json=body)
-            assert reply.status_code == 200, reply.text
-            text, calls = read(dialect, reply.json())
-            if not calls:
-                return made, text
-            made += [(name, arguments) for _, name, arguments in calls]
-            results = [(key, BOOKS[own_name(name)](**arguments)) for key, name, arguments in calls]
-            done = [(key, spelt(json.dumps(result))) for key, result in results]
-            body = continued(dialect, body, reply.json(), done)
-
-
-def events_of(response):
+def streamed(dialect, response):
+    """The text of the deltas of a stream."""
     assert response.headers["content-type"].startswith("text/event-stream")
     *frames, rest = response.text.split("\n\n")
     assert rest == ""
     lines = [dict(line.split(": ", 1) for line in frame.split("\n")) for frame in frames]
-    events = [(line.get("event"), line["data"]) for line in lines]
-    return [(name, data if data == "[DONE]" else json.loads(data)) for name, data in events]
-
-
-def streamed(dialect, events):
-    """Text and arguments of calls, of the deltas of a stream."""
-    data = [each for _, each in events]
+    data = [json.loads(line["data"]) for line in lines if line["data"] != "[DONE]"]
+    if dialect == CHAT:
+        return "".join(each["choices"][0]["delta"].get("content") or "" for each in data)
+    assert [line["event"] for line in lines] == [each["type"] for each in data]
     if dialect == RESPONSES:
-        kinds = ("response.output_text.delta", "response.function_call_arguments.delta")
-        return tuple("".join(each["delta"] for each in data if each["type"] == kind) for kind in kinds)
-    if dialect == MESSAGES:
-        deltas = [each["delta"] for each in data if each["type"] == "content_block_delta"]
-        return tuple("".join(each.get(key, "") for each in deltas) for key in ("text", "partial_json"))
-    deltas = [each["choices"][0]["delta"] for each in data if each != "[DONE]" and each["choices"]]
-    calls = [call["function"]["arguments"] for each in deltas for call in each.get("tool_calls", ())]
-    return "".join(each.get("content") or "" for each in deltas), "".join(calls)
+        return "".join(each["delta"] for each in data if each["type"] == "response.output_text.delta")
+    return "".join(each["delta"]["text"] for each in data if each["type"] == "content_block_delta")
 
 
 @pytest.mark.parametrize("system", ["Solve it.", f"You are an agent of my own.\n\n{LESSONS}"])
@@ -216,79 +161,26 @@ async def test_every_dialect_gives_the_same_answers_plain_and_streamed(system):
             plain = [await client.post(f"/{dialect}", json=body_of(dialect, system)) for _ in range(6)]
         async with in_process() as client:
             streams = [await client.post(f"/{dialect}", json=body_of(dialect, system, stream=True)) for _ in range(6)]
-        texts.add(tuple(read(dialect, each.json())[0] for each in plain))
-        texts.add(tuple(streamed(dialect, events_of(each))[0] for each in streams))
+        texts.add(tuple(said_in(dialect, each.json()) for each in plain))
+        texts.add(tuple(streamed(dialect, each) for each in streams))
     (said,) = texts
     assert len(set(said)) > 1
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_ledger_question_is_worked_with_tools_alike_in_every_dialect(dialect):
-    for prompt in QUESTIONS:
-        asked = {"prompt": prompt, "tools": FUNCTIONS, "temperature": 0}
-        calls, text = await worked(dialect, body_of(dialect, **asked))
-        assert (calls, text.rpartition("Answer: ")[2]) == tuple(
-            part if number == 0 else part.rpartition("Answer: ")[2]
-            for number, part in enumerate(await worked(CHAT, body_of(CHAT, **asked)))
-        )
-        assert {name for name, _ in calls} <= {each["name"] for each in FUNCTIONS}
-        assert len(calls) >= 1
+# Tools and structured output
 
 
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output(dialect, named):
-    whole = {
-        "type": "object",
-        "properties": {"final": {"$ref": "#/$defs/Final"}, "sure": {"type": "boolean"}, "note": {"type": "string"}},
-        "required": ["final", "sure"],
-        "$defs": {"Final": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
-    }
-    choices = {
-        CHAT: ["required", {"type": "function", "function": {"name": "final"}}],
-        RESPONSES: ["required", {"type": "function", "name": "final"}],
-        MESSAGES: [{"type": "any"}, {"type": "tool", "name": "final"}],
-    }
-    body = body_of(dialect, tools=[*FUNCTIONS, {"name": "final", "description": "", "parameters": whole}])
-    ((_, name, arguments),) = read(
-        dialect, (await posted(dialect, {**body, "tool_choice": choices[dialect][named]}, make=agent_app)).json()
-    )[1]
-    assert (name, arguments["sure"], list(arguments)) == ("final", False, ["final", "sure"])
-    assert "Answer: " in arguments["final"]["text"]
-
-
-def by_codex(*, in_an_item):
-    """Developer messages, tools of an MCP server in a namespace, among the items if asked for."""
-    texts = (("developer", "You code."), ("user", "<cwd>/tmp</cwd>"), ("user", QUESTIONS[2]))
-    items = [{"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]} for role, text in texts]
-    books = [{"type": "function", "strict": False, **each} for each in FUNCTIONS]
-    tools = [{"type": "namespace", "name": "mcp__books", "tools": books}, {"type": "web_search"}]
-    if in_an_item:
-        items.insert(0, {"type": "additional_tools", "role": "developer", "tools": tools})
-    body = {"model": "simulated", "input": items, "store": False, "prompt_cache_key": "s"}
-    return body if in_an_item else {**body, "tools": tools}
-
-
-def by_claude_code():
-    """Blocks, tools that have their server's name in front, and one that the vendor runs."""
-    tools = [{"name": f"mcp__books__{each['name']}", "input_schema": each["parameters"]} for each in FUNCTIONS]
-    turns = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS[2], "cache_control": {"type": "ephemeral"}}]}]
-    hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    body = {"model": "simulated", "max_tokens": 32_000, "messages": turns, "thinking": {"type": "adaptive"}}
-    return {**body, "tools": [*tools, hosted]}
-
-
-@pytest.mark.parametrize(("dialect", "body", "timed"), [
-    (RESPONSES, by_codex(in_an_item=False), "Wall time: 0.0033 seconds\nOutput:\n"),
-    (RESPONSES, by_codex(in_an_item=True), ""),
-    (MESSAGES, by_claude_code(), ""),
-])  # fmt: skip
-async def test_coding_agents_work_a_question_with_the_tools_of_an_mcp_server(dialect, body, timed):
-    calls, text = await worked(dialect, body, lambda result: timed + result)
-    assert {name.rpartition("__")[2] for name, _ in calls} == {"ledger_entries", "add"}
-    assert "SIMULATED" not in text
-    (item, *_) = (await posted(dialect, body, make=agent_app, world=LEDGER)).json().get("output", [{}])[-1:]
-    assert item.get("namespace", "mcp__books") == "mcp__books"
+async def worked(client, body, spelt):
+    """The calls and the answer of a conversation with the real tools, whose results are spelt so."""
+    made = []
+    while calls := (message := (await ask(client, body))["choices"][0]["message"]).get("tool_calls"):
+        turns = [*body["messages"], message]
+        for call in calls:
+            made.append(function := call["function"])
+            result = BOOKS[function["name"]](**json.loads(function["arguments"]))
+            turns.append({"role": "tool", "tool_call_id": call["id"], "content": spelt(result)})
+        body = {**body, "messages": turns}
+    return made, message["content"].rpartition("Answer: ")[2]
 
 
 @pytest.mark.parametrize("spelt", [
@@ -296,11 +188,30 @@ async def test_coding_agents_work_a_question_with_the_tools_of_an_mcp_server(dia
     lambda value: "\n".join(json.dumps(each, indent=2) if isinstance(each, dict) else each for each in value)
     if isinstance(value, list) else str(value),
 ])  # fmt: skip
-async def test_results_of_tools_are_read_as_frameworks_spell_them(spelt):
-    for prompt in QUESTIONS[:8]:
-        body = body_of(CHAT, prompt=prompt, tools=FUNCTIONS, temperature=0)
-        _, text = await worked(CHAT, body, lambda result: spelt(json.loads(result)))
-        assert "no usable result" not in text
+async def test_a_question_is_worked_with_tools_however_frameworks_spell_their_results(spelt):
+    async with in_process(world=LEDGER) as client:
+        for prompt in QUESTIONS:
+            body = request(prompt, tools=TOOLS, temperature=0)
+            calls, answer = await worked(client, body, json.dumps)
+            assert {call["name"] for call in calls} <= {tool["function"]["name"] for tool in TOOLS}
+            assert len(calls) >= 1
+            assert (calls, answer) == await worked(client, body, spelt)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "final"}}])
+async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output(choice):
+    whole = {
+        "type": "object",
+        "properties": {"final": {"$ref": "#/$defs/Final"}, "sure": {"type": "boolean"}, "note": {"type": "string"}},
+        "required": ["final", "sure"],
+        "$defs": {"Final": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+    }
+    final = {"type": "function", "function": {"name": "final", "description": "", "parameters": whole}}
+    answer = (await posted(CHAT, request(tools=[*TOOLS, final], tool_choice=choice))).json()
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    assert (call["function"]["name"], arguments["sure"], list(arguments)) == ("final", False, ["final", "sure"])
+    assert "Answer: " in arguments["final"]["text"]
 
 
 async def test_structured_output_is_a_minimal_instance_of_the_schema():

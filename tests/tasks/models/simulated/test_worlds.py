@@ -23,14 +23,14 @@ def read(path):
 
 
 @cache
-def items_of(name):
-    """Every item of a world."""
-    return [*read(ITEMS[0]), *held_out()] if name == POWL else generate_items(name, FILES[name][0])
+def held_out():
+    return read(ITEMS[1])
 
 
 @cache
-def held_out():
-    return read(ITEMS[1])
+def items_of(name):
+    """Every item of a world that ships."""
+    return [*read(ITEMS[0]), *held_out()] if name == POWL else read(ROOT / FILES[name][1])
 
 
 def some_items(name):
@@ -112,13 +112,12 @@ def test_what_is_no_world_is_refused(name, said):
 
 @learnable
 def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(name):
-    world, items = open_world(name), some_items(name)
+    world, items = open_world(name), some_items(name)[:100]
     plain = success(world, items, tries=4)
     assert 0.3 < plain < 0.55
-    for seed in range(2):
-        system = with_lessons(advice(name, seed))
-        assert 0.75 < success(world, items, system, seed=seed) <= 0.97
-        assert success(world, items, system, 0.7, seed) > success(world, items, "", 0.7, seed) + 0.2
+    system = with_lessons(advice(name, 0))
+    assert 0.75 < success(world, items, system) <= 0.97
+    assert success(world, items, system, 0.7) > success(world, items, "", 0.7) + 0.2
     assert success(world, items, with_lessons(advice(name, 3, good=False))) < plain - 0.2
     rates = [success(world, items, temperature=heat, tries=4) for heat in (0.0, 2.0)]
     assert rates[0] > rates[1]
@@ -127,7 +126,7 @@ def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(n
 def test_in_the_unlearnable_world_no_text_changes_anything_and_habits_show_without_effect():
     world, items = open_world("unlearnable"), items_of("unlearnable")
     systems = ["", *(with_lessons(advice("unlearnable", 4, good=good)) for good in (True, False))]
-    rates = [success(world, items, system, heat, tries=8) for system in systems for heat in (0.0, 0.7)]
+    rates = [success(world, items, system, heat, tries=4) for system in systems for heat in (0.0, 0.7)]
     assert max(rates) - min(rates) < 0.06
     assert 0.38 < statistics.mean(rates) < 0.52
     texts = [(attempt(world, i["prompt"], "", 0.7, 0, n), i["answer"]) for i in items for n in range(8)]
