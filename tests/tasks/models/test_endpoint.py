@@ -217,3 +217,11 @@ async def test_an_endpoint_that_can_answer_no_call_is_one_clear_error_without_th
     assert root in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+async def test_an_environment_with_an_address_that_is_none_is_refused_at_once_and_not_waited_for(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "host:port")
+    with pytest.raises(EndpointError, match="Invalid port") as caught:
+        await check_endpoint(Endpoint("http://model.test/v1"))
+    assert type(caught.value) is EndpointError, "unavailable is what may be there later"
