@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from math import inf
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import httpx
 from aiohttp import HttpVersion11, web
@@ -66,16 +66,6 @@ Finished: TypeAlias = Callable[[bytes], None]
 """Called with the whole answer before the agent sees the end of it."""
 
 
-class _Own(NamedTuple):
-    headers: list[tuple[bytes, bytes]]
-    instead_of: frozenset[str]
-    """Those of the agent that are not forwarded."""
-
-    @classmethod
-    def of(cls, headers: Mapping[str, str]) -> _Own:
-        return cls([(name.encode(), value.encode()) for name, value in headers.items()], frozenset(headers))
-
-
 class Upstream:
     """The run's client, and the addresses and headers of its endpoint, which are the same for all calls."""
 
@@ -89,11 +79,11 @@ class Upstream:
         own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
         own["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
         self._passed_keys = KEY_HEADERS if callers_keys else ()
-        self._own = self._with_x_api_key = _Own.of(own)
+        self._own = self._with_x_api_key = own
         key = client.endpoint.api_key
         if key is not None and own.get("authorization") == f"Bearer {key.reveal()}":
-            del own["authorization"]
-            self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()})
+            without = {name: value for name, value in own.items() if name != "authorization"}
+            self._with_x_api_key = {**without, "x-api-key": key.reveal()}
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None, call: str | None = None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's.
@@ -101,7 +91,7 @@ class Upstream:
         ``call``: its idempotency key, which is not sent to an endpoint that refuses it.
         """
         own = self._with_x_api_key if "x-api-key" in request.headers else self._own
-        dropped = own.instead_of | _named_in_connection(request.headers)
+        dropped = _named_in_connection(request.headers).union(own)
         if call is not None:
             dropped |= {IDEMPOTENCY_KEY}
         # aiohttp reads bytes of headers that are no UTF-8 as surrogates, and httpx encodes texts as ASCII only.
@@ -110,7 +100,7 @@ class Upstream:
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
             if name not in dropped and (name in self._passed_keys or _is_forwarded(name))
         ]
-        headers += own.headers
+        headers += [(name.encode(), value.encode()) for name, value in own.items()]
         if call is not None and "idempotency_key" not in self.client.omitted:
             headers.append((IDEMPOTENCY_KEY.encode(), call.encode()))
         url = self._url(path)

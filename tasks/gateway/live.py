@@ -236,28 +236,26 @@ class KeptItems:
                 "reply": clean(text),
             },
         }
+        data, problem = f"{json.dumps(item, ensure_ascii=False)}\n".encode(), None
         try:
-            problem = self._write(name, item)
+            with LineFile(self._path) as file:
+                if file.size() + len(data) > self._max_bytes:
+                    problem = f"the file has reached {self._max_bytes >> 20} MiB"
+                else:
+                    file.cut_incomplete()
+                    file.write(data)
         except StoreError as error:  # a full disk must not fail an answer
             problem = str(error)
-        if problem is not None and problem != self._problem:
+        if problem is None:
+            self._ids.add(name)
+            self._added += 1
+        elif problem != self._problem:
             self._say(f"no traffic is kept: {problem}")
         self._problem = problem
 
     def facts(self) -> dict[str, Any]:
         """Return what was kept, as JSON."""
         return {"file": str(self._path), "items": len(self._ids), "added": self._added, "problem": self._problem}
-
-    def _write(self, name: str, item: Mapping[str, Any]) -> str | None:
-        data = f"{json.dumps(item, ensure_ascii=False)}\n".encode()
-        with LineFile(self._path) as file:
-            if file.size() + len(data) > self._max_bytes:
-                return f"the file has reached {self._max_bytes >> 20} MiB"
-            file.cut_incomplete()
-            file.write(data)
-        self._ids.add(name)
-        self._added += 1
-        return None
 
 
 @dataclass(slots=True)
@@ -465,7 +463,12 @@ class LiveServer(Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         name, path = _placed(request.path)
         if request.method == "GET" and path in {"/healthz", "/readyz"}:
-            return await self._state(path)
+            found = {"endpoint": "", "library": ""}
+            if path == "/readyz":
+                library = self._task("").served().get("problem", "")
+                found = {"endpoint": await self._endpoint_problem(), "library": library}
+            ready = not any(found.values())
+            return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
         if request.method == "GET" and path in {"/metrics", "/meta"}:
             self._check(request)
             task = self._task(name)
@@ -484,13 +487,6 @@ class LiveServer(Server):
             self._day, self._client.ledger = today, Ledger(self._client.ledger.budget)
         name, path = _placed(request.path)
         return LiveClient(self._task(name), request, self._client.endpoint.scrub), method_path(path)
-
-    async def _state(self, path: str) -> web.Response:
-        found = {"endpoint": "", "library": ""}
-        if path == "/readyz":
-            found = {"endpoint": await self._endpoint_problem(), "library": self._task("").served().get("problem", "")}
-        ready = not any(found.values())
-        return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
 
     def _task(self, name: str) -> Traffic:
         if name not in self._tasks:

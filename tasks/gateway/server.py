@@ -215,21 +215,19 @@ class Server(ABC):
         if coding not in _DECODED:
             text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
             raise GatewayRefusal(415, "invalid_request_error", text)
-        size, parts = request.content_length or 0, list[bytes]()
+        too_large = GatewayRefusal(413, "request_too_large", f"the request has more than {MAX_REQUEST_MB} MB")
+        if (request.content_length or 0) > most:
+            raise too_large
+        size, parts = 0, list[bytes]()
         try:
-            if size <= most:
-                size = 0
-                async for part in _decoded(request, _DECODED[coding], most):
-                    size += len(part)
-                    parts.append(part)
-                    if size > most:
-                        break
+            async for part in _decoded(request, _DECODED[coding], most):
+                size += len(part)
+                parts.append(part)
+                if size > most:
+                    raise too_large
         except (web.RequestPayloadError, zlib.error) as error:
             text = f"the request cannot be decoded: {' '.join(str(error).split())}"
             raise GatewayRefusal(400, "invalid_request_error", text) from None
-        if size > most:
-            text = f"the request has more than {MAX_REQUEST_MB} MB"
-            raise GatewayRefusal(413, "request_too_large", text)
         return b"".join(parts)
 
     async def _pass(self, request: web.BaseRequest, path: str, body: bytes | None) -> web.StreamResponse:

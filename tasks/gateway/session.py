@@ -253,13 +253,8 @@ class RolloutSession(Caller):
     def __init__(self, attempt: AttemptContext, origin: str) -> None:
         self.attempt = attempt
         self.runtime = runtime = attempt.runtime
-        super().__init__(
-            runtime.telemetry,
-            runtime.context.provider,
-            runtime.context.models.roles["actor"].max_tokens,
-            runtime.telemetry.carrier(),
-            runtime.scrub,
-        )
+        model, telemetry = runtime.context.models.roles["actor"], runtime.telemetry
+        super().__init__(telemetry, runtime.context.provider, model.max_tokens, telemetry.carrier(), runtime.scrub)
         self.token = secrets.token_urlsafe(16)
         self.api_key = f"sk-tfgrpo-{secrets.token_urlsafe(24)}"
         """Random per rollout; never the real key."""
@@ -267,7 +262,15 @@ class RolloutSession(Caller):
         """For clients that add ``/v1`` (Anthropic)."""
         self.base_url = f"{self.root_url}/v1"
         """For OpenAI clients."""
-        self.additions = _additions(attempt)
+        settings = runtime.context.settings.actor.gateway
+        sampling: dict[str, float | int] = {}
+        if settings.sampling and model.send_temperature:
+            sampling["temperature"] = attempt.temperature
+        if settings.sampling and model.send_seed:
+            sampling["seed"] = attempt.seed
+        # The simulated service has one model, whatever an agent asks for.
+        models = {"*": runtime.context.models.name} if runtime.context.models.in_process else settings.models
+        self.additions = Additions(lessons_block(attempt.system), models, settings.lessons_in, sampling=sampling)
         self._has_tools = False
         self.bypassed = True
         """Whether no call has arrived."""
@@ -371,23 +374,6 @@ class RolloutSession(Caller):
 
     def _text(self, key: AnswerKey) -> str:
         return self.attempt.key(GATEWAY, 0, key.number).text(key.digest)
-
-
-def _additions(attempt: AttemptContext) -> Additions:
-    context = attempt.runtime.context
-    settings, model = context.settings.actor.gateway, context.models.roles["actor"]
-    sampling: dict[str, float | int] = {}
-    if settings.sampling and model.send_temperature:
-        sampling["temperature"] = attempt.temperature
-    if settings.sampling and model.send_seed:
-        sampling["seed"] = attempt.seed
-    return Additions(
-        lessons=lessons_block(attempt.system),
-        # The simulated service has one model, whatever an agent asks for.
-        models={"*": context.models.name} if context.models.in_process else settings.models,
-        lessons_in=settings.lessons_in,
-        sampling=sampling,
-    )
 
 
 def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
