@@ -74,7 +74,12 @@ async def _embedded(request: Request) -> Response:
     if not isinstance(asked, str | list):
         raise _Refused(400, "The request has no input.", "input")
     texts = [asked] if isinstance(asked, str) else list(map(str, asked))
-    data = [{"object": "embedding", "index": at, "embedding": _embedding(text)} for at, text in enumerate(texts)]
+    data = []
+    for at, text in enumerate(texts):  # vectors of length 1; those of texts without a word in common are mostly orthogonal
+        counts = Counter(key_digest(word) % _DIRECTIONS for word in text.casefold().split() or [""])
+        length = math.sqrt(sum(count**2 for count in counts.values()))
+        vector = [counts[direction] / length for direction in range(_DIRECTIONS)]
+        data.append({"object": "embedding", "index": at, "embedding": vector})
     tokens = sum(1 + len(text) // 4 for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return _answer({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
@@ -88,13 +93,6 @@ def _json(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _Refused(400, "The request body is no JSON object.")
     return value
-
-
-def _embedding(text: str) -> list[float]:
-    """Return the vector of a text, of length 1; texts without a word in common are mostly orthogonal."""
-    counts = Counter(key_digest(word) % _DIRECTIONS for word in text.casefold().split() or [""])
-    length = math.sqrt(sum(count**2 for count in counts.values()))
-    return [counts[at] / length for at in range(_DIRECTIONS)]
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001

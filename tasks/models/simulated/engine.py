@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -81,8 +82,36 @@ class Engine:
         if body.seed is None:
             before = self._seen[digest]
             self._seen[digest] += 1
-        rng = random.Random(derive_seed(self.settings.seed, "reply", digest, before))
-        return _completion(body, digest, self.turn(body, rng))
+        turn = self.turn(body, random.Random(derive_seed(self.settings.seed, "reply", digest, before)))
+        calls = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in turn.calls]
+        text, finish = turn.text, "tool_calls" if calls else "stop"
+        limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+        if limit is not None and _count_tokens(text, *chain(*calls)) > limit:
+            text, calls, finish = text[: limit * CHARS_PER_TOKEN], [], "length"
+        message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
+        if calls:
+            message["tool_calls"] = [called(f"call_{digest[:12]}_{index}", *call) for index, call in enumerate(calls)]
+        logprobs = _logprobs(text, digest) if body.logprobs else None
+
+        shown = [each.text for each in body.messages]
+        shown += [c.function.name + c.function.arguments for each in body.messages for c in each.tool_calls or ()]
+        schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
+        prompt = max(1, _count_tokens(*shown, *map(compact_json, schemas)))
+        completion = _count_tokens(text, *chain(*calls))
+        return {
+            "id": f"chatcmpl-simulated-{digest[:24]}",
+            "object": "chat.completion",
+            "created": 0,
+            "model": MODEL_NAME,
+            "system_fingerprint": LABEL,
+            "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": logprobs}],
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+                "prompt_tokens_details": {"cached_tokens": 0},
+            },
+        }
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the answer of the role that the request addresses."""
@@ -159,37 +188,6 @@ def digest_of(value: Mapping[str, Any]) -> str:
     return sha256_hex(canonical_json(content).encode("utf-8", "surrogatepass"))
 
 
-def _completion(body: ChatBody, digest: str, turn: Turn) -> dict[str, Any]:
-    calls = [
-        called(f"call_{digest[:12]}_{index}", tool, json.dumps(arguments, ensure_ascii=False))
-        for index, (tool, arguments) in enumerate(turn.calls)
-    ]
-    text, finish = turn.text, "tool_calls" if calls else "stop"
-    arguments = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
-    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    if limit is not None and _count_tokens(text + arguments) > limit:
-        text, calls, arguments, finish = text[: limit * CHARS_PER_TOKEN], [], "", "length"
-    message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
-    if calls:
-        message["tool_calls"] = calls
-    logprobs = _logprobs(text, digest) if body.logprobs else None
-    prompt, completion = _prompt_tokens(body), _count_tokens(text + arguments)
-    return {
-        "id": f"chatcmpl-simulated-{digest[:24]}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": MODEL_NAME,
-        "system_fingerprint": LABEL,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": logprobs}],
-        "usage": {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
-    }
-
-
 def _logprobs(text: str, digest: str) -> dict[str, Any]:
     rng = stream(0, "logprobs", digest)
     tokens = (text[start : start + CHARS_PER_TOKEN] for start in range(0, len(text), CHARS_PER_TOKEN))
@@ -200,14 +198,6 @@ def _logprobs(text: str, digest: str) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def _count_tokens(text: str) -> int:
-    """Return one token for four characters, rounded up: never more than the UTF-8 bytes of the text."""
-    return -(-len(text) // CHARS_PER_TOKEN)
-
-
-def _prompt_tokens(body: ChatBody) -> int:
-    shown = [message.text for message in body.messages]
-    shown += [c.function.name + c.function.arguments for message in body.messages for c in message.tool_calls or ()]
-    schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
-    shown += [compact_json(schema) for schema in schemas]
-    return max(1, _count_tokens("".join(shown)))
+def _count_tokens(*texts: str) -> int:
+    """Return one token for four characters, rounded up: never more than the UTF-8 bytes of the texts."""
+    return -(-sum(map(len, texts)) // CHARS_PER_TOKEN)

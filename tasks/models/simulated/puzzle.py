@@ -78,19 +78,6 @@ def _word(alternatives: str) -> str:
     return f"(?:{'|'.join(words)})"
 
 
-def _phrase(phrase: str) -> re.Pattern[str]:
-    gap = rf"(?: (?!{_NEGATION}\b)[\w,]+){{0,3}}? "
-    return re.compile(rf"(?<!\S){gap.join(_word(word) for word in phrase.split())}(?!\S)")
-
-
-def normalised(text: str) -> str:
-    """Return lower case with single spaces, ``/`` for the end of a sentence or clause, and negations as one word."""
-    text = text.lower().replace("\u2019", "'")
-    for pattern, replacement in _JOINED:
-        text = pattern.sub(replacement, text)
-    return " ".join(text.split()).strip("/ ")
-
-
 def _reversed(words: str, start: int, *, avoided: bool) -> bool:
     clause = words[:start].rsplit("/", 1)[-1].rsplit(",", 1)[-1].split()
     turns = sum(1 for word in clause[-_REACH:] if _TURNS.fullmatch(word))
@@ -157,13 +144,6 @@ class Puzzle(ABC):
         return answer_of(output) == answer_of(self.solved(Solver()))
 
 
-def _template(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return the longest fixed piece of a template, a cheap first test, and its pattern: a word in every ``{slot}``."""
-    pieces = _SLOT.split(text)
-    regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
-    return max(pieces[::2], key=len), re.compile("".join(regex))
-
-
 class World:
     """A closed family of items with their pitfalls, as the YAML file next to its module has it."""
 
@@ -171,11 +151,15 @@ class World:
         """``module``: its ``__file__``."""
         self.name, self.puzzle = name, puzzle
         self.data: Mapping[str, Any] = packaged_yaml(module, f"{Path(module).stem}.yaml")
-        self._templates = {kind: _template(row["text"]) for kind, row in self.data["templates"].items()}
-        advice = ("good_advice", "bad_advice")
+        self._templates: dict[str, tuple[str, re.Pattern[str]]] = {}
+        """By kind, the longest fixed piece of its text, a cheap first test, and its pattern: a word in every ``{slot}``."""
+        for kind, row in self.data["templates"].items():
+            pieces = _SLOT.split(row["text"])
+            regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
+            self._templates[kind] = max(pieces[::2], key=len), re.compile("".join(regex))
         self.pitfalls = {
-            pitfall: Pitfall(pitfall, **{**row, **{key: advice_of(row[key]) for key in advice}})
-            for pitfall, row in self.data["pitfalls"].items()
+            name: Pitfall(name, **{**row, **{key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}})
+            for name, row in self.data["pitfalls"].items()
         }
         """What its items test, and so what its lessons can be about."""
         self.advice = lru_cache(_CACHED_TEXTS)(self._advice)
@@ -188,17 +172,26 @@ class World:
     @cached_property
     def _lexicon(self) -> Mapping[str, tuple[list[re.Pattern[str]], list[tuple[re.Pattern[str], int]]]]:
         """By pitfall, the words that are its subject, and the phrases with their votes."""
+        gap = rf"(?: (?!{_NEGATION}\b)[\w,]+){{0,3}}? "
+
+        def pattern(*words: str) -> re.Pattern[str]:
+            return re.compile(rf"(?<!\S){gap.join(map(_word, words))}(?!\S)")
+
         return {
             name: (
-                [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about],
-                [(_phrase(text), vote) for vote, texts in ((1, pitfall.right), (-1, pitfall.wrong)) for text in texts],
+                [pattern(word) for word in pitfall.about],
+                [(pattern(*text.split()), vote) for vote, texts in ((1, pitfall.right), (-1, pitfall.wrong)) for text in texts],
             )
             for name, pitfall in self.pitfalls.items()
         }
 
     def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
         """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
-        words = normalised(text)
+        # Lower case with single spaces, "/" for the end of a sentence or clause, and negations as one word.
+        words = text.lower().replace("\u2019", "'")
+        for joined, replacement in _JOINED:
+            words = joined.sub(replacement, words)
+        words = " ".join(words.split()).strip("/ ")
         stances: dict[str, Stance] = {}
         for name, (about, votes) in self._lexicon.items():
             if all(pattern.search(words) for pattern in about):
@@ -226,7 +219,7 @@ def open_world(name: str) -> World:
     return world
 
 
-_CENT = Decimal("0.01")
+_CENT, _SIXTH_DECIMAL = Decimal("0.01"), Decimal("0.000001")
 
 
 class Solution:
@@ -249,8 +242,10 @@ class Solution:
         """Write one step, with the pitfalls met since the last one. ``numbers`` take the places of ``{}``."""
         shown = "; ".join(self._shown)
         self._shown.clear()
-        text = working.format(*map(decimal_text, numbers)) if numbers else working
-        self.steps.append(f"Step {len(self.steps) + 1}: {shown + ': ' if shown else ''}{text}")
+        if numbers:  # with at most six decimals, without exponent and trailing zeros
+            digits = [f"{each.quantize(_SIXTH_DECIMAL, rounding=ROUND_HALF_UP):f}" for each in numbers]
+            working = working.format(*(each.rstrip("0").rstrip(".") for each in digits))
+        self.steps.append(f"Step {len(self.steps) + 1}: {shown + ': ' if shown else ''}{working}")
 
     def answered(self, answer: object) -> str:
         """Return all steps and the answer."""
@@ -260,12 +255,6 @@ class Solution:
 def to_cents(value: Decimal) -> Decimal:
     """Round to cents, halves away from zero."""
     return value.quantize(_CENT, rounding=ROUND_HALF_UP)
-
-
-def decimal_text(value: Decimal) -> str:
-    """Return a number with at most six decimals, without exponent and trailing zeros."""
-    text = f"{value.quantize(Decimal('0.000001'), rounding=ROUND_HALF_UP):f}"
-    return text.rstrip("0").rstrip(".")
 
 
 def answer_of(text: str) -> str:

@@ -203,8 +203,18 @@ def _classed(
 
 def curation(asked: Asked) -> dict[str, Any]:
     """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
-    rng = asked.rng
-    subjects, useless = _by_subject(asked.world, asked.question)
+    question, rng = asked.question, asked.rng
+    by_subject: dict[str, dict[Stance, _Side]] = {}
+    useless: list[Object] = []
+    for proposed, entry in [*((0, each) for each in question["known"]), *((1, each) for each in question["proposals"])]:
+        stances = asked.world.stances(entry["polarity"], entry["text"])
+        if stances and count_words(entry["text"]) <= question.get("max_words", 32):
+            name, stance = next(iter(stances.items()))
+            by_subject.setdefault(name, {}).setdefault(stance, _Side([], []))[proposed].append(entry)
+        elif proposed:
+            useless.append(entry)
+    subjects = [list(sides.values()) for sides in by_subject.values()]
+
     answers: list[dict[str, Any]] = []
     for side in (side for subject in subjects for side in subject):
         for kind in ("do", "avoid"):  # lessons of two polarities are never one
@@ -219,21 +229,6 @@ def curation(asked: Asked) -> dict[str, Any]:
     if rng.random() < INVALID:
         answers.append(_classed("confirms", targets=[{"id": "L0-that-nobody-has"}]))
     return {"answers": answers}
-
-
-def _by_subject(world: World, question: Object) -> tuple[list[list[_Side]], list[Object]]:
-    """Return the sides of each subject, and the proposals without a subject or with too many words."""
-    subjects: dict[str, dict[Stance, _Side]] = {}
-    useless: list[Object] = []
-    both = [*((0, each) for each in question["known"]), *((1, each) for each in question["proposals"])]
-    for proposed, entry in both:
-        stances = world.stances(entry["polarity"], entry["text"])
-        if stances and count_words(entry["text"]) <= question.get("max_words", 32):
-            name, stance = next(iter(stances.items()))
-            subjects.setdefault(name, {}).setdefault(stance, _Side([], []))[proposed].append(entry)
-        elif proposed:
-            useless.append(entry)
-    return [list(subject.values()) for subject in subjects.values()], useless
 
 
 def _classes(sides: list[_Side], rng: random.Random) -> Iterable[dict[str, Any]]:
