@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -282,28 +282,21 @@ def _decode_tool_calls(calls: object) -> tuple[ToolCall, ...]:
     if not isinstance(calls, list):
         raise ModelReplyMalformed("the reply's tool calls are no list")
     decoded: dict[str, ToolCall] = {}
-    for index, call in enumerate(calls):
-        tool_call = _decode_tool_call(call, index, decoded)
-        decoded[tool_call.id] = tool_call
+    for index, call in enumerate(map(mapping_of, calls)):
+        function = function_of(call)
+        name = _text_or_none(function.get("name"))
+        if name is None:
+            raise ModelReplyMalformed("a tool call of the reply names no function")
+        arguments = function.get("arguments")
+        if arguments is None or arguments == "":
+            arguments = {}
+        text = _clean(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+        call_id = _text_or_none(call.get("id"))
+        if call_id is None or call_id in decoded:
+            # Equal on every replay. Mistral accepts exactly nine letters and digits.
+            call_id = sha256_hex(canonical_json([index, name, text]))[:9]
+        decoded[call_id] = ToolCall(call_id, name, text, _kept_fields(call, ("extra_content",)))
     return tuple(decoded.values())
-
-
-def _decode_tool_call(call: object, index: int, taken: Container[str]) -> ToolCall:
-    """One call. A missing or repeated id is replaced by a digest of position and content, equal on every replay."""
-    function = function_of(mapping_of(call))
-    name = _text_or_none(function.get("name"))
-    if name is None:
-        raise ModelReplyMalformed("a tool call of the reply names no function")
-    arguments = function.get("arguments")
-    if arguments is None or arguments == "":
-        text = "{}"
-    else:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    text = _clean(text)
-    call_id = _text_or_none(mapping_of(call).get("id"))
-    if call_id is None or call_id in taken:
-        call_id = sha256_hex(canonical_json([index, name, text]))[:9]  # Mistral accepts exactly nine letters and digits
-    return ToolCall(call_id, name, text, _kept_fields(mapping_of(call), ("extra_content",)))
 
 
 def function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
