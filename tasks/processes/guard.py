@@ -35,23 +35,19 @@ def left_over(lines: Iterable[bytes]) -> set[bytes]:
 
 def signal_group(group: int, number: signal.Signals) -> bool:
     """Send a signal to a process group and to the others of its session; return whether any process of them is there."""
+    groups = {group: None}
+    with suppress(FileNotFoundError):  # Linux lists processes
+        # Shells with job control and ``timeout`` make other groups of a session.
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(ProcessLookupError):
+                if group and os.getsid(int(process.name)) == group:
+                    groups[os.getpgid(int(process.name))] = None
     is_there = False
-    for each in (group, *_groups_of_session(group)):
+    for each in groups:
         with suppress(ProcessLookupError, PermissionError):  # macOS says so of zombies
             os.killpg(each, number)
             is_there = True
     return is_there
-
-
-def _groups_of_session(leader: int) -> set[int]:
-    """Return the other groups of a session, which shells with job control and ``timeout`` make. Linux lists processes."""
-    groups: set[int] = set()
-    with suppress(FileNotFoundError):
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(ProcessLookupError):
-                if leader and os.getsid(int(process.name)) == leader:
-                    groups.add(os.getpgid(int(process.name)))
-    return groups - {leader}
 
 
 def remove_folder(folder: str | os.PathLike[str]) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,31 +20,15 @@ def main(arguments: Sequence[str]) -> int:
     guard, template, limits, *command = arguments
     os.write(int(guard), f"+{os.getpid()}\n".encode())
     os.close(int(guard))  # the program must not hold it open: the guard acts at the end of its input
-    try:
-        if template:
-            _copy(template)
-        _limit(json.loads(limits))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 126
-    try:
-        os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell
-    except OSError as error:
-        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
-    return 127
+    if template:
+        import shutil  # noqa: PLC0415 - 8 ms of each process; most agents start without a template
 
-
-def _copy(template: str) -> None:
-    import shutil  # noqa: PLC0415 - 8 ms of each process; most agents start without a template
-
-    try:
-        shutil.copytree(template, ".", symlinks=True, dirs_exist_ok=True)
-    except (OSError, shutil.Error) as error:
-        raise OSError(f"actor.workdir cannot be copied: {error}") from error
-
-
-def _limit(limits: Mapping[str, int]) -> None:
-    for name, asked in limits.items():
+        try:
+            shutil.copytree(template, ".", symlinks=True, dirs_exist_ok=True)
+        except OSError as error:
+            sys.stderr.write(f"actor.workdir cannot be copied: {error}\n")
+            return 126
+    for name, asked in json.loads(limits).items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
         # A second of processor time between SIGXCPU, which says what has happened, and SIGKILL.
@@ -54,7 +38,13 @@ def _limit(limits: Mapping[str, int]) -> None:
         try:
             resource.setrlimit(kind, (soft, last))
         except (OSError, ValueError) as error:
-            raise OSError(f"the system refuses the limit {name} of {asked}: {error}") from error
+            sys.stderr.write(f"the system refuses the limit {name} of {asked}: {error}\n")
+            return 126
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+    return 127
 
 
 if __name__ == "__main__":
