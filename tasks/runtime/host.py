@@ -64,7 +64,11 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     journal = Journal(journal_path, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         resources.callback(journal.close)
-    ledger = _ledger(context)
+    budget, task_ledger = settings.budget, None
+    if context.task_ledger_path is not None:
+        task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
+    own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
+    ledger = Ledger(own, shared=context.ledger_path, within=task_ledger)
     if journal is not None:
         ledger.follow(lambda: journal.added)
     resources.callback(ledger.close)
@@ -112,44 +116,43 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
 
     Clients of one address share its connections and the limit on calls in flight.
     """
+    settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
     clients: dict[ModelRole, ChatClient] = {}
     for role, chosen in context.models.roles.items():
         known = [(context.models.roles[each], client) for each, client in clients.items()]
         client = next((client for other, client in known if _wire(other) == _wire(chosen)), None)
-        if client is None:
-            # In a thread: fetching a Secret block runs a separate event loop.
-            endpoint = await asyncio.to_thread(endpoint_for, context, role)
-            near = next((client for other, client in known if other.base_url == chosen.base_url), None)
-            retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
-            client = near.sharing(endpoint, retry) if near else _client(context, ledger, endpoint, role, retry)
-        clients[role] = client
+        if client is not None:
+            clients[role] = client
+            continue
+        # In a thread: fetching a Secret block runs a separate event loop.
+        endpoint = await asyncio.to_thread(endpoint_for, context, role)
+        retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
+        near = next((client for other, client in known if other.base_url == chosen.base_url), None)
+        if near is not None:
+            clients[role] = near.sharing(endpoint, retry)
+            continue
+        app: Callable[..., Any] | None = None
+        if context.models.in_process:
+            from tfgrpo.tasks.models.simulated import simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
+
+            app = simulated_app(settings.simulated)
+        clients[role] = ChatClient(
+            endpoint,
+            open_transport(concurrency=concurrency, app=app),
+            concurrency=concurrency,
+            run=context.unique_name,
+            ledger=ledger,
+            # A model without a price has an unknown cost; the simulated one has an invented price.
+            prices=context.models.price_list(role),
+            retry=retry,
+            # For jitter only: no result depends on it, and processes must not draw the same.
+            rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
+        )
     return clients
 
 
 def _wire(settings: ModelSettings) -> ModelSettings:
     return settings.model_copy(update={"name": None, "max_tokens": 1})
-
-
-def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: ModelRole, retry: RetryPolicy) -> ChatClient:
-    settings = context.settings
-    concurrency = settings.tfgrpo.concurrency
-    app: Callable[..., Any] | None = None
-    if context.models.in_process:
-        from tfgrpo.tasks.models.simulated import simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
-
-        app = simulated_app(settings.simulated)
-    return ChatClient(
-        endpoint,
-        open_transport(concurrency=concurrency, app=app),
-        concurrency=concurrency,
-        run=context.unique_name,
-        ledger=ledger,
-        # A model without a price has an unknown cost; the simulated one has an invented price.
-        prices=context.models.price_list(role),
-        retry=retry,
-        # For jitter only: no result depends on it, and processes must not draw the same.
-        rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
-    )
 
 
 def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
@@ -161,15 +164,6 @@ def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
     if chosen.base_url is None:
         return endpoint_of(chosen, _SIMULATED_URL, None)
     return endpoint_of(chosen, chosen.base_url, context.read_secret(chosen))
-
-
-def _ledger(context: RunContext) -> Ledger:
-    budget = context.settings.budget
-    task_ledger = None
-    if context.task_ledger_path is not None:
-        task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
-    own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
-    return Ledger(own, shared=context.ledger_path, within=task_ledger)
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threading.Event, blocked_s: float = BLOCKED_S) -> None:

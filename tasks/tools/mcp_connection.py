@@ -6,8 +6,8 @@ import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import httpx2
@@ -73,10 +73,21 @@ class Connection:
             await asyncio.wait([self._task], timeout=_CLOSING_S)
 
     async def _serve(self, ready: asyncio.Future[Client], stop: asyncio.Event) -> None:
+        server = self._server
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
             try:
-                async with _opened(self._server, errors) as client:
-                    ready.set_result(client)
+                async with AsyncExitStack() as stack:
+                    if server.url is not None:
+                        # The SDK's own time limits: a server may keep a reply open.
+                        timeout = httpx2.Timeout(30.0, read=300.0)
+                        http = httpx2.AsyncClient(headers=server.filled(server.headers), timeout=timeout)
+                        transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
+                    else:
+                        args = ["-I", "-S", guard.__file__, server.command or "", *server.args]
+                        env = server.filled(server.env)
+                        started = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=server.cwd)
+                        transport = stdio_client(started, errlog=errors)
+                    ready.set_result(await stack.enter_async_context(Client(transport)))
                     await stop.wait()
             except BaseException as error:
                 if ready.done():
@@ -84,8 +95,10 @@ class Connection:
                         return  # of a server that has ended: its calls have failed
                     raise
                 errors.seek(0)
-                said = errors.read()[-500:].strip()
-                why = "; ".join(part for part in (described(_first(error), whole=True), said) if part)
+                said, first = errors.read()[-500:].strip(), error
+                while isinstance(first, BaseExceptionGroup):  # of one: the SDK's task groups wrap them
+                    first = first.exceptions[0]
+                why = "; ".join(part for part in (described(first, whole=True), said) if part)
                 ready.set_exception(self._unavailable(f"cannot be started: {why}"))
                 ready.exception()  # retrieved: its caller may have been cancelled
                 if not isinstance(error, Exception):
@@ -98,29 +111,6 @@ class Connection:
         for secret in self._server.secrets:
             text = text.replace(secret, "[hidden]")
         return replace_surrogates(text)
-
-
-@asynccontextmanager
-async def _opened(server: McpServer, errors: Any) -> AsyncIterator[Client]:
-    async with AsyncExitStack() as stack:
-        if server.url is not None:
-            # The SDK's own time limits: a server may keep a reply open.
-            timeout = httpx2.Timeout(30.0, read=300.0)
-            http = httpx2.AsyncClient(headers=server.filled(server.headers), timeout=timeout)
-            transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
-        else:
-            args = ["-I", "-S", guard.__file__, server.command or "", *server.args]
-            env = server.filled(server.env)
-            started = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=server.cwd)
-            transport = stdio_client(started, errlog=errors)
-        yield await stack.enter_async_context(Client(transport))
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the error in a group of one: the SDK's task groups wrap them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _text_of(result: Any) -> str:
