@@ -116,11 +116,15 @@ def outgoing(
     asks = body.get("stream") is True and "stream_options" not in refused
     hides_usage = asks and dialect.ask_for_usage(request)
     raw = request.encode()
+    size = len(raw)
+    for name, text, media in texts_within(body) if size > IMAGE_TOKENS else ():
+        if name in _IMAGE_FIELDS and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/"))):
+            size -= max(0, len(text) - IMAGE_TOKENS)
     kept = additions.digest.encode() if lessons else b""
     return Outgoing(
         dialect,
         raw,
-        len(raw) - _spared(body) if len(raw) > IMAGE_TOKENS else len(raw),
+        size,
         model,
         hides_usage,
         dialect.max_tokens(body),
@@ -131,15 +135,6 @@ def outgoing(
         tuple(dialect.results(body)),
         frozenset(tool_names(body)),
         kept + unlabelled.encode(),
-    )
-
-
-def _spared(body: Mapping[str, Any]) -> int:
-    """Return by how many bytes the images within a request exceed their tokens."""
-    return sum(
-        max(0, len(text) - IMAGE_TOKENS)
-        for name, text, media in texts_within(body)
-        if name in _IMAGE_FIELDS and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/")))
     )
 
 
