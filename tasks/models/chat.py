@@ -393,28 +393,21 @@ class JournaledModel:
                 return known
         if self.inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
-        try:
-            reply = await self._observed(self.inner, request, key)
-        except ModelCallError as error:
-            error.add_note(f"call {key_text}")
-            raise
-        if self.journal is not None:
-            self.journal.append(key_text, reply_to_json(reply))
-        return reply
-
-    async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
         about: Facts = {"epoch": key.group.epoch, "phase": key.group.phase, "role": key.role}
         about |= {"model": request.model, "provider": self.provider}
         with self._span(request, key) as span:
             started = time.perf_counter()
             try:
-                reply = await inner.complete(request, key)
+                reply = await self.inner.complete(request, key)
             except ModelCallError as error:
+                error.add_note(f"call {key_text}")
                 count_call(self.telemetry, type(error).__name__, time.perf_counter() - started, **about)
                 raise
             count_call(self.telemetry, reply, reply.latency_s, **about)
             describe_reply(span, reply)
-            return reply
+        if self.journal is not None:
+            self.journal.append(key_text, reply_to_json(reply))
+        return reply
 
     @contextmanager
     def _span(self, request: ChatRequest, key: CallKey) -> Iterator[SpanHandle]:

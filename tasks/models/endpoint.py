@@ -146,7 +146,12 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         accepted = "an address like https://host/v1, without user name or password in it"
-        if not _is_address(self.base_url.strip()):
+        try:  # by both parsers; httpx alone accepts bad ports and brackets
+            split, url = urlsplit(self.base_url.strip()), self._root
+            is_address = split.scheme in {"http", "https"} and bool(url.host) and split.port != 0
+        except (ValueError, httpx.InvalidURL):
+            is_address = False
+        if not is_address:
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
         if self._root.userinfo:
             raise EndpointError.one("base URL", f"{self.display_url} with credentials before the host", accepted)
@@ -200,15 +205,6 @@ def display_url(url: httpx.URL) -> str:
     port = f":{url.port}" if url.port is not None else ""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
-
-
-def _is_address(text: str) -> bool:
-    """Whether both parsers accept the address; httpx alone accepts bad ports and brackets."""
-    try:
-        split, url = urlsplit(text), httpx.URL(text)
-        return split.scheme in {"http", "https"} and bool(url.host) and split.port != 0
-    except (ValueError, httpx.InvalidURL):
-        return False
 
 
 def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, models: tuple[str, ...] = ()) -> Endpoint:
