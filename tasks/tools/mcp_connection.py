@@ -61,7 +61,13 @@ class Connection:
                 self._stop.set()  # the next call starts it again
                 raise self._unavailable(f"ended during a call: {error}") from None
             raise ActorError(self._without_secrets(str(error))) from None
-        text = self._without_secrets(_text_of(result))
+        parts = []
+        for block in result.content:
+            part = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
+            parts.append(f"[{block.type}]" if part is None else part)
+        if not parts and result.structured_content is not None:
+            parts = [to_json(result.structured_content).decode()]
+        text = self._without_secrets("\n".join(parts))
         if result.is_error:
             raise ActorError(text)
         return text
@@ -111,13 +117,3 @@ class Connection:
         for secret in self._server.secrets:
             text = text.replace(secret, "[hidden]")
         return replace_surrogates(text)
-
-
-def _text_of(result: Any) -> str:
-    parts = []
-    for block in result.content:
-        text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
-        parts.append(f"[{block.type}]" if text is None else text)
-    if not parts and result.structured_content is not None:
-        return to_json(result.structured_content).decode()
-    return "\n".join(parts)
