@@ -90,7 +90,12 @@ class Guard:
         ``name``: for a path that another process would get for the same purpose, once this one has ended.
         """
         folder = Path(tempfile.gettempdir(), f"{ATTEMPT_PREFIX}{name or secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
-        await _vacated(folder)
+        for _ in range(_VACATING):  # while the guard of a killed process removes it
+            if not folder.exists():
+                break
+            await asyncio.sleep(_POLL_S)
+        else:  # no guard is left to do so
+            await asyncio.to_thread(guard_script.remove_folder, folder)
 
         def remove() -> None:
             guard_script.remove_folder(folder)
@@ -177,15 +182,6 @@ class Guard:
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
         self._process.__exit__(None, None, None)  # closes its input and waits
-
-
-async def _vacated(folder: Path) -> None:
-    """Wait while the guard of a killed process removes a folder; remove it here if no guard is left to do so."""
-    for _ in range(_VACATING):
-        if not folder.exists():  # noqa: ASYNC240
-            return
-        await asyncio.sleep(_POLL_S)
-    await asyncio.to_thread(guard_script.remove_folder, folder)
 
 
 @dataclass(frozen=True, slots=True)
