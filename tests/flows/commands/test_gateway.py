@@ -40,6 +40,9 @@ def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Pope
 
 @pytest.fixture
 def task(tmp_path, capsys):
+    """The task that was used last."""
+    for other in ("another", "z"):
+        Task(tmp_path / "out", other, capsys).learn(("do", TWICE), simulated=False)
     made = Task(tmp_path / "out", "t", capsys)
     made.learn(("do", UNITS), ("avoid", CENTS), simulated=False)
     return made
@@ -47,12 +50,12 @@ def task(tmp_path, capsys):
 
 def post(url: str, text: str = "3 + 4?") -> httpx.Response:
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
-    headers = {"authorization": "Bearer sk-of-the-caller-0123"}
+    headers = {"authorization": "Bearer key-of-ann"}
     return httpx.post(f"{url}/chat/completions", json=body, headers=headers, trust_env=False, timeout=30)
 
 
 @pytest.mark.untraced
-def test_lessons_in_force_are_served_and_read_again_when_they_change(task, tmp_path):
+def test_lessons_in_force_of_the_task_used_last_and_keys_of_clients_are_read_again_when_they_change(task, tmp_path):
     seen: list[dict[str, Any]] = []
 
     def answer(number: int, body: dict[str, Any]) -> str:
@@ -61,21 +64,32 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task, tmp_p
             time.sleep(1.5)
         return "seven"
 
-    file = tmp_path / "live.jsonl"
-    where = ("--out", str(tmp_path / "out"), "--task-id", "t", "--keep", str(file))
-    with ChatServer(answer) as server, serving(*where, "--base-url", server.url) as (process, facts):
+    file, keys = tmp_path / "live.jsonl", tmp_path / "keys"
+    keys.write_text("# clients\nann key-of-ann\nbob key-of-bob\n")
+    where = ("--out", str(tmp_path / "out"), "--keep", str(file), "--keys", str(keys))
+    with ChatServer(answer) as server, serving(*where, "--base-url", server.url, OPENAI_API_KEY="x") as (process, facts):
         url = facts["base_url"]
-        assert len(facts["lessons"]) == 2
+
+        def status(key: str) -> int:
+            return httpx.get(f"{url[:-3]}/meta", headers={"x-api-key": key}, trust_env=False).status_code
+
+        assert (facts["task_id"], len(facts["lessons"])) == ("t", 2)
+        assert [status(key) for key in ("key-of-ann", "key-of-bob", "other", "")] == [200, 200, 401, 401]
+        keys.write_text("ann key-of-ann\ncleo key-of-cleo\n")
+        assert [status(key) for key in ("key-of-ann", "key-of-bob", "key-of-cleo")] == [200, 401, 200]
         assert post(url).headers["x-tfgrpo-arm"] == "lessons"
         assert f"- Do: {UNITS}\n- Avoid: {CENTS}" in seen[0]["messages"][0]["content"]
         task.learn(("do", TWICE), simulated=False)
         post(url)
         assert TWICE in seen[1]["messages"][0]["content"]
-        assert len(httpx.get(f"{url[:-3]}/meta", trust_env=False).json()["lessons"]) == 3
+        meta = httpx.get(f"{url[:-3]}/meta", headers={"x-api-key": "key-of-ann"}, trust_env=False)
+        assert len(meta.json()["lessons"]) == 3
         with ThreadPoolExecutor() as pool:
             slow = pool.submit(post, url, "slow")
             while len(seen) < 3:
                 time.sleep(0.02)
+            keys.unlink()
+            assert status("key-of-ann") == 401
             process.send_signal(signal.SIGHUP)
             assert slow.result(20).json()["choices"][0]["message"]["content"] == "seven"
         _, said = process.communicate(timeout=20)
@@ -88,6 +102,7 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task, tmp_p
     ("options", "source"),
     [
         ((), "--base-url"),
+        (None, "--task-id"),
         (("--base-url", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"), "--host"),
         (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
@@ -99,13 +114,9 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task, tmp_p
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_listens(capsys, options, source):
-    assert cli.main(["gateway", "--json", *options]) == 2
+    words = ["mcp", "--task-id", "../x"] if options is None else ["gateway", *options]
+    assert cli.main([*words, "--json"]) == 2
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
-
-
-def test_the_mcp_server_refuses_a_name_that_leads_elsewhere(capsys):
-    assert cli.main(["mcp", "--json", "--task-id", "../x"]) == 2
-    assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == ["--task-id"]
 
 
 def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task, tmp_path):
@@ -237,23 +248,3 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(tmp_p
     rows = [line for line in read_credit(TaskPaths.of(tmp_path / "out", TASK).credit) if isinstance(line, Row)]
     assert (rows[-1].source, rows[-1].one, rows[-1].difference) == ("outcome", decision.experience_ids, 0.75)
     assert rows[-1].conditions == rows[0].conditions
-
-
-@pytest.mark.untraced
-@pytest.mark.usefixtures("task")
-def test_without_a_task_the_lessons_are_those_of_the_one_used_last_and_keys_of_clients_are_read_again(tmp_path, capsys):
-    Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
-    keys = tmp_path / "keys"
-    keys.write_text("# clients\nann key-of-ann\nbob key-of-bob\n")
-    options = ("--out", str(tmp_path / "out"), "--keys", str(keys))
-    with serving(*options, "--base-url", "http://127.0.0.1:9/v1", OPENAI_API_KEY="x") as (_, facts):
-        assert facts["task_id"] == "another"
-
-        def status(key: str) -> int:
-            return httpx.get(f"{facts['base_url'][:-3]}/meta", headers={"x-api-key": key}, trust_env=False).status_code
-
-        assert [status(key) for key in ("key-of-ann", "key-of-bob", "other", "")] == [200, 200, 401, 401]
-        keys.write_text("ann key-of-ann\ncleo key-of-cleo\n")
-        assert [status(key) for key in ("key-of-ann", "key-of-bob", "key-of-cleo")] == [200, 401, 200]
-        keys.unlink()
-        assert status("key-of-ann") == 401

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,11 +13,16 @@ import yaml
 from tests.support.runs import running as kit
 from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
+from tfgrpo.flows.run.trial import plan_judges, served_judges
+from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.server.service import DataService, GradeItem
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.rewarders.runner import ScoreRunner
 
 JUDGE = {"builtin": "judge", "init_kwargs": {"preset": "reference"}}
 KEY = "sk-of-the-judge"
 PRICES = {"simulated": {"input": 0.15, "output": 0.6}}
-SPENT = "right: BudgetRefused: max_calls 3 is reached"
+SPENT = "BudgetRefused: max_calls 3 is reached"
 
 
 @pytest.fixture
@@ -66,9 +72,8 @@ def serving(home, *options, **environment):
         yield client, lambda: str(server.end(signal.SIGTERM)[1], "utf-8")
 
 
-def graded(client, *completions):
-    items = [{"sample_id": f"sums:{at}", "completion": f"<think>r</think>\n{text}"} for at, text in enumerate(completions)]
-    return client.post("/grade", json={"iteration": 0, "items": items, "parts": True})
+def completed(*texts):
+    return [{"sample_id": f"sums:{at}", "completion": f"<think>r</think>\n{text}"} for at, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("command", [("serve-data", "mix.yaml"), ("grade", "mix.yaml", "completions.jsonl")])
@@ -96,7 +101,8 @@ def test_the_server_asks_the_model_of_the_pipeline_with_its_key_and_says_what_it
     with kit.Server(key=KEY) as model:
         written = pipeline(model={"name": "simulated", "base_url": model.url, "api_key": "env:JUDGE_KEY", "prices": PRICES})
         with serving(at_home, "--pipeline", written, JUDGE_KEY=KEY) as (client, end):
-            results = graded(client, "1", "5").json()["results"]
+            asked = {"iteration": 0, "items": completed("1", "5"), "parts": True}
+            results = client.post("/grade", json=asked).json()["results"]
             said = end()
         asked = [json.loads(body) for body in model.bodies]
     assert [each["parts"]["right"] for each in results] == [1.0, 1.0]
@@ -107,27 +113,27 @@ def test_the_server_asks_the_model_of_the_pipeline_with_its_key_and_says_what_it
     assert KEY not in said
 
 
-def test_over_budget_the_items_are_ungraded_with_that_reason(mix, pipeline, at_home):
-    mix()
-    with serving(at_home, "--pipeline", pipeline(dry_run=True, budget={"max_calls": 3})) as (client, end):
-        first = graded(client, "1", "2", "3").json()["results"]
-        reply = graded(client, "1", "2")
-        assert client.get("/healthz").status_code == 200
-        said = end()
-    assert [each["parts"].get("right") for each in first] == [1.0, 1.0, 1.0]
-    assert reply.status_code == 200
-    for each in reply.json()["results"]:
-        assert (each["reward"], each["parts"]) == (0.0, {"reasoning_format": 1.0})
-        assert each["error"].startswith(SPENT)
-    assert "judges ask simulated (SIMULATED), within budget.max_calls 3" in said
-    assert "judging took 3 calls" in said
+async def test_over_budget_the_items_are_ungraded_with_that_reason(mix, pipeline):
+    config = load_mix_config(Path(mix()))
+    settings = resolve_settings(cli={}, env={}, pipeline_path=Path(pipeline(dry_run=True, budget={"max_calls": 3})))
+    plan, said = plan_judges(config, settings), []
+    assert plan is not None
+    with ScoreRunner() as runner:
+        async with served_judges(plan, lambda text, **_: said.append(text)) as judge_of:
+            service = DataService(config, runner, judge_of)
+            first, over = [await service.grade([GradeItem(**each) for each in completed(*texts)]) for texts in ("123", "12")]
+    assert [each.parts.get("right") for each in first] == [1.0, 1.0, 1.0]
+    for each in over:
+        assert (each.reward, dict(each.parts)) == (None, {"reasoning_format": 1.0})
+        assert SPENT in each.errors["right"]
+    assert said[0] == "judges ask simulated (SIMULATED), within budget.max_calls 3"
+    assert said[1].startswith("judging took 3 calls")
 
 
 @pytest.fixture
 def grade(mix, at_home, capsys):
     mix()
-    rows = [{"sample_id": f"sums:{at}", "completion": f"<think>r</think>\n{at + 1}"} for at in range(4)]
-    (at_home / "c.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    (at_home / "c.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in completed(1, 2, 3, 4)))
 
     def grade(*options, code=0):
         assert cli.main(["grade", "mix.yaml", "c.jsonl", "--json", *options]) == code

@@ -34,7 +34,7 @@ serving = partial(serve, "serve-data")
 
 def keep_asking(url):
     while True:
-        httpx.get(f"{url}/healthz", trust_env=False, timeout=2)
+        httpx.get(f"{url}/healthz", trust_env=False, timeout=1)
 
 
 def in_this_process(path, *options):
@@ -91,16 +91,41 @@ def test_the_example_is_served_until_a_signal_comes(number):
     assert said == b"[dataserver] stopped\n"
 
 
-def test_verbose_logs_to_people_and_a_token_is_asked_for_and_never_printed(tmp_path):
-    with serving(mix(tmp_path), "--verbose", "--json", "--token-env", "MY_TOKEN", MY_TOKEN=TOKEN) as server:
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
+CHILD = """
+import pathlib, subprocess
+class Parent:
+    per_item = True
+    def grade_batch(self, inputs):
+        if any("boom" in each.completion for each in inputs):
+            raise RuntimeError("boom")
+        child = subprocess.Popen(["sleep", "600"])
+        pathlib.Path({pid!r}).write_text(str(child.pid))
+        return [1.0 for _ in inputs]
+"""
+
+
+def test_verbose_logs_to_people_a_token_is_never_printed_failures_are_refused_and_children_end_with_the_server(tmp_path):
+    (tmp_path / "parent.py").write_text(CHILD.format(pid=str(tmp_path / "pid")))
+    sums = {"path": "sums.jsonl", "graders": ["Parent"], "grader_weights": [1.0]}
+    datasets = {"sums": sums, "plain": {"path": "plain.jsonl"}}
+    path = mix(tmp_path, python_graders={"Parent": {"path": "parent.py:Parent"}}, datasets=datasets)
+    options = ("--verbose", "--json", "--token-env", "MY_TOKEN", "--on-failure", "refuse")
+    with serving(path, *options, MY_TOKEN=TOKEN) as server:
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
             assert client.get("/meta").status_code == 401
             client.headers["authorization"] = f"Bearer {TOKEN}"
             assert client.get("/meta", headers={"host": "evil.example"}).status_code == 200, "a token is asked for"
             body = json.dumps({"iteration": 0, "items": [item(f"{RIGHT} \ud800 \x1b[2J")]})
             assert client.post("/grade", content=body, headers={"content-type": "application/json"}).status_code == 200
             assert client.post("/sample", json={"iteration": 0, "batch_size": 1}).status_code == 200
-        out, said = server.end(signal.SIGTERM)
+            answer = client.post("/grade", json={"iteration": 0, "items": [item(), item("boom"), item("boom")]})
+        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert child.is_running()
+        server.process.send_signal(signal.SIGKILL)
+        assert psutil.wait_procs([child], timeout=20)[1] == []
+        out, said = server.process.communicate(timeout=60)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["detail"] == "graders failed on 2 of 3 items: Parent: RuntimeError: boom"
     facts = json.loads(server.first)
     assert facts["datasets"] == {"sums": 12, "plain": 3}
     assert (facts["status"], facts["token"], facts["total_iterations"]) == ("serving", True, 20)
@@ -181,49 +206,21 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_its_interpreter_l
         assert isinstance(answer.exception(timeout=60), httpx.TransportError)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL])
-def test_the_children_of_a_grader_end_with_the_server(tmp_path, number):
-    sums = {"path": "sums.jsonl", "graders": ["parent"], "grader_weights": [1.0]}
-    datasets = {"sums": sums, "plain": {"path": "plain.jsonl"}}
-    kept = mix(tmp_path, python_graders={"parent": {"path": "parent.py:grade"}}, datasets=datasets)
-    (tmp_path / "parent.py").write_text(
-        "import pathlib, subprocess\n"
-        "def grade(output, answer):\n"
-        "    child = subprocess.Popen(['sleep', '600'])\n"
-        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
-        "    return 1.0\n"
-    )
-    with serving(kept) as server:
-        body = {"iteration": 0, "items": [item(RIGHT, "sums:0")]}
-        assert httpx.post(f"{server.url}/grade", json=body, trust_env=False, timeout=30).is_success
-        child = psutil.Process(int((tmp_path / "pid").read_text()))
-        assert child.is_running()
-        server.process.send_signal(number)
-        assert psutil.wait_procs([child], timeout=20)[1] == []
-
-
-def test_a_batch_with_a_failed_grader_is_refused_where_that_is_asked_for(tmp_path):
-    with serving(rogue(tmp_path, "Raising"), "--on-failure", "refuse") as server:
-        body = {"iteration": 0, "items": [item(), item("boom"), item("boom")]}
-        answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
-
-
-def test_a_public_address_without_a_token_is_a_warning(tmp_path, capsys):
-    assert in_this_process(mix(tmp_path), "--host", "0.0.0.0") == (0, [200])
-    assert "warning: 0.0.0.0 can be reached from other machines" in capsys.readouterr().err
-
-
-def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys, monkeypatch):
-    path = mix(tmp_path)
+def test_a_server_warns_of_what_is_odd_closes_everything_and_reports_unsent_telemetry(tmp_path, capsys, monkeypatch):
+    stages = [
+        {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]} for name, step in (("a", 0), ("b", 9))
+    ]
+    path = mix(tmp_path, stages=stages)
     (tmp_path / "plain.jsonl").write_text('{"prompt": "p"}\n{"answer": "1"}\n')
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     threads = threading.active_count()
-    assert in_this_process(path, "--host", "127.0.0.1") == (0, [200])
+    assert in_this_process(path, "--host", "0.0.0.0") == (0, [200])
     said = capsys.readouterr()
     assert "dataset plain: 2 records, graded by format" in said.out
+    told = " ".join(said.err.split())
+    assert "warning: 0.0.0.0 can be reached from other machines" in told
+    assert "warning: never in force, because until_step is not above 0: 'a'" in told
     assert "warning: dataset 'plain': 1 of 2 records can be graded but not served" in said.err
     assert said.err.count("warning: OTEL_TRACES_EXPORTER=zipkin: no traces are sent") == 1
     assert said.err.count("telemetry: the last metrics were not delivered to 127.0.0.1:9") == 1
@@ -231,9 +228,8 @@ def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys,
     until(lambda: threading.active_count() <= threads)  # a thread of an earlier test may have ended meanwhile
 
 
-@pytest.mark.parametrize("lines", ['{"answer": "42"}\n[1]\n'])
-def test_a_dataset_that_is_drawn_from_and_has_nothing_to_draw_is_refused(tmp_path, capsys, lines):
-    path = mix(tmp_path)
+def test_a_dataset_that_is_drawn_from_and_has_nothing_to_draw_is_refused(tmp_path, capsys):
+    path, lines = mix(tmp_path), '{"answer": "42"}\n[1]\n'
     (tmp_path / "plain.jsonl").write_text(lines)
     [problem] = refused(capsys, path)
     assert problem == {
@@ -245,19 +241,7 @@ def test_a_dataset_that_is_drawn_from_and_has_nothing_to_draw_is_refused(tmp_pat
     mix(tmp_path, stages=[first])
     (tmp_path / "plain.jsonl").write_text(lines)
     assert in_this_process(path, "--json") == (0, [200])
-
-
-def test_a_stage_that_is_never_in_force_is_a_warning(tmp_path, capsys):
-    stages = [
-        {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]} for name, step in (("a", 0), ("b", 9))
-    ]
-    assert in_this_process(mix(tmp_path, stages=stages), "--json") == (0, [200])
-    said = capsys.readouterr()
-    told = "never in force, because until_step is not above 0: 'a'"
-    assert json.loads(said.out)["warnings"] == [told]
-    assert f"warning: {told}" in " ".join(said.err.split())
-    assert in_this_process(mix(tmp_path, stages=stages[:1]), "--json") == (0, [200])
-    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert [each.partition(":")[0] for each in json.loads(capsys.readouterr().out)["warnings"]] == ["dataset 'plain'"]
 
 
 def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsys):
