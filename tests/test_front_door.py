@@ -8,6 +8,7 @@ import pydoc
 import re
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -52,13 +53,19 @@ def test_an_agent_that_changes_the_working_directory_moves_no_later_run(tmp_path
     assert [night.folder.parent for night in nights] == [tmp_path / "out" / "t" / "runs"] * 2
 
 
-def test_the_names_are_thirteen_each_with_an_example():
+def test_the_names_are_thirteen_each_with_an_example_and_its_options_in_its_help():
     assert len(tfgrpo.__all__) == 13
+    assert set(tfgrpo.__all__) <= set(dir(tfgrpo))
     for name in tfgrpo.__all__:
         doc = getattr(tfgrpo, name).__doc__
         assert "Examples:" in doc, name
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         _ = tfgrpo.train
+    for call, options in ((tfgrpo.learn, RUN_KEYWORDS), (tfgrpo.plan, RUN_KEYWORDS), (tfgrpo.select, SELECT_KEYWORDS)):
+        parameters = inspect.signature(call).parameters
+        assert parameters.keys() >= options.keys()
+        assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    assert "group_size: int" in pydoc.render_doc(tfgrpo.alearn)
 
 
 def test_the_keywords_are_the_fields_of_the_requests():
@@ -87,8 +94,18 @@ def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capf
     assert capfd.readouterr() == ("", "")
 
 
-def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypatch):
-    result = tfgrpo.learn(ROWS, agent=double, **SMALL)
+def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypatch, capfd):
+    result = tfgrpo.learn(ROWS, agent=double, progress=True, **SMALL)
+    said = capfd.readouterr()
+    assert (said.out, "\nNot yet: " in said.err, "epoch 1/2 train" in said.err) == ("", True, True)
+    usage = result.usage
+    assert (usage.calls, usage.tokens, usage.cost_usd) == (None, None, None), "of an agent that calls models itself"
+    assert "unknown" in str(usage)
+    hostile = replace(
+        result, message="<b>", folder=Path(), lessons=(tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>"),)
+    )
+    assert "<script>" not in hostile._repr_html_()
+    assert "&lt;b&gt;" in hostile._repr_html_()
     rows = result.rows()
     assert list(rows[0])[:8] == ["item_id", "epoch", "arm", "index", "outcome", "reward", "reason", "output"]
     assert {row["outcome"] for row in rows} == {"scored"}
@@ -101,14 +118,6 @@ def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypat
     frames.DataFrame = list
     monkeypatch.setitem(sys.modules, "pandas", frames)
     assert result.frame() == rows
-
-
-def test_html_of_a_result_cannot_be_steered_by_a_lesson():
-    lesson = tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>")
-    usage = tfgrpo.Usage(None, None, None, "unknown")
-    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, None, None, (lesson,), usage, None, Path(), False, ())
-    assert "<script>" not in result._repr_html_()
-    assert "&lt;b&gt;" in result._repr_html_()
 
 
 def test_lambdas_and_local_functions_are_agents_and_rewarders():
@@ -127,6 +136,66 @@ def test_lambdas_and_local_functions_are_agents_and_rewarders():
     assert "#2" in manifest["settings"]["rewarders"][1]["name"]
 
 
+class Pandas:
+    """As much of a frame of pandas as is used."""
+
+    columns = ("id", "prompt", "answer")
+
+    def to_json(self, **options):
+        assert (options["orient"], options["lines"]) == ("records", True)
+        return "".join(f"{json.dumps({**row, 'metadata': None})}\n" for row in ROWS)
+
+
+class Frame:
+    """As much of a frame of polars, or of a lazy one, as is used; iterating one gives its columns."""
+
+    columns = ("id", "prompt", "answer")
+
+    def __init__(self, method, rows):
+        setattr(self, method, lambda: rows)
+
+    def __iter__(self):
+        return iter([["1", "2"]])
+
+
+class Dask(Frame):
+    """The method of that name writes files."""
+
+    def to_json(self, filename):
+        raise AssertionError(filename)
+
+
+class HuggingFace(list):
+    """As much of a ``datasets.Dataset`` as can be mistaken for a frame."""
+
+    def to_json(self, path):
+        raise AssertionError(path)
+
+
+def test_items_are_a_path_dicts_a_frame_or_a_table(tmp_path):
+    path, table = tmp_path / "items.jsonl", pa.Table.from_pylist(ROWS)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    frames = [Pandas(), Frame("to_dicts", ROWS), Dask("compute", iter(ROWS)), Frame("collect", table)]
+    for items in (path, str(path), ROWS, iter(ROWS), HuggingFace(ROWS), table, *frames):
+        plan = tfgrpo.plan(items, agent=double, **SMALL)
+        every = [*plan.learn_items, *plan.data.split.held_out]
+        assert {item.answer for item in every} == {row["answer"] for row in ROWS}
+        assert plan.forecast.calls.high > 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["items.jsonl"]
+
+
+def test_pandas_goes_in_and_comes_out():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([*ROWS, {"id": "x", "prompt": "1 + 1?"}])
+    result = tfgrpo.learn(frame, agent=double, settings={"dataset.held_out": 0.5}, **SMALL)
+    assert result.frame().reward.mean() == 1.0
+    small = tfgrpo.plan(frame.assign(answer=1.5e-12), settings={"dataset.held_out": 0.5}, **SMALL)
+    assert {item.answer for item in small.data.split.held_out} == {"1.5e-12"}
+    for wrong in (pandas.concat([frame, frame[["id"]]], axis=1), frame.assign(raw=b"\xff")):
+        with pytest.raises(DatasetError, match="items: got a frame that is no JSON: "):
+            tfgrpo.learn(wrong, **SMALL)
+
+
 def test_functions_are_tools():
     calls = []
 
@@ -138,48 +207,6 @@ def test_functions_are_tools():
     assert "look_up" in str(tfgrpo.plan(ROWS, tools=[look_up], **SMALL).settings.actor.tools)
     with pytest.raises(SettingsError, match="tools: got "):
         tfgrpo.plan(ROWS, tools=[lambda number: number], **SMALL)
-
-
-class Frame:
-    """As much of a DataFrame as is used."""
-
-    columns = ("id", "prompt", "answer")
-
-    def to_json(self, **options):
-        assert options["orient"] == "records"
-        assert options["lines"]
-        return "".join(f"{json.dumps({**row, 'metadata': None})}\n" for row in ROWS)
-
-
-def test_items_are_a_path_dicts_or_a_frame(tmp_path):
-    (tmp_path / "items.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    for items in (tmp_path / "items.jsonl", str(tmp_path / "items.jsonl"), ROWS, iter(ROWS), Frame()):
-        plan = tfgrpo.plan(items, agent=double, **SMALL)
-        assert len(plan.learn_items) + len(plan.data.split.held_out) == 20
-        assert plan.forecast.calls.high > 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["items.jsonl"]
-
-
-class HuggingFace(list):
-    """As much of a ``datasets.Dataset`` as can be mistaken for a frame."""
-
-    def to_json(self, path):
-        raise AssertionError(path)
-
-
-class Polars:
-    """As much of a polars frame as is used; iterating one gives its columns."""
-
-    def to_dicts(self):
-        return ROWS
-
-    def __iter__(self):
-        return iter([["1", "2"]])
-
-
-def test_rows_of_polars_and_of_hugging_face_are_items():
-    for items in (HuggingFace(ROWS), Polars()):
-        assert len(tfgrpo.plan(items, agent=double, **SMALL).learn_items) > 0
 
 
 @pytest.mark.parametrize(
@@ -205,26 +232,6 @@ def test_messages_name_items_and_arguments_as_python_does(tmp_path):
         assert "agent: got " in said
         assert ".jsonl" not in said
     assert not any(tmp_path.iterdir())
-
-
-def test_a_plan_and_a_selection_are_shown_in_a_few_lines():
-    plan = tfgrpo.plan(ROWS, agent=double, **SMALL)
-    assert str(plan.forecast) in repr(plan)
-    assert len(repr(plan)) < 500
-    selected = tfgrpo.select("1 + 1?", k=2, dry_run=True)
-    assert repr(selected) == f"Selected(finished: {selected.message})"
-
-
-def test_the_names_can_be_completed():
-    assert set(tfgrpo.__all__) <= set(dir(tfgrpo))
-
-
-def test_pandas_goes_in_and_comes_out():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame([*ROWS, {"id": "x", "prompt": "1 + 1?"}])
-    result = tfgrpo.learn(frame, agent=double, settings={"dataset.held_out": 0.5}, **SMALL)
-    assert result.frame().reward.mean() == 1.0
-    assert len(tfgrpo.plan(frame, agent=double, **SMALL).data.split.held_out) > 0
 
 
 def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
@@ -261,11 +268,6 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_function_that_workers_cannot_import_is_refused_for_other_task_runners():
-    with pytest.raises(SettingsError, match=r"task_runner: got 'dask'; accepted: 'threads', or functions of a module"):
-        tfgrpo.plan(ROWS, agent=lambda prompt: "x", task_runner="dask", dry_run=True)
-
-
 def test_it_runs_inside_a_running_loop_and_concurrently_in_one_process():
     def agent_of(number):
         return lambda prompt: f"Answer: {number}"
@@ -284,12 +286,6 @@ def test_it_runs_inside_a_running_loop_and_concurrently_in_one_process():
         assert tfgrpo.load_run(each.run_id) == each, "of whichever task"
 
 
-def test_an_agent_that_calls_models_itself_has_unknown_usage():
-    result = tfgrpo.learn(ROWS, agent=double, **SMALL)
-    assert (result.usage.calls, result.usage.tokens, result.usage.cost_usd) == (None, None, None)
-    assert "unknown" in str(result.usage)
-
-
 def test_items_without_a_pipeline_are_a_task_of_their_own_with_the_general_pack(monkeypatch):
     Path("Meine Aufgaben.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
     of_file = tfgrpo.plan("Meine Aufgaben.jsonl", agent=double, **SMALL)
@@ -306,16 +302,6 @@ def test_items_without_a_pipeline_are_a_task_of_their_own_with_the_general_pack(
     assert tfgrpo.plan(dry_run=True).settings.task_id == "tfgrpo-learning", "the items that ship"
     monkeypatch.setenv("TFGRPO_TASK_ID", "of-the-environment")
     assert tfgrpo.plan(ROWS, agent=double, **SMALL).settings.task_id == "of-the-environment"
-
-
-def test_a_run_on_items_is_found_resumed_and_replayed_without_its_task_being_named():
-    stopped = tfgrpo.learn(ROWS, agent="chat", max_calls=5, allow_zero=True, **SMALL)
-    assert (stopped.status, stopped.task_id[:6]) == ("stopped", "items-")
-    assert stopped.folder.parts[-3] == stopped.task_id
-    assert tfgrpo.load_run("latest") == stopped
-    finished = tfgrpo.learn(resume="latest", max_calls=500)
-    assert (finished.status, finished.run_id, finished.task_id) == ("finished", stopped.run_id, stopped.task_id)
-    assert tfgrpo.learn(replay="latest").status == "finished"
 
 
 def test_the_prompt_holds_the_lessons_in_force_and_the_result_what_they_gain_and_how_likely():
@@ -347,30 +333,29 @@ def test_the_prompt_holds_the_lessons_in_force_and_the_result_what_they_gain_and
 def test_select_takes_callables_and_names_and_says_what_else_it_was_given():
     best = tfgrpo.select("2 + 2?", k=2, agent=double, rewarders=["gt=2", lambda output, answer: 1.0], answer="4", dry_run=True)
     assert (best.text, best.status) == ("Answer: 4", "finished")
+    assert repr(best) == f"Selected(finished: {best.message})"
+    plan = tfgrpo.plan(ROWS, agent=double, **SMALL)
+    assert str(plan.forecast) in repr(plan)
+    assert len(repr(plan)) < 500
     with pytest.raises(SettingsError, match="rewarders: got a mapping; accepted: callables and names"):
         tfgrpo.select("2 + 2?", rewarders=[{"name": "gt"}], answer="4", dry_run=True)
     with pytest.raises(SettingsError, match="temperature: got an unknown option"):
         tfgrpo.select("2 + 2?", temperature=1, dry_run=True)
 
 
-def test_progress_is_shown_when_asked_for(capfd):
-    tfgrpo.learn(ROWS, agent=double, progress=True, **SMALL)
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert "\nNot yet: " in said.err
-    assert "epoch 1/2 train" in said.err
-
-
-def test_a_stopped_run_is_a_result_and_is_resumed_with_the_same_function():
+def test_a_stopped_run_is_a_result_and_is_resumed_and_replayed_with_the_same_function_without_its_task_being_named():
     def agent(prompt, chat):
         return chat(prompt)
 
-    stopped = tfgrpo.learn(ROWS, agent=agent, max_calls=5, task_id="t", allow_zero=True, **SMALL)
-    assert (stopped.status, stopped.decision) == ("stopped", None)
+    stopped = tfgrpo.learn(ROWS, agent=agent, max_calls=5, allow_zero=True, **SMALL)
+    assert (stopped.status, stopped.decision, stopped.task_id[:6]) == ("stopped", None, "items-")
+    assert stopped.folder.parts[-3] == stopped.task_id
+    assert tfgrpo.load_run("latest") == stopped
     with pytest.raises(SettingsError, match="a function of a script or notebook"):
-        tfgrpo.learn(resume=stopped.run_id, task_id="t", max_calls=500)
-    finished = tfgrpo.learn(resume="latest", agent=agent, task_id="t", max_calls=500)
-    assert (finished.status, finished.run_id) == ("finished", stopped.run_id)
+        tfgrpo.learn(resume=stopped.run_id, max_calls=500)
+    finished = tfgrpo.learn(resume="latest", agent=agent, max_calls=500)
+    assert (finished.status, finished.run_id, finished.task_id) == ("finished", stopped.run_id, stopped.task_id)
+    assert tfgrpo.learn(replay="latest", agent=agent).status == "finished"
 
 
 def test_a_run_that_fails_is_an_error_that_says_where_its_files_are():
@@ -403,14 +388,6 @@ def test_cancelling_stops_the_run_so_that_it_can_be_resumed():
     assert tfgrpo.learn(resume="latest", agent=agent, task_id="t").status == "finished"
 
 
-def test_help_lists_every_option_of_a_call():
-    for call, options in ((tfgrpo.learn, RUN_KEYWORDS), (tfgrpo.plan, RUN_KEYWORDS), (tfgrpo.select, SELECT_KEYWORDS)):
-        parameters = inspect.signature(call).parameters
-        assert parameters.keys() >= options.keys()
-        assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    assert "group_size: int" in pydoc.render_doc(tfgrpo.alearn)
-
-
 @pytest.mark.parametrize(("typed", "kind"), [(RUN_KEYWORDS, RunRequest), (SELECT_KEYWORDS, SelectRequest)])
 def test_type_checkers_know_the_keywords_that_the_settings_declare(typed, kind):
     fields = {name: fields_by_key()[key] for name, key in kind.KEYS.items() if name not in {"out", "actor", "k"}}
@@ -425,38 +402,6 @@ def said(call, *args, **options):
         call(*args, **options)
     assert not any(Path.cwd().iterdir())
     return str(caught.value)
-
-
-def test_small_numbers_of_a_frame_stay_as_they_are():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame([{**row, "answer": 1.5e-12} for row in ROWS])
-    assert {item.answer for item in tfgrpo.plan(frame, **SMALL).data.split.held_out} == {"1.5e-12"}
-
-
-def test_a_frame_that_is_no_json_is_one_problem_of_the_items():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(ROWS)
-    for wrong in (pandas.concat([frame, frame[["id"]]], axis=1), frame.assign(raw=b"\xff")):
-        assert "items: got a frame that is no JSON: " in said(tfgrpo.learn, wrong, **SMALL)
-
-
-class Lazy:
-    """As much of a frame of Dask, or of a lazy one of polars, as is used; the ``to_json`` of Dask writes files."""
-
-    columns = ("id", "prompt", "answer")
-
-    def __init__(self, method, rows):
-        setattr(self, method, lambda: rows)
-
-    def to_json(self, filename):
-        raise AssertionError(filename)
-
-
-def test_lazy_frames_and_tables_of_arrow_are_items():
-    table = pa.Table.from_pylist(ROWS)
-    for items in (Lazy("compute", iter(ROWS)), Lazy("collect", table), table):
-        held_out = tfgrpo.plan(items, **SMALL).data.split.held_out
-        assert {item.answer for item in held_out} < {row["answer"] for row in ROWS}
 
 
 def test_numbers_of_numpy_are_numbers_in_items_and_settings():
@@ -492,6 +437,17 @@ def test_an_unknown_keyword_names_the_nearest_of_python():
 
 
 def test_wrong_keywords_shapes_values_and_items_are_one_error():
+    wrong = {"tfgrpo.min_spread": object(), "gate.group_size": {1j}}
+    message = said(tfgrpo.learn, ROWS, settings=wrong, **SMALL)
+    assert all(f"settings['{key}']: got " in message for key in wrong)
+    for rewarders, problem in (
+        ([{"name": "gt", "options": {"x": object()}}], "rewarders.0.options.x: got "),
+        ([], "rewarders: got no weight above 0 on a rewarder"),
+    ):
+        assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith(problem)
+    assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
+    runner = {"agent": lambda prompt: "x", "task_runner": "dask", "dry_run": True}
+    assert "task_runner: got 'dask'; accepted: 'threads', or functions of a module" in said(tfgrpo.plan, ROWS, **runner)
     wrong = {"modle": "x", "rewarders": "gt", "tools": b"x", "settings": 3, "epochs": "x", "seed": -1}
     message = said(tfgrpo.learn, [7], dry_run=True, **wrong)
     for source in ("items[0]", *wrong):
@@ -499,14 +455,6 @@ def test_wrong_keywords_shapes_values_and_items_are_one_error():
     for rewarders in ("gt", [{"name": "gt"}]):
         message = said(tfgrpo.select, "x", dry_run=True, refernce="a", rewarders=rewarders, format="xml")
         assert all(f"{source}: got " in message for source in ("refernce", "rewarders", "format"))
-
-
-def test_settings_that_are_no_json_are_named():
-    wrong = {"tfgrpo.min_spread": object(), "gate.group_size": {1j}}
-    message = said(tfgrpo.learn, ROWS, settings=wrong, **SMALL)
-    assert all(f"settings['{key}']: got " in message for key in wrong)
-    rewarders = [{"name": "gt", "options": {"x": object()}}]
-    assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith("rewarders.0.options.x: got ")
 
 
 def test_truth_values_are_no_numbers_and_bytes_no_text():
@@ -522,11 +470,6 @@ def test_a_name_of_another_type_is_one_clear_error(wrong):
     assert said(tfgrpo.prompt, wrong).startswith(f"task_id: got {wrong!r}; accepted: 1 to 100 of")
     assert said(tfgrpo.load_run, wrong) == f"run: got {wrong!r}; accepted: the folder of a run, its id or latest"
     assert said(tfgrpo.load_run, "x", out=wrong) == f"out: got {wrong!r}; accepted: a directory for tasks"
-
-
-def test_messages_name_no_option_of_the_command_line():
-    assert said(tfgrpo.learn, ROWS, rewarders=[], **SMALL).startswith("rewarders: got no weight above 0 on a rewarder")
-    assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
 
 
 def test_a_rewarder_gets_its_arguments_by_name_and_an_unclear_one_is_refused():

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,46 +22,36 @@ def test_importing_it_loads_none_of_its_rooms():
     assert len((ROOT / "tfgrpo" / "__init__.py").read_text().splitlines()) <= 40
 
 
-STOPS = {
-    "Ctrl-C in a script is raised again": """
-        def agent(prompt):
-            # The system may hand a signal of the process to any of its threads, such as this one.
-            if next(calls) == 5: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-            time.sleep(0.05)
-            return "Answer: 1"
-        try:
-            tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
-        except KeyboardInterrupt:
-            print(tfgrpo.load_run("latest").status)
-    """,
-    "the stop button of a notebook ends a run that is awaited": """
-        def agent(prompt):
-            if next(calls) == 5: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            time.sleep(0.1)
-            return "Answer: 1"
-        async def cell():
-            # As a kernel does: the handler cancels the task, which wakes no loop that waits for nothing else.
-            signal.signal(signal.SIGINT, lambda *_, task=asyncio.current_task(): task.cancel())
-            await tfgrpo.alearn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
-        try:
-            asyncio.run(cell())
-        except asyncio.CancelledError:
-            print(tfgrpo.load_run("latest").status)
-    """,
-}
+STOPS = """
+import asyncio, itertools, signal, threading, time, tfgrpo
+rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(100)]
+asked = {"dry_run": True, "concurrency": 2, "group_size": 2}
+def agent_in(thread, calls):
+    def agent(prompt):
+        if next(calls) == 5: signal.pthread_kill(thread(), signal.SIGINT)
+        time.sleep(0.05)
+        return "Answer: 1"
+    return agent
+try:
+    # The system may hand a signal of the process to any of its threads, such as that of the agent.
+    tfgrpo.learn(rows, agent=agent_in(threading.get_ident, itertools.count()), task_id="script", **asked)
+except KeyboardInterrupt:
+    print(tfgrpo.load_run("latest", task_id="script").status)
+async def cell():
+    # As a kernel does: the handler cancels the task, which wakes no loop that waits for nothing else.
+    signal.signal(signal.SIGINT, lambda *_, task=asyncio.current_task(): task.cancel())
+    await tfgrpo.alearn(rows, agent=agent_in(lambda: threading.main_thread().ident, itertools.count()), task_id="cell", **asked)
+try:
+    asyncio.run(cell())
+except asyncio.CancelledError:
+    print(tfgrpo.load_run("latest", task_id="cell").status)
+"""
 
 
-@pytest.mark.parametrize("program", STOPS.values(), ids=STOPS)
-def test_an_interrupt_stops_a_run_in_the_program_of_a_user(tmp_path, program):
-    begins = """
-        import asyncio, itertools, signal, threading, time, tfgrpo
-        rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(100)]
-        calls = itertools.count()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(begins) + textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+def test_an_interrupt_stops_a_run_in_a_script_and_the_stop_button_one_in_a_notebook(tmp_path):
+    done = subprocess.run([sys.executable, "-c", STOPS], capture_output=True, text=True, check=True, cwd=tmp_path)
     chosen = "tfgrpo: rewards: gt, chosen by what the dataset holds: 100 references read as numbers\n"
-    assert (done.stdout.strip(), done.stderr) == ("stopped", chosen)
+    assert (done.stdout.split(), done.stderr) == (["stopped", "stopped"], 2 * chosen)
 
 
 @pytest.mark.xdist_group("prefect")
