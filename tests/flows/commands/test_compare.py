@@ -88,18 +88,15 @@ def test_lessons_that_came_and_left_between_two_runs_are_listed(task):
     assert task.ask("compare", "two", "two")["added"] == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
+def test_what_cannot_be_compared_is_refused_with_what_can(task):
+    attempted(task, "one", 1, {"a": [1]})
+    attempted(task, "bare", 2, {})
+    for asked, said in (
         (["one"], "a run with one before it that recorded attempts, or two runs"),
         (["one", "nope"], "a run of "),
         (["one", "bare"], "two runs with recorded attempts in the same arm"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_with_what_can(task, asked, said):
-    attempted(task, "one", 1, {"a": [1]})
-    attempted(task, "bare", 2, {})
-    assert said in task.tell("compare", *asked, code=2).err
+    ):
+        assert said in task.tell("compare", *asked, code=2).err
 
 
 def test_a_run_that_has_lost_attempts_since_its_end_is_not_compared(task):

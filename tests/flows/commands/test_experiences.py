@@ -45,7 +45,7 @@ def records(task):
     return kit.lines(task.experiences)
 
 
-def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence(task):
+def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence_and_exported(task):
     first, second = task.ids
     task.measure(first, difference=0.2, rows=5)
     task.say(first, "confirmed", 1.0, group_id="n0:g1")
@@ -60,6 +60,12 @@ def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence(ta
     assert listed[second]["effect"]["attempts"] == 0
     for name, each in listed.items():
         assert task.ask("experiences", "show", name)["experiences"] == [each]
+    assert task.tell("experiences", "export").out == f"- Do: {UNITS}\n- Avoid: {CENTS}\n", "to be pasted into a prompt"
+    asked = [task.ask("experiences", "export", *how) for how in (("--to", "json"), ())]
+    assert asked[0] == asked[1]
+    assert [lesson["id"] for lesson in asked[0]["lessons"]] == [first, second]
+    effect = asked[0]["lessons"][0]["effect"]
+    assert ({*effect}, effect["attempts"]) == ({"mean", "low", "high", "likely", "attempts"}, 20)
 
 
 def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
@@ -113,9 +119,14 @@ def test_what_was_measured_of_an_older_wording_counts_for_the_newer_one(task):
     assert (shown["state"], shown["kept_out"]) == ("kept out", "harms")
 
 
-@pytest.mark.parametrize(("name", "says"), [("exp-", "one of exp-"), ("nobody", "list --all")])
-def test_an_unknown_or_ambiguous_id_is_refused(task, name, says):
-    assert says in task.tell("experiences", "show", name, code=2).err
+def test_an_unknown_or_ambiguous_id_is_refused_and_a_record_that_is_there_twice_is_one_lesson(task):
+    for name, says in (("exp-", "one of exp-"), ("nobody", "list --all")):
+        assert says in task.tell("experiences", "show", name, code=2).err
+    first = task.ids[0]
+    with task.paths.experiences.open("a") as file:
+        file.write(task.paths.experiences.read_text())
+    for name in (first, first[:-1]):
+        assert [each["summary32"] for each in task.ask("experiences", "show", name)["experiences"]] == [UNITS]
 
 
 def test_blame_names_the_rollouts_that_showed_a_lesson(ask, in_force, small_run):
@@ -178,17 +189,6 @@ def test_a_changed_lesson_does_not_verify_and_is_not_exported(task):
     assert "1 lesson kept out" in said.err
 
 
-def test_the_export_can_be_pasted_into_a_prompt_and_carries_effects(task):
-    first, second = task.ids
-    task.measure(first, difference=0.2, rows=5)
-    assert task.tell("experiences", "export").out == f"- Do: {UNITS}\n- Avoid: {CENTS}\n"
-    asked = [task.ask("experiences", "export", *how) for how in (("--to", "json"), ())]
-    assert asked[0] == asked[1]
-    assert [lesson["id"] for lesson in asked[0]["lessons"]] == [first, second]
-    assert set(asked[0]["lessons"][0]["effect"]) == {"mean", "low", "high", "likely", "attempts"}
-    assert asked[0]["lessons"][0]["effect"]["attempts"] == 20
-
-
 def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
     stored = task.paths.experiences.read_text()
     task.paths.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
@@ -200,11 +200,20 @@ def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
     assert task.ask("experiences", "list") == {"experiences": []}
 
 
-def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(task):
+def test_a_record_that_was_removed_fails_the_check_and_one_in_force_is_a_warning(task):
+    (trial,), whole = {row["experience_id"] for row in records(task.paths)} - {*task.ids}, task.paths.experiences.read_text()
+    assert task.ask("verify", kit.TASK)["problems"] == []
+
+    def remove(name):
+        task.paths.experiences.write_text("".join(row for row in whole.splitlines(keepends=True) if name not in row))
+        seal(task.paths.experiences)
+
+    remove(trial)
+    answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
+    assert answer["problems"] == [f"experiences.jsonl: lacks {trial}, stored by batches.jsonl"]
+    task.paths.experiences.write_text(whole)
     gone = task.ids[0]
-    kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if gone not in row]
-    task.paths.experiences.write_text("".join(kept))
-    seal(task.paths.experiences)
+    remove(gone)
     answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
     assert [gone in each for each in answer["problems"]] == [True, True]
     assert gone in task.tell("experiences", "list").err
@@ -214,14 +223,14 @@ def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(tas
 COMMANDS = ("list", "list --all", "show ID", "blame ID", "review", "export", "retire ID --why x", "approve ID --why x")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_where_credit_that_a_decision_is_based_on_is_lost_no_figures_are_shown_but_where_it_is(task, command):
-    words, decided = command.replace("ID", task.ids[0]).split(), task.decisions
+def test_where_credit_that_a_decision_is_based_on_is_lost_no_figures_are_shown_but_where_it_is(task):
+    name, decided = task.ids[0], task.decisions
     lines = task.paths.credit.read_text().splitlines(keepends=True)
     task.paths.credit.write_text("".join(lines[:-1]))
-    said = task.tell("experiences", *words, code=1)
-    assert said.out == ""
-    assert said.err.count("credit.jsonl: its first 3 lines are not those of decision 2: 2 of them are there") == 1
+    for command in COMMANDS:
+        said = task.tell("experiences", *command.replace("ID", name).split(), code=1)
+        assert said.out == "", command
+        assert said.err.count("credit.jsonl: its first 3 lines are not those of decision 2: 2 of them are there") == 1
     assert task.decisions == decided
 
 
@@ -237,24 +246,6 @@ def test_a_person_changes_nothing_in_force_while_a_lesson_of_it_is_lost_or_it_wo
     task.paths.experiences.write_text(known)
     task.tell("experiences", "retire", first, "--why", "x")
     assert task.texts == [CENTS]
-
-
-def test_a_lesson_on_trial_that_is_lost_before_any_run_fails_the_check(task):
-    (trial,) = {row["experience_id"] for row in records(task.paths)} - {*task.ids}
-    assert task.ask("verify", kit.TASK)["problems"] == []
-    kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if trial not in row]
-    task.paths.experiences.write_text("".join(kept))
-    seal(task.paths.experiences)
-    answer = json.loads(task.tell("verify", kit.TASK, "--json", code=1).out)
-    assert answer["problems"] == [f"experiences.jsonl: lacks {trial}, stored by batches.jsonl"]
-
-
-def test_a_record_that_is_there_twice_is_one_lesson(task):
-    first = task.ids[0]
-    with task.paths.experiences.open("a") as file:
-        file.write(task.paths.experiences.read_text())
-    for name in (first, first[:-1]):
-        assert [each["summary32"] for each in task.ask("experiences", "show", name)["experiences"]] == [UNITS]
 
 
 def test_a_record_of_another_task_is_not_exported(task, capsys, tmp_path):

@@ -182,30 +182,22 @@ def everything(run):
     return {path: path.read_bytes() for path in run.out.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl", "selections.jsonl", "state.json",
-    ],
-)  # fmt: skip
-def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
+def test_the_records_of_a_task_are_never_overwritten_and_links_protect_none(own_run, write, tmp_path):
+    (tmp_path / "link").symlink_to(own_run.paths.root)
+    own = ("runs/small/rollouts.jsonl", "experiences.jsonl", "promotions.jsonl", "selections.jsonl", "state.json")
     before = everything(own_run)
-    said = write(own_run.task.root / name, code=2)
-    assert said.startswith("tfgrpo: --file: got ")
-    assert "which belongs to the records of a task; accepted: a file of your own" in said
+    for file in (*(own_run.task.root / name for name in own), tmp_path / "link" / "rollouts.jsonl"):
+        said = write(file, code=2)
+        assert said.startswith("tfgrpo: --file: got ")
+        assert "which belongs to the records of a task; accepted: a file of your own" in said
     assert everything(own_run) == before
 
 
-def test_records_are_protected_through_links_too(own_run, write, tmp_path):
-    (tmp_path / "link").symlink_to(own_run.paths.root)
-    assert "records of a task" in write(tmp_path / "link" / "rollouts.jsonl", code=2)
-
-
-@pytest.mark.parametrize("text", ["notes", '{"kind": "note"}\n', "", "[1]\n"])
-def test_a_file_of_another_program_is_never_overwritten(text, write, tmp_path):
-    (tmp_path / "mine.jsonl").write_text(text)
-    assert "which is there already; accepted: a new file, or one" in write(tmp_path / "mine.jsonl", code=2)
-    assert (tmp_path / "mine.jsonl").read_text() == text
+def test_a_file_of_another_program_is_never_overwritten(write, tmp_path):
+    for text in ("notes", '{"kind": "note"}\n', "", "[1]\n"):
+        (tmp_path / "mine.jsonl").write_text(text)
+        assert "which is there already; accepted: a new file, or one" in write(tmp_path / "mine.jsonl", code=2)
+        assert (tmp_path / "mine.jsonl").read_text() == text
 
 
 def test_an_earlier_export_is_replaced(write, tmp_path):

@@ -141,7 +141,7 @@ def test_a_review_shows_what_each_lesson_is_worth_those_in_force_first_and_what_
     assert lessons[second]["kept_out"] == "harms refunds"
 
 
-def test_a_review_shows_which_lessons_contradict_each_other_and_what_the_other_is_worth(task):
+def test_a_review_shows_why_a_lesson_holds_which_contradict_each_other_and_what_the_other_is_worth(task):
     first, second = task.ids
     task.say(first, "contradicted", -1.0, opposite=second)
     printed = task.tell("experiences", "review").out
@@ -150,9 +150,6 @@ def test_a_review_shows_which_lessons_contradict_each_other_and_what_the_other_i
     assert [each["opposites"] for each in reviewed(task).values()] == [[second], [first]]
     (shown,) = task.ask("experiences", "show", first)["experiences"]
     assert shown["opposites"] == [second]
-
-
-def test_a_review_shows_why_a_lesson_holds(task):
     pack = pack_stamp(load_prompt_pack("arithmetic"))
     lines = [json.dumps(row) for row in kit.lines(task.paths.experiences)]
     because = ExperienceRecord.model_validate_json(lines[0]).model_copy(update={"cause": "Cents were added to euros."})

@@ -43,17 +43,13 @@ def states(task):
     return {each["text"]: each["state"] for each in task.ask("experiences", "review")["lessons"]}
 
 
-def test_an_exported_library_comes_back_as_what_is_known_already(task, tmp_path):
+def test_an_exported_library_comes_back_as_what_is_known_and_goes_to_another_task_with_its_pack(task, tmp_path, capsys):
     (tmp_path / "x.json").write_text(task.tell("experiences", "export", "--to", "json").out)
     before = stored(task)
     told = task.ask("experiences", "import", tmp_path / "x.json")
     assert [entry["verdict"] for entry in told["lessons"]] == [f"known: {name}" for name in task.ids]
     assert "Stored 0 lessons" in task.tell("experiences", "import", tmp_path / "x.json", *REVIEWED).err
     assert stored(task) == before
-
-
-def test_a_library_can_be_taken_to_another_task_without_a_word_about_its_pack(task, tmp_path, capsys):
-    (tmp_path / "x.json").write_text(task.tell("experiences", "export", "--to", "json").out)
     another = Task(tmp_path / "out", "another", capsys)
     another.tell("experiences", "import", tmp_path / "x.json", *REVIEWED, "--in-force")
     assert another.texts == task.texts
@@ -140,26 +136,25 @@ def test_one_bad_lesson_refuses_the_whole_file(task, lessons):
     assert (stored(task), task.decisions) == (before, ["import"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((), "FILE: got nothing"),
-        (("none.json",), "none.json: got No such file or directory; accepted: a file of lessons"),
-        ((".",), ".: got Is a directory; accepted: a file of lessons"),
-        (("FILE", "--packs-root", "none"), "none: got No such file or directory; accepted: a readable"),
-        (("FILE", "--in-force"), "only with --reviewed-by"),
-        (("FILE", "--reviewed-by", "  "), "--reviewed-by"),
-        (("FILE", "--from", "json"), "--from"),
-        (("FILE", "--pack", "nobody"), "pack"),
-        (("TEXT",), "Invalid JSON: invalid number at line 1 column 2"),
-        (("EMPTY",), "lessons as `tfgrpo experiences export --to json` writes them"),
-    ],
+MISTAKES = (
+    ((), "FILE: got nothing"),
+    (("none.json",), "none.json: got No such file or directory; accepted: a file of lessons"),
+    ((".",), ".: got Is a directory; accepted: a file of lessons"),
+    (("FILE", "--packs-root", "none"), "none: got No such file or directory; accepted: a readable"),
+    (("FILE", "--in-force"), "only with --reviewed-by"),
+    (("FILE", "--reviewed-by", "  "), "--reviewed-by"),
+    (("FILE", "--from", "json"), "--from"),
+    (("FILE", "--pack", "nobody"), "pack"),
+    (("TEXT",), "Invalid JSON: invalid number at line 1 column 2"),
+    (("EMPTY",), "lessons as `tfgrpo experiences export --to json` writes them"),
 )
-def test_what_cannot_be_imported_is_refused(arguments, says, task, lessons, tmp_path):
+
+
+def test_what_cannot_be_imported_is_refused(task, lessons, tmp_path):
     (tmp_path / "x.txt").write_text(f"- Do: {UNITS}\n")
     files = {"FILE": lessons(("avoid", CENTS)), "TEXT": tmp_path / "x.txt", "EMPTY": lessons(name="empty.json")}
-    given = [files.get(word, word) for word in arguments]
-    assert says in task.tell("experiences", "import", *given, code=2).err
+    for arguments, says in MISTAKES:
+        assert says in task.tell("experiences", "import", *(files.get(word, word) for word in arguments), code=2).err
     assert task.decisions == ["import"]
 
 

@@ -56,11 +56,8 @@ def test_stamping_approves_an_edit(ask, root):
     assert ask("stamp", str(root / "general")).out.startswith("general: stamped ")
 
 
-def test_a_pack_is_rendered_without_lessons_unless_a_task_is_named(ask):
+def test_a_pack_is_rendered_with_the_lessons_of_a_task_that_is_named_as_an_actor_got_them(ask, capsys, small_run):
     assert "<lessons>" not in ask("render", "arithmetic").out
-
-
-def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(capsys, small_run):
     arguments = ["packs", "render", "arithmetic", "--out", str(small_run.out), "--task-id", "tfgrpo-learning", "--json"]
     assert cli.main(arguments) == 0
     text = json.loads(capsys.readouterr().out)["text"]

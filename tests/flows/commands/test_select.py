@@ -75,19 +75,14 @@ def test_as_json_it_is_one_object(capsys):
     assert value["text"] == value["candidates"][value["chosen"]]["text"]
 
 
-@pytest.mark.parametrize("repairs", [0, 1])
-def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one(capsys, repairs):
+def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one_or_three_for_an_exhausted_budget(capsys):
+    asked = ("--prompt", "Model it.", "--format", "powl", "--k", "2")
     with ChatServer(lambda number, body: "I cannot.") as server:
-        code = on(server, "--prompt", "Model it.", "--format", "powl", "--k", "2", "--max-validations", str(repairs))
-    said = capsys.readouterr()
-    assert (code, said.out) == (1, "")
-    assert "tfgrpo: none of 2 candidates valid: 2 parse_error (line 1, column 1: no process model found" in said.err
-    assert len(server.bodies) == 2 * (1 + repairs)
-
-
-def test_an_exhausted_budget_is_exit_code_three(capsys):
-    with ChatServer(lambda number, body: "no model") as server:
-        assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
+        code = on(server, *asked, "--max-validations", "1")
+        said = capsys.readouterr()
+        assert (code, said.out, len(server.bodies)) == (1, "", 4)
+        assert "tfgrpo: none of 2 candidates valid: 2 parse_error (line 1, column 1: no process model found" in said.err
+        assert on(server, *asked, "--max-calls", "2") == 3
 
 
 @pytest.mark.parametrize(

@@ -288,17 +288,10 @@ def test_a_run_that_attempted_nothing_yet_says_so(tmp_path, show):
     assert "which the run did not attempt; accepted: " in show("run", "x", "--out", tmp_path, code=2).err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "RUN: got nothing"),
-        (["small", "a", "b"], "a word too many"),
-        (["nowhere"], "RUN: got 'nowhere'"),
-        (["latest", "--task-id", "other"], "--task-id: got 'other'"),
-    ],
-)
-def test_a_mistake_is_one_clear_error(arguments, said, small_run, show):
-    assert said in show(*arguments, "--out", small_run.out, code=2).err
+def test_a_mistake_is_one_clear_error(small_run, show):
+    unknown = (["nowhere"], "RUN: got 'nowhere'"), (["latest", "--task-id", "other"], "--task-id: got 'other'")
+    for arguments, said in (([], "RUN: got nothing"), (["small", "a", "b"], "a word too many"), *unknown):
+        assert said in show(*arguments, "--out", small_run.out, code=2).err
 
 
 def test_a_damaged_line_of_the_journal_costs_its_own_step(own_run, show):
