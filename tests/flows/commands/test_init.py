@@ -13,6 +13,7 @@ from tfgrpo.flows import cli
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
 ROWS = 24
+NOWHERE = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ def test_no_renamed_part_of_the_template_loses_what_was_asked_for(capsys, monkey
     other.write_text(find_pipeline("general").read_text().replace("dataset: #", "# data\ndataset: #"))
     monkeypatch.setattr("tfgrpo.flows.commands.init.find_pipeline", lambda _: other)
     data = csv("items.csv", "question,answer", "ask {n},{n}")
-    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9", "--model", "m", "--yes"]) == 2
+    assert cli.main(["init", data, *NOWHERE, "--yes"]) == 2
     assert "pipeline file tfgrpo.yaml: line 45: got a second 'dataset'" in capsys.readouterr().err
     assert not Path("tfgrpo.yaml").exists()
 
@@ -91,7 +92,7 @@ def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys):
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
     for forced, said in (([], "--force"), (["--force"], "127.0.0.1:9")):
-        assert cli.main(["init", data, *forced, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+        assert cli.main(["init", data, *forced, *NOWHERE, "--yes"]) == 2
         assert said in capsys.readouterr().err
         assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
     with ChatServer(lambda number, body: "7") as server:
@@ -101,41 +102,31 @@ def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sources"),
     [
-        (["t.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
+        (["t.csv", *NOWHERE], ["--prompt"]),
         (["--yes"], ["DATA", "--base-url", "--model"]),
         (["d.csv", "--prompt", "x", "--base-url", "x", "--model", "m"], ["--base-url"]),
-        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
-        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
-        (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
+        (["d.csv", *NOWHERE, "--prompt", "z"], ["--prompt"]),
         (["d.csv", "--pipeline", "x.json"], ["--pipeline"]),
-        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "x"], ["endpoint http://127.0.0.1:9/v1"]),
-        (["few.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["dataset"]),
-        (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
+        (["d.csv", *NOWHERE, "--prompt", "x"], ["endpoint http://127.0.0.1:9/v1"]),
+        (["few.csv", *NOWHERE], ["dataset"]),
+        (["empty.csv", *NOWHERE], ["empty.csv"]),
     ],
 )
 def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(capsys, monkeypatch, arguments, sources):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     csv("d.csv", "x,y,w", "p{n},{n},{n}")
-    Path("c.jsonl").write_text('{"messages": []}\n')
     Path("empty.csv").touch()
     csv("t.csv", "subject,body,notes,label", "I cannot log in,Since {n} it fails,We reset it {n},bug")
     Path("few.csv").write_text("prompt,answer\np,1\n")
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
-    assert {each.name for each in Path().iterdir()} == {"d.csv", "c.jsonl", "empty.csv", "few.csv", "t.csv"}, (
-        "something is left"
-    )
+    assert {each.name for each in Path().iterdir()} == {"d.csv", "empty.csv", "few.csv", "t.csv"}, "something is left"
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "tsv"])
-def test_options_name_columns_of_the_files_of_a_folder(capsys, ending):
+def test_options_name_columns_of_the_files_of_a_folder(capsys):
     Path("parts").mkdir()
     for part in ("a", "b"):
-        rows = [{"aufgabe": f"{part}{number}", "loesung": str(number)} for number in range(ROWS // 2)]
-        tab = "\t" if ending == "tsv" else ","
-        texts = {"jsonl": "".join(f"{json.dumps(row)}\n" for row in rows), "json": json.dumps(rows)}
-        table = "\n".join([tab.join(rows[0]), *(tab.join(row.values()) for row in rows), ""])
-        Path(f"parts/{part}.{ending}").write_text(texts.get(ending, table))
+        csv(f"parts/{part}.csv", "aufgabe,loesung", part + "{n},{n}")
     with ChatServer(lambda number, body: "7") as server:
         facts, written = made(capsys, server.url, "parts", "--prompt", "aufgabe", "--answer", "loesung")
     assert facts["columns"] == {"id": None, "prompt": "aufgabe", "answer": "loesung"}
@@ -196,16 +187,12 @@ def read_by_init(
             "premise: {premise}\n\nhypothesis: {hypothesis}",
             "label",
         ),
-        ({"sentence1": "a {n}", "sentence2": "b", "label": 0}, "sentence1: {sentence1}\n\nsentence2: {sentence2}", "label"),
         ({"question": "q {n}", "contexts": ["a", "b"], "ground_truth": "x"}, "{contexts}\n\n{question}", "ground_truth"),
-        ({"question": "q {n}", "final_decision": "yes"}, "question", "final_decision"),
         ({"claim": "c {n}", "evidence": "e", "label": "REFUTES"}, "{evidence}\n\n{claim}", "label"),
         ({"messages": [{"role": "user", "content": "q {n}"}], "answer": "7"}, "messages.0.content", "answer"),
         ({"question": {"stem": "q {n}"}, "exe_ans": 0.5}, "question.stem", "exe_ans"),
         ({"text": "t {n}", "rating": 4}, "text", "rating"),
-        ({"question": "q {n}", "final_ans": 7}, "question", "final_ans"),
         ({"question": "q {n}", "answer": None, "answer_number": 7}, "question", "answer_number"),
-        ({"user_input": "q {n}", "reference": "7"}, "user_input", "reference"),
         ({"problem_text": "p {n}", "answer_number": 7, "source": "a book"}, "problem_text", "answer_number"),
         ({"prompt": "p {n}", "chosen": "Paris", "rejected": "Rome"}, "prompt", "chosen"),
         (
@@ -214,7 +201,6 @@ def read_by_init(
             "label",
         ),
         ({"doc_id": "d{n}", "prompt": "p {n}", "answer": "7"}, "prompt", "answer"),
-        ({"complaint": "Since {n} I cannot log in.", "team": "web", "label": "bug"}, "complaint", "label"),
     ],
 )
 def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(capsys, row, prompt, answer):
@@ -259,11 +245,7 @@ def test_items_are_graded_by_what_they_bring(capsys, row, grades):
 
 @pytest.mark.parametrize(
     ("answer", "name"),
-    [
-        (f"In the year {{n}} they did it, {LONG}", "judge"),
-        (f"We add and add again, {LONG}\n#### {{n}}", "gt"),
-        (f"We add and add again, {LONG}. The answer is {{n}}.", "gt"),
-    ],
+    [(f"In the year {{n}} they did it, {LONG}", "judge"), (f"We add and add again, {LONG}\n#### {{n}}", "gt")],
 )
 def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(capsys, answer, name):
     rows = [{"document": f"d{n}", "summary": answer.replace("{n}", str(n))} for n in range(ROWS)]
@@ -276,11 +258,9 @@ def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
     [
         ("UK {n}|United Kingdom {n}", "'UK 0|United Kingdom 0' is read as one: accepted answers are a list"),
         ("UK {n} || United Kingdom {n}", "is read as one"),
-        ("UK {n}; United Kingdom {n}", "is read as one"),
         ("['UK {n}', 'United Kingdom {n}']", "is read as one"),
         (["toxic", "insult"], "each of several is right alone"),
         ("cat {n} | sort -u", ""),
-        ("UK {n}", ""),
     ],
 )
 def test_several_answers_of_one_item_are_remarked_on(capsys, answer, remark):
@@ -297,7 +277,7 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(capsys, monke
     monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     Path("d.jsonl").write_text("".join(json.dumps({"prompt": f"p{n}", **row}) + "\n" for n in range(ROWS)))
-    assert cli.main(["init", "d.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+    assert cli.main(["init", "d.jsonl", *NOWHERE, "--yes"]) == 2
     assert 'pip install "tfgrpo[ifeval]"' in capsys.readouterr().err
     assert not Path("tfgrpo.yaml").exists()
 
@@ -315,7 +295,6 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(capsys, monke
             "is 'answer', an object as a whole: --answer names a part of it, such as 'answer.gold.n', 'answer.tags'",
         ),
         ({"response": LONG, "category": "sums"}, "response", ""),
-        ({"ref_x": "7", "note": "n"}, "answer", "no column is surely the answer; 'ref_x' may be: --answer names it"),
         ({"outcome": "u"}, "answer", "no column is surely the answer; 'outcome' may be: --answer names it"),
         ({"options": ["a", "b"], "answer": "c"}, "answer", "the prompt is without the options in 'options'"),
     ],
@@ -327,15 +306,14 @@ def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, l
     assert ("--answer" in printed) == ("--answer" in line)
 
 
-@pytest.mark.parametrize("column", ["messages", "input", "conversations"])
+@pytest.mark.parametrize("column", ["messages", "conversations"])
 def test_conversations_are_refused(capsys, column):
     form = ("from", "value", "human", "gpt") if column == "conversations" else ("role", "content", "user", "assistant")
     turns = [[(form[2], "Hello"), (form[3], "Hi"), (form[2], f"How many are {n}?")] for n in range(ROWS)]
     talks = [[{form[0]: role, form[1]: text} for role, text in talk] for talk in turns]
     lines = (json.dumps({column: talk, "ideal": str(n)}) for n, talk in enumerate(talks))
     Path("items.jsonl").write_text("\n".join(lines))
-    command = ["--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]
-    assert cli.main(["init", "items.jsonl", *command]) == 2
+    assert cli.main(["init", "items.jsonl", *NOWHERE, "--yes"]) == 2
     error = capsys.readouterr().err
     assert f"conversations in the column '{column}'" in error
     assert "items with one question each" in error
@@ -358,8 +336,14 @@ def test_options_in_the_prompt_are_read_if_every_answer_is_one(capsys, prompt, a
     assert rewarder["options"]["match"] == match
 
 
-@pytest.mark.parametrize("keys", [("role", "content", "user", "assistant"), ("from", "value", "human", "gpt")])
-@pytest.mark.parametrize("begins", ["", "system", "developer"])
+@pytest.mark.parametrize(
+    ("keys", "begins"),
+    [
+        (("role", "content", "user", "assistant"), ""),
+        (("role", "content", "user", "assistant"), "developer"),
+        (("from", "value", "human", "gpt"), "system"),
+    ],
+)
 def test_examples_for_fine_tuning_are_questions_with_their_answers(capsys, keys, begins):
     role, text, asks, answers = keys
     said = [*([(begins, "Be brief.")] if begins else []), (asks, "How many are {}?"), (answers, "{}")]
@@ -377,8 +361,7 @@ def test_examples_for_fine_tuning_are_questions_with_their_answers(capsys, keys,
     "row",
     [
         {"question": "Q{n}?", "answer": "a{n}", "incorrect": True},  # a flag
-        {"question": "Q{n}?", "answer": "a{n}", "wrong": "0", "distractor": ""},
-        {"question": "Q{n}?", "answer": "a{n}", "distractor|1": "x"},
+        {"question": "Q{n}?", "answer": "a{n}", "distractor|1": "x", "wrong": "0", "distractor": ""},
         {"complaint": "Since {n} I cannot log in.", "answer": "a{n}", "distractor": "Since long it does."},
     ],
 )
@@ -389,9 +372,8 @@ def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(capsys
     assert (fields["prompt"], fields["answer"]) == (shown, "answer")
 
 
-@pytest.mark.parametrize("head", ["context:,question:,answer:", "context,question:,answer", "context:,question,answer"])
-def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys, head):
-    names = head.split(",")
+def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys):
+    names = ("context", "question:", "answer")
     rows = [dict(zip(names, (f"Text {n}", f"How many are {n}?", str(n)), strict=True)) for n in range(ROWS)]
     fields, _, _ = read_by_init(capsys, rows)
     assert (fields["prompt"], fields["answer"]) == (names[1], names[2])
