@@ -139,17 +139,15 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
 
 
-def plan_of(small_run):
-    return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-
-
-def test_the_time_left_counts_the_epochs_to_come():
+def test_the_time_left_counts_the_epochs_to_come(small_run):
     tally = EpochSums(EpochStart(1, 3, "train", 10, 0.7))
     assert time_left(tally, 40, 1.0) == "time left unknown"
     tally.add([group(1.0)])
     assert time_left(tally, 40, 2.0) == "about 1m18s left"
     last = EpochSums(EpochStart(3, 3, "eval", 10, 0.3), groups=5)
     assert time_left(last, 30, 5.0) == "about 5s left"
+    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+    assert groups_of(plan) == 2 * 24 + 2 * 24, "those of its epochs, and both sides of its sweep"
 
 
 def test_rewards_of_two_arms_are_never_averaged():
@@ -160,6 +158,10 @@ def test_rewards_of_two_arms_are_never_averaged():
     tally.add([group(1.0, 1.0, arm="library")])
     assert tally.reward == "with lessons 1.000, no lessons 0.000"
     assert (tally.scored, tally.mean_reward, tally.solve_rate) == (4, 1.0, 1.0)
+    halves = EpochSums(EpochStart(1, 3, "train", 4, 0.7))
+    halves.add([group(0.0, 0.5, arm="one"), group(1.0, 0.5, arm="other"), group(1.0)])
+    assert halves.reward == "reward 0.600", "the two halves of a group are one mean"
+    assert halves.end([None, None]).lessons == 2
 
 
 def test_losses_are_counted_by_their_first_hundred_reasons():
@@ -167,17 +169,6 @@ def test_losses_are_counted_by_their_first_hundred_reasons():
     for reason in ("late\nby far", None, *map(str, range(200)), "late by far"):
         losses.add(reason)
     assert (losses.asked, losses.lost, losses.mostly, len(losses.reasons)) == (203, 202, "2 × late by far", 100)
-
-
-def test_the_two_halves_of_a_group_are_one_mean():
-    tally = EpochSums(EpochStart(1, 3, "train", 4, 0.7))
-    tally.add([group(0.0, 0.5, arm="one"), group(1.0, 0.5, arm="other"), group(1.0)])
-    assert tally.reward == "reward 0.600"
-    assert tally.end([None, None]).lessons == 2
-
-
-def test_the_groups_of_a_run_are_those_of_its_epochs_and_both_sides_of_its_sweep(small_run):
-    assert groups_of(plan_of(small_run)) == 2 * 24 + 2 * 24
 
 
 class Broken:
