@@ -260,6 +260,7 @@ class Demo:
 
 
 TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
+SERVICE = {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"}
 PYTHON = {"actor.kind": "tools", "actor.tools": '["python"]'}
 ROLE_BASES: dict[ModelRole, dict[str, str]] = {"actor": TOOLS, "reflection": {}, "judge": {"rewarders": '[{"name": "judge"}]'}}
 OF_ROLES = {
@@ -314,11 +315,7 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
-    "tfgrpo.concurrency": Demo(
-        of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]),
-        "1",
-        {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
-    ),
+    "tfgrpo.concurrency": Demo(OUTPUTS, "1", {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"}),
     "tfgrpo.max_lost_share": Demo(of_tiny(lambda run: run.status, server_error=0.8), "1.0", {"model.max_retries": "0"}),
     "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
     "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),
@@ -334,7 +331,7 @@ DEMOS: dict[str, Demo] = {
     "dataset.fields.answer": Demo(of_items(lambda item: item.answer), "answer_2"),
     "dataset.fields.system_prompt": Demo(of_items(lambda item: item.system_prompt), "system_prompt_2"),
     "dataset.fields.domain": Demo(of_items(lambda item: item.domain), "domain_2"),
-    "actor.kind": Demo(of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]), f"{AGENTS}:slow"),
+    "actor.kind": Demo(OUTPUTS, f"{AGENTS}:slow"),
     "actor.tools": Demo(
         of_exchange(lambda it: [tool["function"]["name"] for tool in it.acting[0]["tools"]]),
         f'["{AGENTS}:double", "{AGENTS}:halve"]',
@@ -344,16 +341,8 @@ DEMOS: dict[str, Demo] = {
     "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
     "actor.stdin": Demo(OUTPUTS, "prompt", command("sh -c 'wc -c'")),
-    "actor.url": Demo(
-        outputs_of_a_service,
-        "http://service.test/b",
-        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
-    ),
-    "actor.headers": Demo(
-        outputs_of_a_service,
-        '{"x-team": "blue"}',
-        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
-    ),
+    "actor.url": Demo(outputs_of_a_service, "http://service.test/b", SERVICE),
+    "actor.headers": Demo(outputs_of_a_service, '{"x-team": "blue"}', SERVICE),
     "actor.answer": Demo(OUTPUTS, "last_line", command("printf '6\\n7'")),
     "actor.workdir": Demo(OUTPUTS, lambda probe: str(probe.root), command("sh -c 'ls | wc -l'")),
     "actor.env": Demo(OUTPUTS, '["MODE=fast"]', command("sh -c 'echo mode $MODE'")),
@@ -365,19 +354,10 @@ DEMOS: dict[str, Demo] = {
     "actor.gateway.sampling": Demo(of_gateway, "on"),
     "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
     "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
-    "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),
-    "model.base_url": Demo(of_exchange(lambda it: str(it.requests[0][0].url)), "http://another.test/v2"),
-    "model.api_key": Demo(key_sent, "secret:vault"),
-    "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
-    "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
-    "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
-    "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=500), "1"),
-    "model.wait_s": Demo(of_exchange(lambda it: len(it.requests), status=503), "0.3"),
-    "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
-    "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
-    "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
-    "model.headers": Demo(of_exchange(lambda it: it.requests[0][0].headers.get("x-team")), '{"x-team": "blue"}'),
-    "model.extra_body": Demo(of_exchange(lambda it: it.acting[0].get("top_p")), '{"top_p": 0.9}'),
+    **{
+        f"model.{name}": Demo(sent_by("reflection" if name == "structured" else "actor", name), value)
+        for name, value in OF_ROLES.items()
+    },
     **{
         f"model.{role}.{name}": Demo(sent_by(role, name), value, ROLE_BASES[role])
         for role in MODEL_ROLES
@@ -436,7 +416,7 @@ DEMOS: dict[str, Demo] = {
     "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
 }
 PARTS: dict[str, tuple[str, Demo]] = {
-    "rewarders.name": ("rewarders", Demo(REWARDS, '[{"name": "operator:eq"}]')),
+    "rewarders.name": ("rewarders", DEMOS["rewarders"]),
     "rewarders.weight": ("rewarders", Demo(REWARDS, weighing(1.0), {"rewarders": weighing(0.0)})),
     "rewarders.timeout_s": (
         "rewarders",
@@ -472,10 +452,7 @@ PARTS: dict[str, tuple[str, Demo]] = {
         "model.prices",
         Demo(COSTS, '{"m": {"input": 1.0, "output": 2.0, "cached_input": 0.1}}', PRICED),
     ),
-    "stages.name": (
-        "stages",
-        Demo(of_tiny(lambda run: [each["name"] for each in run.manifest["stages"]]), '[{"name": "learn"}]'),
-    ),
+    "stages.name": ("stages", DEMOS["stages"]),
     "stages.env": (
         "stages",
         Demo(of_plan(lambda plan: len(plan.cohort(1).items)), '[{"name": "learn", "env": {"TFGRPO_SAMPLE_SIZE": "7"}}]'),
