@@ -50,12 +50,6 @@ def built(source, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wheel(built):
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
-        yield archive
-
-
-@pytest.fixture(scope="module")
 def fresh(built, tmp_path_factory):
     """Programs of an environment with the wheel, which finds what it needs among the packages of the tests."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
@@ -100,8 +94,11 @@ def test_an_install_without_constraints_is_consistent_and_runs(built, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_the_wheel_carries_every_file_of_the_packages(wheel):
-    held = set(wheel.namelist())
+def test_wheel_and_source_archive_hold_one_import_name_and_the_wheel_every_file_of_the_packages(built):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
+        held = set(archive.namelist())
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
     files = {
         f"tfgrpo/{path.relative_to(ROOT).as_posix()}"
         for package in CODE
@@ -110,19 +107,9 @@ def test_the_wheel_carries_every_file_of_the_packages(wheel):
     }
     assert files - held == set()
     assert {Path(name).suffix for name in files} >= {".py", ".md", ".json", ".yaml", ".jsonl", ".j2"}
-
-
-def test_the_wheel_installs_one_import_name(wheel):
-    roots = {name.split("/")[0] for name in wheel.namelist()}
-    assert {root for root in roots if not root.endswith(".dist-info")} == {"tfgrpo"}
-    assert {"tfgrpo/__init__.py", "tfgrpo/__main__.py", "tfgrpo/py.typed"} <= set(wheel.namelist())
-
-
-def test_the_source_archive_holds_the_same_one_package(built):
-    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
-        names = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
-    packages = {name.split("/")[0] for name in names if name.endswith(".py")} - {"setup.py"}
-    assert packages == {"tfgrpo"}
+    assert {root for name in held if not (root := name.split("/")[0]).endswith(".dist-info")} == {"tfgrpo"}
+    assert {"tfgrpo/__init__.py", "tfgrpo/__main__.py", "tfgrpo/py.typed"} <= held
+    assert {name.split("/")[0] for name in names if name.endswith(".py")} - {"setup.py"} == {"tfgrpo"}
     assert {"tfgrpo/__init__.py", "tfgrpo/py.typed", "tfgrpo/flows/cli.py", "pyproject.toml"} <= set(names)
 
 

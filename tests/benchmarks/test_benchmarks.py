@@ -44,14 +44,8 @@ def test_every_benchmark_can_be_measured_and_printed(name):
     assert module.__doc__
 
 
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Run benchmarks here, where they can be replaced."""
-    monkeypatch.setattr(all_of_them, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-
-
-@pytest.mark.usefixtures("in_this_process")
 def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
+    monkeypatch.setattr(all_of_them, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))  # where it is replaced
     module = importlib.import_module("benchmarks.parts.store")
     monkeypatch.setattr(module, "measure", lambda: [Row("a", 1.0, "s", 2.0), Row("b", 3.0, "s", 2.0), Row("c", 3.0, "s")])
     monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
@@ -107,13 +101,10 @@ def test_the_ideal_is_the_time_of_the_calls_that_wait_for_each_other(keys, concu
     assert ideal_seconds(keys, concurrency, 1.0) == seconds
 
 
-def test_both_arms_of_a_sweep_run_at_once():
+def test_both_arms_of_a_sweep_run_at_once_and_a_learning_group_is_one_whichever_lessons_its_attempts_have():
     keys = [f"3/{arm}/0/q{item}/0/0/rollout/0#00" for arm in ("library", "none") for item in range(4)]
     assert ideal_seconds(keys, 8, 1.0) == 1.0
     assert len(batches_of(keys)) == 1
-
-
-def test_a_learning_group_is_one_whichever_lessons_its_attempts_have():
     halves = [f"1/{arm}/0/q0/{index}/0/rollout/0#00" for arm in ("one", "other") for index in range(2)]
     keys = [*halves, train("q0", 0, role="reflect"), curation()]
     (batch,) = batches_of(keys)

@@ -1,6 +1,6 @@
 """Every dependency has its sentence and its true licence, is used or says why not, and nothing undeclared is imported."""
 
-import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -42,18 +42,18 @@ def said_by_the_package(name: str) -> str:
     return found[0] if found else words
 
 
+_IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import |import (\w+)[\w.]*(?: as \w+)?(?: *#.*)?$)", re.MULTILINE)
+
+
 @cache
 def imported() -> set[str]:
     """Top-level names imported anywhere in the packages that are neither ours nor the standard library's."""
     names: set[str] = set()
     for package in CODE:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    names |= {alias.name.split(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    names.add(node.module.split(".")[0])
-    return names - set(sys.stdlib_module_names) - {"tfgrpo"}
+            code = path.read_text(encoding="utf-8")  # without parsing all of it, which takes five seconds
+            names |= {*itertools.chain(*_IMPORT.findall(code))}
+    return names - set(sys.stdlib_module_names) - {"tfgrpo", ""}
 
 
 def test_every_dependency_has_a_row_and_every_row_is_a_dependency():
