@@ -10,7 +10,6 @@ from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
-from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -246,16 +245,3 @@ def test_a_person_changes_nothing_in_force_while_a_lesson_of_it_is_lost_or_it_wo
     task.paths.experiences.write_text(known)
     task.tell("experiences", "retire", first, "--why", "x")
     assert task.texts == [CENTS]
-
-
-def test_a_record_of_another_task_is_not_exported(task, capsys, tmp_path):
-    decided = next(iter(read_decisions(task.paths.promotions)))
-    task.paths.root.rename(task.paths.root.with_name("copied"))
-    copied = Task(tmp_path / "out", "copied", capsys)
-    copied.paths.promotions.write_text(decided.model_dump_json() + "\n")
-    seal(copied.paths.promotions)
-    copied.paths.state.unlink()
-    said = copied.tell("experiences", "export", code=1)
-    assert said.out == ""
-    assert "2 lessons" in said.err
-    assert not json.loads(copied.tell("verify", "copied", "--json", code=1).out)["ok"]

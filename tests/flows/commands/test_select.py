@@ -29,12 +29,16 @@ def on(server, *arguments):
     return cli.main(["select", "--base-url", server.url, "--model", "m", *at_once, *arguments])
 
 
-def test_a_dry_run_works_without_a_key(capsys):
+def test_a_dry_run_works_without_a_key_and_is_one_object_as_json(capsys):
     assert cli.main(["select", "--dry-run"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].startswith("Answer: ")
     assert "SIMULATED" in said.err
     assert "chosen  candidate" in said.err
+    assert cli.main(["select", "--dry-run", "--json", "--k", "2"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["status"], len(value["candidates"]), value["simulated"]) == ("finished", 2, True)
+    assert value["text"] == value["candidates"][value["chosen"]]["text"]
 
 
 def test_the_chosen_text_is_on_stdout_and_the_table_on_stderr(capsys):
@@ -66,13 +70,6 @@ def test_a_binary_prompt_is_refused(capsys, monkeypatch):
     piped(monkeypatch, b"\xff")
     assert cli.main(["select"]) == 2
     assert "standard input: got no UTF-8 at byte 0" in capsys.readouterr().err
-
-
-def test_as_json_it_is_one_object(capsys):
-    assert cli.main(["select", "--dry-run", "--json", "--k", "2"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert (value["status"], len(value["candidates"]), value["simulated"]) == ("finished", 2, True)
-    assert value["text"] == value["candidates"][value["chosen"]]["text"]
 
 
 def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one_or_three_for_an_exhausted_budget(capsys):

@@ -3,13 +3,14 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.agents.exports import recorded_run, write_manifest
 from tests.support.agents.steps import in_turn, item, reply, runtime, spec, weighted
 from tests.support.runs import running as kit
-from tests.support.runs.report_pages import edit, edit_rows
+from tests.support.runs.report_pages import edit, edit_rows, page_of
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.figures import shown_arm
 from tfgrpo.stores.errors import BudgetRefused, ModelTimeout
@@ -268,9 +269,14 @@ async def test_without_a_journal_the_tools_that_were_called_are_still_named(tmp_
 
 
 @pytest.mark.untraced
-def test_a_replay_is_shown_from_its_directory_with_the_steps_of_the_run_that_it_repeats(own_run, show):
+def test_a_replay_is_shown_from_its_directory_with_the_steps_of_its_run_and_has_a_page_without_costs(own_run, show):
     assert kit.run(own_run.out, replay="small").status == "finished"
-    replay = own_run.task.replay("small-1").run("small")
+    task = own_run.task.replay("small-1")
+    replay = task.run("small")
+    page = page_of(SimpleNamespace(task=task, paths=replay)).text
+    assert "In force: +" in page
+    assert "tfgrpo show small ITEM --task-id small-1 --out" in page
+    assert "cost by role" not in page
     name = kit.lines(replay.rollouts)[0]["item_id"]
     said = show(replay.root, name)
     assert said.out == show("small", name, "--out", own_run.out).out

@@ -86,35 +86,35 @@ STAGES = [
 FAILED = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (manifest(decision={"lost": {"library": [3, 96], "none": [0, 96]}}), ["3 of 96 attempts lost"]),
-        (manifest(**DAY), ["· took 59s ·"]),
-        (manifest(**DAY, resumed_at="2026-01-01T07:59:00+00:00"), ["· its last part took 59s ·"]),
-        (
-            manifest(ledger={"nano_usd": 144_500_000, "at_risk_nano": 41_500_000, "at_risk_tokens": 777}),
-            ["$0.1445, and up to $0.0415 of unanswered calls", "up to 777 of unanswered calls"],
-        ),
-        (manifest(settings={"packs_root": "my packs"}), ["experiences export --task-id", "--packs-root 'my packs'"]),
-        (lose_some, ["failed · ModelTimeout", "after 7 s", "no reward: failed", "ModelTimeout: after 7 s"]),
-        (
-            manifest(warnings=["a price is unknown"], stages=STAGES),
-            ["a price is unknown", "brokenbudgetover", "the disk is gone"],
-        ),
-        (manifest(tfgrpo={"rejected": [["", "merge: unknown L9"]]}), ["(without a text)", "merge: unknown L9"]),
-        (rows("groups", reflection_failure=FAILED), ["reflections without an answer: RepairExhausted"]),
-        (rows("lessons", cause="one attempt forgot the tip"), ["because: one attempt forgot the tip"]),
-        (rows("rollouts", output="x" * 5000), ["[… 3000 characters left out …]"]),
-        (contradict, ["contradicts exp-", "of the two only the better is on trial", "1 more are in another store"]),
-        (manifest(tfgrpo={"lessons": {}}), ["Lessons (0 known, 0 in force)"]),
-    ],
-)
-def test_what_the_records_say_is_on_the_page(own_run, shown, change, said):
-    change(own_run)
+TOGETHER = [
+    (manifest(decision={"lost": {"library": [3, 96], "none": [0, 96]}}), ["3 of 96 attempts lost"]),
+    (manifest(**DAY), ["· took 59s ·"]),
+    (
+        manifest(ledger={"nano_usd": 144_500_000, "at_risk_nano": 41_500_000, "at_risk_tokens": 777}),
+        ["$0.1445, and up to $0.0415 of unanswered calls", "up to 777 of unanswered calls"],
+    ),
+    (manifest(settings={"packs_root": "my packs"}), ["experiences export --task-id", "--packs-root 'my packs'"]),
+    (manifest(warnings=["a price is unknown"], stages=STAGES), ["a price is unknown", "brokenbudgetover", "the disk is gone"]),
+    (manifest(tfgrpo={"rejected": [["", "merge: unknown L9"]]}), ["(without a text)", "merge: unknown L9"]),
+    (rows("groups", reflection_failure=FAILED), ["reflections without an answer: RepairExhausted"]),
+    (rows("lessons", cause="one attempt forgot the tip"), ["because: one attempt forgot the tip"]),
+    (rows("rollouts", output="x" * 5000), ["[… 3000 characters left out …]"]),
+    (contradict, ["contradicts exp-", "of the two only the better is on trial", "1 more are in another store"]),
+]
+APART = [
+    (manifest(**DAY, resumed_at="2026-01-01T07:59:00+00:00"), ["· its last part took 59s ·"]),
+    (lose_some, ["failed · ModelTimeout", "after 7 s", "no reward: failed", "ModelTimeout: after 7 s"]),
+]
+
+
+@pytest.mark.parametrize("changes", [TOGETHER, APART])
+def test_what_the_records_say_is_on_the_page(own_run, shown, changes):
+    for change, _ in changes:
+        change(own_run)
     after = page_of(own_run).text
-    assert [text for text in said if text not in after] == []
-    assert not all(text in shown for text in said)
+    for _, said in changes:
+        assert [text for text in said if text not in after] == []
+        assert not all(text in shown for text in said)
 
 
 TOOL = {"tool": "ledger", "calls": 2, "errors": 1, "tokens": 3, "cost_usd": None, "latency_ms": 3000.0}
@@ -132,10 +132,10 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "heading", "expected"), TABLES)
-def test_what_is_unknown_is_no_zero_and_every_share_names_its_base(own_run, change, heading, expected):
-    change(own_run)
-    assert cells(own_run, heading) == expected
+def test_what_is_unknown_is_no_zero_and_every_share_names_its_base(own_run):
+    for change, heading, expected in TABLES:
+        change(own_run)
+        assert cells(own_run, heading) == expected
 
 
 def test_the_decision_comes_first_and_figures_are_those_of_the_files(small_run, shown):
@@ -337,16 +337,6 @@ def table_of_lessons(run):
     table = text.partition("<h2>Lessons (")[2].partition("</section>")[0]
     found = re.findall(r'<tr><td class="key[^"]*">.*?</td></tr>\n', table, re.DOTALL)
     return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", row)] for row in found]
-
-
-def test_a_replay_has_a_page_without_costs(own_run):
-    summary = kit.run(own_run.out, replay="small")
-    assert summary.status == "finished", summary.message
-    task = own_run.task.replay("small-1")
-    replay = type("Replay", (), {"task": task, "paths": task.run("small")})
-    assert "In force: +" in page_of(replay).text
-    assert "tfgrpo show small ITEM --task-id small-1 --out" in page_of(replay).text
-    assert "cost by role" not in page_of(replay).text
 
 
 def test_no_key_but_the_version_is_needed(own_run):
