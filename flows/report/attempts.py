@@ -103,7 +103,11 @@ class AttemptView:
                 for each in row["scores"]
             ),
             summary=str(row.get("summary") or ""),
-            steps=tuple(map(_tool_step, row.get("tools") or ())) or None,
+            steps=tuple(
+                Frame("tool", it["tool"], "", it["tokens"], it["cost_usd"], it["latency_ms"], None if it["ok"] else "failed")
+                for it in row.get("tools") or ()
+            )
+            or None,
             prompt_tokens=row["prompt_tokens"],
             completion_tokens=row["completion_tokens"],
             cost_usd=row.get("cost_usd"),
@@ -119,11 +123,6 @@ class AttemptView:
     def other_steps(self) -> tuple[Frame, ...]:
         """The steps that are not the output itself."""
         return tuple(step for step in self.steps or () if step.text != self.output)
-
-
-def _tool_step(event: AttemptRow) -> Frame:
-    error = None if event["ok"] else "failed"
-    return Frame("tool", event["tool"], "", event["tokens"], event["cost_usd"], event["latency_ms"], error)
 
 
 @dataclass(slots=True)
@@ -219,8 +218,10 @@ class _Recorded(NamedTuple):
     """Digest of its prompt."""
 
 
-def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: ViewLimits = _EVERYTHING) -> list[ItemView]:
-    """Return these items of a run in their order. Raise ``CorruptFile`` for files of another shape.
+def item_views(
+    task: TaskPaths, run: RunPaths, wanted: Sequence[str], tallies: Mapping[str, ItemTally], limits: ViewLimits = _EVERYTHING
+) -> list[ItemView]:
+    """Return these items of a run in their order, with their tallies. Raise ``CorruptFile`` for files of another shape.
 
     Memory has what ``limits`` keep of these items, and no more of the run.
     """
@@ -229,10 +230,25 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Vi
         for row in read_objects(run.items):
             if row["item_id"] in wanted:
                 asked[row["item_id"]] = {name: limits.cut(row.get(name) or "") for name in _TEXTS}
-    tallies, kept = _recorded(run, wanted, limits)
+    kept = _recorded(run, wanted, limits)
     shown = [each for some in kept.values() for each in some]
-    lessons = _lessons(run, {each.prompt for each in shown})
-    journal = _journal(task, run, {each.name for each in shown})
+    digests, lessons = {each.prompt for each in shown}, dict[str, tuple[CarriedLesson, ...]]()
+    with expected_shape(run.prompts):
+        for row in read_objects(run.prompts):
+            if row["digest"] in digests:
+                ids, said = row["experience_ids"], lessons_in(row["system"])
+                known: Sequence[str | None] = said if len(said) == len(ids) else [None] * len(ids)
+                lessons[row["digest"]] = tuple(map(CarriedLesson, ids, known))
+    names = {each.name for each in shown}
+
+    def shown_attempt(line: bytes) -> str | None:
+        name = attempt_of_key(line, STEP_ROLES)
+        return name if name in names else None
+
+    # A replay has the journal of its run.
+    path = run.journal if run.journal.is_file() else task.original().run(run.root.name).journal
+    with expected_shape(path):
+        journal = LineIndex(path, shown_attempt) if path.is_file() else None
     declared = ManifestFile(run.manifest).read().get("tools") or ()
     tools = [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in declared]
 
@@ -255,17 +271,14 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Vi
     return views
 
 
-def _recorded(
-    run: RunPaths, wanted: Collection[str], limits: ViewLimits
-) -> tuple[Mapping[str, ItemTally], Mapping[str, list[_Recorded]]]:
-    tallies, kept = defaultdict[str, ItemTally](ItemTally), {item_id: list[_Recorded]() for item_id in wanted}
+def _recorded(run: RunPaths, wanted: Collection[str], limits: ViewLimits) -> Mapping[str, list[_Recorded]]:
+    kept = {item_id: list[_Recorded]() for item_id in wanted}
     with expected_shape(run.groups):
         groups = {row["group_id"]: GroupKey.of_row(row) for row in read_objects(run.groups) if row["item_id"] in kept}
     with expected_shape(run.rollouts):
         for row in read_objects(run.rollouts):
             if (some := kept.get(row["item_id"])) is None:
                 continue
-            tallies[row["item_id"]].add(row)
             group = groups.get(row["group_id"])
             name = "" if group is None else attempt_name(replace(group, arm=row["arm"]), row["index"])
             some.append(_Recorded(AttemptView.of_row(row, limits.cut), name, row["prompt_digest"]))
@@ -273,34 +286,11 @@ def _recorded(
                 _keep_lowest(some, limits)
     for some in kept.values():
         _keep_lowest(some, limits)
-    return tallies, kept
+    return kept
 
 
 def _keep_lowest(some: list[_Recorded], limits: ViewLimits) -> None:
     some[:] = sorted(some, key=lambda each: each.view.worse_first)[: limits.attempts]
-
-
-def _journal(task: TaskPaths, run: RunPaths, names: Collection[str]) -> LineIndex | None:
-    """Return the index of the journal by these attempts; a replay has that of its run."""
-    path = run.journal if run.journal.is_file() else task.original().run(run.root.name).journal
-
-    def key_of(line: bytes) -> str | None:
-        name = attempt_of_key(line, STEP_ROLES)
-        return name if name in names else None
-
-    with expected_shape(path):
-        return LineIndex(path, key_of) if path.is_file() else None
-
-
-def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[CarriedLesson, ...]]:
-    found = {}
-    with expected_shape(run.prompts):
-        for row in read_objects(run.prompts):
-            if row["digest"] in digests:
-                ids, texts = row["experience_ids"], lessons_in(row["system"])
-                known: Sequence[str | None] = texts if len(texts) == len(ids) else [None] * len(ids)
-                found[row["digest"]] = tuple(map(CarriedLesson, ids, known))
-    return found
 
 
 def reward(attempt: AttemptView) -> str:

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.composite import AnyScorer, ByDataset, scorers_within
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
-from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
+from tfgrpo.tasks.shapes import GroupResult
 
 JudgeCounts: TypeAlias = Mapping[str, float]
 COUNTS: Final = (
@@ -73,7 +73,12 @@ class CalibrationTally:
 
     def add(self, result: GroupResult) -> None:
         """Count a group."""
-        attempts = {each.rollout_id: dict(_nested(each.scores)) for each in result.rollouts if _was_graded(each)}
+        attempts = {
+            each.rollout_id: dict(_nested(each.scores))
+            for each in result.rollouts
+            if each.outcome.name == "scored"
+            or (each.outcome.name == "ungraded" and each.outcome.error_type in {"rewarder", REWARDER_BROKE})
+        }
         for path, found in self._found.items():
             more = calibrate_group(attempts, path, self._truth)
             self._found[path] = {name: count + more.get(name, 0) for name, count in found.items()}
@@ -122,7 +127,16 @@ def calibrate_group(attempts: Mapping[str, Mapping[str, RewardScore]], path: str
     votes = [[vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()]
     apart = [[abs(one - other) for one, other in combinations(each, 2)] for each in votes if len(each) > 1]
     counts |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
-    return counts | _comparisons(judged)
+    answers = [
+        (vote["forward"], vote["backward"])
+        for score in judged.values()
+        for comparison in _details(score, "comparison").get("comparisons", ())
+        for vote in comparison["votes"]
+    ]
+    swaps = [pair for pair in answers if None not in pair]
+    consistent = sum(forward == backward for forward, backward in swaps)
+    favoured = swaps.count(("first", "second"))  # both in terms of the forward order
+    return counts | {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
 
 
 def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:
@@ -135,19 +149,6 @@ def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:
         "tied_in_truth": orders[0, 1] + orders[0, -1],
         "tied_in_both": orders[0, 0],
     }
-
-
-def _comparisons(judged: Mapping[str, RewardScore]) -> dict[str, int]:
-    answers = [
-        (vote["forward"], vote["backward"])
-        for score in judged.values()
-        for comparison in _details(score, "comparison").get("comparisons", ())
-        for vote in comparison["votes"]
-    ]
-    swaps = [pair for pair in answers if None not in pair]
-    consistent = sum(forward == backward for forward, backward in swaps)
-    favoured = swaps.count(("first", "second"))  # both in terms of the forward order
-    return {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
 
 
 def _details(score: RewardScore, by: str) -> Mapping[str, Any]:
@@ -163,8 +164,3 @@ def _nested(scores: Sequence[RewardScore], above: str = "") -> Iterator[tuple[st
         rows = [row for row in (*details.get("gates", ()), *details.get("parts", ())) if row["score"] is not None]
         inner = [RewardScore(row["name"], row["score"], row["evidence"], row["details"]) for row in rows]
         yield from _nested(inner, f"{path}/")
-
-
-def _was_graded(rollout: RolloutRecord) -> bool:
-    outcome = rollout.outcome
-    return outcome.name == "scored" or (outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE})

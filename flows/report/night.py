@@ -112,11 +112,14 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
         old, new = before.get(one.simulated, ()), one.experience_ids
         before[one.simulated] = new
         nights[one.simulated] = one.night or nights[one.simulated] + one.ends_night
+        names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
+        reasons = [f"{name}: {reason}" for reason, name in names.items()]
+        why = "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"
         yield HistoryEntry(
             one.run_id,
             one.decided_at,
             one.decision,
-            sentence_of(one) if one.ends_night else _reasons(one),
+            sentence_of(one) if one.ends_night else why,
             one.simulated,
             number,
             nights[one.simulated] if one.ends_night else None,
@@ -124,12 +127,6 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
             added=tuple(name for name in new if name not in old),
             removed=tuple(name for name in old if name not in new),
         )
-
-
-def _reasons(one: Decision) -> str:
-    names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
-    reasons = [f"{name}: {reason}" for reason, name in names.items()]
-    return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"
 
 
 def history_of(task: TaskPaths) -> list[HistoryEntry]:
@@ -411,7 +408,10 @@ class Night:
     def _since(self) -> str:
         origin, still = self._origin, self.block("saturated").get("explanation")
         if origin is None or (not self.in_force and origin is self.decisions[0]):
-            said = f"nothing was in force yet: prompts carry no lessons{self._wanted()}"
+            said = "nothing was in force yet: prompts carry no lessons"
+            if bounds := self.block("forecast", "gain").get("five_nights"):
+                ends = " to ".join(dict.fromkeys("over 100" if each is None else two_digits(each) for each in bounds))
+                said += f". A gain of {ends} points would be in force within five nights (80 % probability)"
         elif origin.run_id == self.run_id:
             said = "this night"
         else:
@@ -420,13 +420,6 @@ class Night:
         if self.nights_unchanged and self.in_force and not still:
             still = f"unchanged for {pluralize(self.nights_unchanged, 'night')}"
         return f"{said}; {still}" if still else said
-
-    def _wanted(self) -> str:
-        bounds = self.block("forecast", "gain").get("five_nights")
-        if not bounds:
-            return ""
-        ends = ("over 100" if each is None else two_digits(each) for each in bounds)
-        return f". A gain of {' to '.join(dict.fromkeys(ends))} points would be in force within five nights (80 % probability)"
 
     def _cost(self) -> str:
         if not self.block("ledger"):
@@ -467,50 +460,37 @@ class Night:
         asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
         if broken:
             yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
-        yield from self._alike([end for end in ends if end.phase == "train"])
-        yield from self._unconfirmed()
-        yield from self.decision.get("notes", ())
-        yield from self._without_room()
-        if self._sealed:
-            yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
-        # What is said above is not said twice.
-        known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
-        yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
-
-    def _alike(self, learned: Sequence[EpochEnd]) -> Iterator[str]:
-        size, differ = self.block("settings", "tfgrpo").get("group_size"), sum(end.informative for end in learned)
+        learned, size = [end for end in ends if end.phase == "train"], self.block("settings", "tfgrpo").get("group_size")
         groups = sum(end.scored + end.lost for end in learned) // size if size else 0
-        if differ < _FEW_DIFFER * groups:
+        if (differ := sum(end.informative for end in learned)) < _FEW_DIFFER * groups:
             yield (
                 f"attempts at an item end alike: {differ} of {pluralize(groups, 'group')} had a difference to learn from; "
                 "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
             )
-
-    def _unconfirmed(self) -> Iterator[str]:
-        """Yield that few proposals confirm a known lesson; in a first night nothing is known."""
         counts = self.block("tfgrpo", "proposals")
         total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
+        # In a first night nothing is known that could be confirmed.
         if self.manifest.get("night") != 1 and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
             few = f"only {confirmed}" if confirmed else "none"
             yield (
                 f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "
                 "a stronger model.reflection.name may see more"
             )
-
-    def _without_room(self) -> Iterator[str]:
-        """Yield how many lessons are not on trial for want of slots alone."""
+        yield from self.decision.get("notes", ())
         slots, lessons = self.block("pack").get("slots"), self.block("tfgrpo", "lessons")
-        carried = [name for name, each in lessons.items() if each["state"] in {"in force", "on trial"}]
-        waiting = [
-            each
-            for each in lessons.values()
-            if each["state"] == "known" and each["effect"]["likely"] > _SURE and not {*carried} & {*each["opposites"]}
-        ]
+        carried = {name for name, each in lessons.items() if each["state"] in {"in force", "on trial"}}
+        likely = [each for each in lessons.values() if each["state"] == "known" and each["effect"]["likely"] > _SURE]
+        waiting = sum(not carried & {*each["opposites"]} for each in likely)  # for want of slots alone
         if waiting and len(carried) >= (slots or math.inf):
             yield (
-                f"{pluralize(len(waiting), 'more lesson')} probably helpful, and without room: the pack has {slots} slots, "
+                f"{pluralize(waiting, 'more lesson')} probably helpful, and without room: the pack has {slots} slots, "
                 "its experience_slots"
             )
+        if self._sealed:
+            yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
+        # What is said above is not said twice.
+        known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
+        yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
 
     @cached_property
     def next(self) -> str:

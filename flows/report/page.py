@@ -155,17 +155,6 @@ class RoleCost:
         self.latency_s.add(payload.get("latency_s"))
 
 
-def read_costs(run: RunPaths) -> dict[str, RoleCost]:
-    """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls."""
-    roles: dict[str, RoleCost] = {}
-    for entry in read_objects(run.journal):
-        # …/role/attempt#digest
-        parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
-        if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
-            roles.setdefault(parts[1], RoleCost()).add(entry)
-    return roles
-
-
 class ContrastView(NamedTuple):
     """Best and worst attempt of one group; a single one if the others are lost."""
 
@@ -206,7 +195,12 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
     ):
         if record.experience_id in known or record.run_id == own:
             records.setdefault(record.experience_id, record)
-    groups = {name: _groups(record.evidence) for name, record in records.items()}
+    groups: dict[str, list[list[str]]] = {}
+    for name, record in records.items():  # the evidence of a lesson is of one contrast, or of several
+        contrasts: dict[str, list[str]] = {}
+        for rollout in record.evidence:
+            contrasts.setdefault(rollout.rpartition("/")[0], []).append(rollout)
+        groups[name] = [*contrasts.values()]
     shown = {rollout for each in groups.values() for members in each[:_CONTRASTS_SHOWN] for rollout in members}
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
@@ -243,14 +237,6 @@ def _left_out(warnings: list[str]) -> Iterator[None]:
         warnings.append(f"lessons are shown without what this file of an earlier run says of them: {error}")
 
 
-def _groups(evidence: Sequence[str]) -> list[list[str]]:
-    """Return the rollouts of each group in the evidence: of one contrast, or of several."""
-    groups: dict[str, list[str]] = {}
-    for rollout in evidence:
-        groups.setdefault(rollout.rpartition("/")[0], []).append(rollout)
-    return list(groups.values())
-
-
 def _contrasts(
     groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
 ) -> Iterable[ContrastView]:
@@ -263,10 +249,35 @@ def _contrasts(
 
 def write_report(night: Night) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
-    with expected_shape(night.run.root, UndefinedError):
-        page = _template().render(_page(night))
-    replace_text(night.run.report, page)
-    return night.run.report
+    task, run = night.task, night.run
+    with expected_shape(run.root, UndefinedError):
+        with expected_shape(run.groups):
+            groups = read_run_groups(run)
+        for text, reason in night.block("tfgrpo").get("rejected", ()):
+            groups.refuse(text, reason)
+        lessons, rollouts = learned(night)
+        packs = night.block("settings").get("packs_root")
+        shown = worst_items(rollouts.items)[:_ITEMS_SHOWN]
+        page = _template().render(
+            night=night,
+            manifest=night.manifest,
+            tfgrpo=night.block("tfgrpo"),
+            place=place_options(task),
+            packs=f" --packs-root {shlex.quote(packs)}" if packs else "",
+            chart=picture(night.history),
+            columns=COLUMNS,
+            arms=list(_arms(run, rollouts)),
+            costs=_costs(run),
+            rollouts=rollouts,
+            groups=groups,
+            lessons=lessons,
+            texts={each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons.known},
+            items=item_views(task, run, shown, rollouts.items, _ITEM_LIMITS),
+            limits=_ITEM_LIMITS,
+            items_left_out=len(rollouts.items) - len(shown),
+        )
+    replace_text(run.report, page)
+    return run.report
 
 
 @cache
@@ -286,34 +297,6 @@ def _template() -> Template:
     return environment.get_template("report.html.j2")
 
 
-def _page(night: Night) -> dict[str, Any]:
-    task, run = night.task, night.run
-    with expected_shape(run.groups):
-        groups = read_run_groups(run)
-    for text, reason in night.block("tfgrpo").get("rejected", ()):
-        groups.refuse(text, reason)
-    lessons, rollouts = learned(night)
-    packs = night.block("settings").get("packs_root")
-    return {
-        "night": night,
-        "manifest": night.manifest,
-        "tfgrpo": night.block("tfgrpo"),
-        "place": place_options(task),
-        "packs": f" --packs-root {shlex.quote(packs)}" if packs else "",
-        "chart": picture(night.history),
-        "columns": COLUMNS,
-        "arms": list(_arms(run, rollouts)),
-        "costs": _costs(run),
-        "rollouts": rollouts,
-        "groups": groups,
-        "lessons": lessons,
-        "texts": {each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons.known},
-        "items": item_views(task, run, worst_items(rollouts.items)[:_ITEMS_SHOWN], _ITEM_LIMITS),
-        "limits": _ITEM_LIMITS,
-        "items_left_out": max(0, len(rollouts.items) - _ITEMS_SHOWN),
-    }
-
-
 def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObject, Summary]]:
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}
@@ -325,7 +308,13 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObj
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
-    roles = read_costs(run)
+    """Return the calls of each role with its share of the known cost; none for a replay, which makes no calls."""
+    roles: dict[str, RoleCost] = {}
+    for entry in read_objects(run.journal):
+        # …/role/attempt#digest
+        parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
+        if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
+            roles.setdefault(parts[1], RoleCost()).add(entry)
     known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
     total = sum(known.values())
     return [(label, roles[role], known[role] / total if total else None) for role, label in labelled(roles, _ROLES)]

@@ -10,7 +10,6 @@ from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import decimal, labelled
 from tfgrpo.flows.report.attempts import (
-    AttemptView,
     ItemTally,
     ItemView,
     item_views,
@@ -50,7 +49,7 @@ def show(run: str, item: str | None, place: TaskPlace, console: Console, *, ever
     if item is None:
         _show_items(about, task, paths, tallies, console, every=every)
         return
-    (view,) = item_views(task, paths, [_item_named(item, tallies)])
+    (view,) = item_views(task, paths, [_item_named(item, tallies)], tallies)
     if console.as_json:
         console.result({**about, "item": view.as_json()})
     else:
@@ -113,28 +112,24 @@ def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> No
     console.text("\nreference")
     _quote(console, view.reference, none=not_recorded if view.reference is None else "none: the item has no reference answer")
     for number, attempt in enumerate(view.attempts, start=1):
-        _show_attempt(attempt, f"attempt {number} of {len(view.attempts)}", console)
-
-
-def _show_attempt(attempt: AttemptView, title: str, console: Console) -> None:
-    console.line(f"\n{title}: {reward(attempt)} ({where(attempt)})")
-    if attempt.reason:
-        console.line(f"  {': '.join(filter(None, (attempt.error_type, attempt.reason)))}")
-    for each in attempt.scores:
-        console.line(f"  {score(each)}")
-    if attempt.lessons is None:
-        console.text("  lessons: not known, its prompt was not recorded")
-    else:
-        console.text(f"  lessons in its prompt: {len(attempt.lessons) or 'none'}")
-        for lesson in attempt.lessons:
-            console.line(f"    {lesson.experience_id}  {lesson.text or '(its words are not in the recorded prompt)'}")
-    if attempt.steps is None:
-        console.text("  steps: not known, there is no journal")
-    for number, frame in enumerate(attempt.other_steps, start=1):
-        console.line(f"  step {number}, {step(frame)}")
-        _quote(console, frame.text, none="no text was recorded")
-    console.text("  output")
-    _quote(console, attempt.output, none="none")
+        console.line(f"\nattempt {number} of {len(view.attempts)}: {reward(attempt)} ({where(attempt)})")
+        if attempt.reason:
+            console.line(f"  {': '.join(filter(None, (attempt.error_type, attempt.reason)))}")
+        for each in attempt.scores:
+            console.line(f"  {score(each)}")
+        if attempt.lessons is None:
+            console.text("  lessons: not known, its prompt was not recorded")
+        else:
+            console.text(f"  lessons in its prompt: {len(attempt.lessons) or 'none'}")
+            for lesson in attempt.lessons:
+                console.line(f"    {lesson.experience_id}  {lesson.text or '(its words are not in the recorded prompt)'}")
+        if attempt.steps is None:
+            console.text("  steps: not known, there is no journal")
+        for place, frame in enumerate(attempt.other_steps, start=1):
+            console.line(f"  step {place}, {step(frame)}")
+            _quote(console, frame.text, none="no text was recorded")
+        console.text("  output")
+        _quote(console, attempt.output, none="none")
 
 
 def _quote(console: Console, text: str | None, *, none: str = "") -> None:
