@@ -59,14 +59,20 @@ def export(
     """Write the export and its report; exit code 1 when there is nothing to write."""
     if to is None:
         raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
-    wanted_limits = _limits(to, limits)
+    own: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+    if problems := [
+        Problem(f"--{name.replace('_', '-')}", f"it with {to}", f"{' or '.join(_TAKEN_BY[name])} only")
+        for name in own
+        if to not in _TAKEN_BY[name]
+    ]:
+        raise SettingsError(problems)
     source = _source(run, place, console, bare=prompt == "bare")
     wanted = ExportOptions(
         target=to,
         prompt=prompt,
         degenerate=degenerate or ("flag" if to == "jsonl" else "drop"),
         phase=phase,
-        **wanted_limits,
+        **own,
         **source.limits,
     )
     ending = "groups" if wanted.target == "jsonl" else wanted.target
@@ -81,18 +87,6 @@ def export(
     export_groups(source.groups(report.left_out["groups"]), path, report)
     _print(report, path, console)
     return 0 if report.file else 1
-
-
-def _limits(target: ExportTarget, limits: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the options that only some targets take. Raise ``SettingsError`` for those that this one does not take."""
-    asked = {name: value for name, value in limits.items() if value is not None}
-    if problems := [
-        Problem(f"--{name.replace('_', '-')}", f"it with {target}", f"{' or '.join(_TAKEN_BY[name])} only")
-        for name in asked
-        if target not in _TAKEN_BY[name]
-    ]:
-        raise SettingsError(problems)
-    return asked
 
 
 def _source(name: str, place: TaskPlace, console: Console, *, bare: bool) -> _Source:

@@ -95,14 +95,23 @@ def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None
             _apply({**environment, HOME: str(home)}, home)
             for deployment in _deployed(client, ours):
                 kept = _keep_active(client, before.get(deployment.id), deployment)
-                yield SetUpFinding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+                there = client.read_deployment(deployment.id)
+                plans = [
+                    f"{rule_of(each.schedule)}{'' if each.active and not there.paused else ' (PAUSED)'}"
+                    for each in there.schedules
+                ]
+                name = f"{client.read_flow(there.flow_id).name}/{there.name}"
+                yield SetUpFinding("deployment", f"{name}, {', '.join(plans) or 'on demand'}{kept}")
             deployed = _deployed(client, ours)
             yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
             if block is not None:
                 watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
                 applied = apply_automations(client, automations, block, watched)
                 yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
-            yield from (SetUpFinding("worker", _worker(client, pool)) for pool, _ in pools)
+            for pool, _ in pools:
+                online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
+                none = f"none online; start one: prefect worker start --pool {pool.name}"
+                yield SetUpFinding("worker", f"{online} online" if online else none)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(error_line(error)) from error
 
@@ -183,15 +192,6 @@ def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, n
     return said
 
 
-def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:
-    flow = client.read_flow(deployment.flow_id).name
-    plans = [
-        f"{rule_of(each.schedule)}{'' if each.active and not deployment.paused else ' (PAUSED)'}"
-        for each in deployment.schedules
-    ]
-    return f"{flow}/{deployment.name}, {', '.join(plans) or 'on demand'}"
-
-
 def rule_of(schedule: SCHEDULE_TYPES) -> str:
     """Return when a schedule fires, in a few words."""
     if isinstance(schedule, IntervalSchedule):
@@ -201,11 +201,6 @@ def rule_of(schedule: SCHEDULE_TYPES) -> str:
     if isinstance(schedule, RRuleSchedule):
         return f"{' '.join(schedule.rrule.split())} {schedule.timezone or 'UTC'}"
     return str(schedule)
-
-
-def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:
-    online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
-    return f"{online} online" if online else f"none online; start one: prefect worker start --pool {pool.name}"
 
 
 _AUTOMATIONS: Final = Path("ops", "automations.yaml")

@@ -16,7 +16,6 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.run.trial import ping_models, try_agent
-from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.files.layout import display_path
 
@@ -37,7 +36,15 @@ def diagnosis(
     check_prefect_home(os.environ)
     plan = prepared.plan
     trial = try_agent(plan)
-    pinged, spent = _pinged(plan, console) if ping else ((), "nothing was spent")
+    pinged: tuple[str, ...] = ()
+    spent = "nothing was spent"
+    if ping:
+        found = asyncio.run(ping_models(plan))
+        pinged, spent = found.answers, f"{found.cost} was spent"
+        if found.problems:
+            console.say(spent)
+            raise EndpointError(found.problems)
+        pinged = pinged or ("the SIMULATED model is in process: nothing was asked",)
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",
         "model": ", ".join(plan.models.in_use),
@@ -65,15 +72,6 @@ def diagnosis(
         "warnings": warnings,
     }
     return answer, "\n".join(f"{name:>9}  {value}" for name, value in lines)
-
-
-def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
-    """Return what answered, and the most that it cost. Raise ``EndpointError``."""
-    found = asyncio.run(ping_models(plan))
-    if found.problems:
-        console.say(f"{found.cost} was spent")
-        raise EndpointError(found.problems)
-    return found.answers or ("the SIMULATED model is in process: nothing was asked",), f"{found.cost} was spent"
 
 
 def estimate(pipeline: str, settings: Mapping[str, str], console: Console) -> None:

@@ -166,7 +166,14 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
         async with AsyncExitStack() as stack:
             client = checked.client()
             stack.push_async_callback(client.aclose)
-            kept = None if checked.kept is None else _kept(*checked.kept, checked.say)
+            kept = None
+            if checked.kept is not None:
+                path, megabytes = checked.kept
+                check_output_file(path, lambda _: True, "", option="--keep", endings=(".jsonl",))
+                try:
+                    kept = KeptItems(path, megabytes << 20, checked.say)
+                except StoreError as error:
+                    raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
             main = checked.traffic(settings.task_id, lessons, telemetry, kept)
 
             def served(name: str) -> Traffic | None:
@@ -194,14 +201,6 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
     finally:
         if (lost := telemetry.shutdown()) is not None:
             console.say(lost, wrap=False)
-
-
-def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
-    check_output_file(path, lambda _: True, "", option="--keep", endings=(".jsonl",))
-    try:
-        return KeptItems(path, megabytes << 20, say)
-    except StoreError as error:
-        raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
 
 
 def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Console) -> None:

@@ -8,13 +8,13 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
@@ -85,7 +85,16 @@ def init(
     console.say(f"{basis.data}: {pluralize(len(basis.dataset.items), 'item')}, {shown}", wrap=False)
     for note in (f"{basis.rewards.entries[0].name} grades: {basis.rewards.reason}", *basis.notes):
         console.say(f"{basis.data}: {note}", wrap=False)
-    facts, text = _checked(target, _text(basis), console)
+    from tfgrpo.flows.commands.doctor import diagnosis  # noqa: PLC0415 - 0.4 s that the first question need not wait for
+
+    with tempfile.TemporaryDirectory(prefix="tfgrpo-init-") as folder:
+        draft = Path(folder) / target.name
+        draft.write_text(_text(basis), encoding="utf-8")
+        try:
+            facts, text = diagnosis(str(draft), {}, console)
+        except ConfigError as error:  # which names the file that is to be written
+            named = [replace(each, source=each.source.replace(str(draft), str(target))) for each in error.problems]
+            raise type(error)(named) from None
     replace_text(target, _text(basis))
     console.say(f"{target} written", wrap=False)
     written = f"--pipeline {shlex.quote(str(target))}"
@@ -93,20 +102,6 @@ def init(
     lines = [text, "", "next, one token to the endpoint, then the first night:", *(f"  {command}" for command in after)]
     made = {"file": str(target), "columns": columns, "notes": [*basis.notes], "next": after}
     console.answer({**facts, **made}, "\n".join(lines))
-
-
-def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any], str]:
-    """Return what ``doctor`` answers for a file with this text. Raise ``ConfigError``, which names the file to be written."""
-    from tfgrpo.flows.commands.doctor import diagnosis  # noqa: PLC0415 - 0.4 s that the first question need not wait for
-
-    with tempfile.TemporaryDirectory(prefix="tfgrpo-init-") as folder:
-        draft = Path(folder) / target.name
-        draft.write_text(text, encoding="utf-8")
-        try:
-            return diagnosis(str(draft), {}, console)
-        except ConfigError as error:
-            named = [replace(each, source=each.source.replace(str(draft), str(target))) for each in error.problems]
-            raise type(error)(named) from None
 
 
 def _basis(
@@ -208,6 +203,22 @@ def _text(basis: _Basis) -> str:
     general = find_pipeline("general").read_text(encoding="utf-8")
     sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
     _, *template = sized.split("\n\n")
+    found = PriceList({}, None if is_local(basis.base_url) else basis.base_url).find(basis.model)
+    prices = [
+        "  # prices: # unknown; USD per million tokens, needed by budget.max_usd",
+        f"  #   {json.dumps(basis.model)}: {{ input: 0.15, output: 0.60 }}",
+    ]
+    if found is not None:
+        usd = [float(each) / 1000 for each in (found.price.input_nano, found.price.output_nano)]
+        prices = [f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {found.source}"]
+    rewarders, comment = ["rewarders:"], f" # {basis.rewards.reason}"
+    for entry in basis.rewards.entries:
+        rewarders.append(f"  - name: {entry.name}{comment}")
+        comment = ""
+        if entry.options:
+            rewarders.append(f"    options: {json.dumps(entry.options, ensure_ascii=False)}")
+        if entry.weight != 1.0:
+            rewarders.append(f"    weight: {entry.weight:g}")
     fields = {name: column for name, column in basis.fields.model_dump().items() if column != getattr(FieldMap(), name)}
     blocks = {block.partition(":")[0].lstrip("# "): (block,) for block in template} | {
         "pipeline": (f"task_id: {json.dumps(task_of_data(basis.data))} # names the directory under out/", "pack: general"),
@@ -217,34 +228,13 @@ def _text(basis: _Basis) -> str:
             f"  held_out: {_HELD_OUT} # share that only the evaluation sweep sees",
             *([f"  fields: {json.dumps(fields, ensure_ascii=False)}"] if fields else ()),
         ),
-        "rewarders": ("rewarders:", *_rewarder_lines(basis.rewards)),
+        "rewarders": tuple(rewarders),
         "model": (
             "model:",
             f"  name: {json.dumps(basis.model)}",
             f"  base_url: {json.dumps(basis.base_url)}",
             "  api_key: env:OPENAI_API_KEY # the variable of the key",
-            *_price_lines(basis),
+            *prices,
         ),
     }
     return "\n\n".join(("# Written by `tfgrpo init`. Every setting: tfgrpo config", *map("\n".join, blocks.values())))
-
-
-def _price_lines(basis: _Basis) -> Iterator[str]:
-    found = PriceList({}, None if is_local(basis.base_url) else basis.base_url).find(basis.model)
-    if found is not None:
-        usd = [float(each) / 1000 for each in (found.price.input_nano, found.price.output_nano)]
-        yield f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {found.source}"
-        return
-    yield "  # prices: # unknown; USD per million tokens, needed by budget.max_usd"
-    yield f"  #   {json.dumps(basis.model)}: {{ input: 0.15, output: 0.60 }}"
-
-
-def _rewarder_lines(rewards: Rewards) -> Iterator[str]:
-    comment = f" # {rewards.reason}"
-    for entry in rewards.entries:
-        yield f"  - name: {entry.name}{comment}"
-        comment = ""
-        if entry.options:
-            yield f"    options: {json.dumps(entry.options, ensure_ascii=False)}"
-        if entry.weight != 1.0:
-            yield f"    weight: {entry.weight:g}"

@@ -44,25 +44,22 @@ def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console
 
 def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
     request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
-    try:
-        return _executed(prepare(request, os.environ, starts=True), console)
-    except TfgrpoError as error:  # before it began: an error of a run is in its summary
-        for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):
-            console.say(warning)
-        raise
-
-
-def _executed(prepared: Prepared, console: Console) -> int:
-    check_prefect_home(os.environ, make=True)
-    progress = Progress(console.people)
-    progress.announce(prepared.plan)
 
     def ended(summary: RunSummary) -> None:
         show_summary(summary, console)
         if console.as_json:
             console.result(summary.as_json())
 
-    return _run(prepared, Screen(console.say, progress, ended)).exit_code
+    try:
+        prepared = prepare(request, os.environ, starts=True)
+        check_prefect_home(os.environ, make=True)
+        progress = Progress(console.people)
+        progress.announce(prepared.plan)
+        return _run(prepared, Screen(console.say, progress, ended)).exit_code
+    except TfgrpoError as error:  # before it began: an error of a run is in its summary
+        for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):
+            console.say(warning)
+        raise
 
 
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:

@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.night import COLUMNS, HistoryEntry, history_of
+from tfgrpo.flows.console.figures import NOTHING, spending
+from tfgrpo.flows.report.night import COLUMNS, history_of
 from tfgrpo.flows.run.damage import extents, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
@@ -40,6 +40,7 @@ from tfgrpo.stores.text import pluralize
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 """How far the clock of another host may be ahead of this one's."""
+_OF_NIGHT: Final = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
 _COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
@@ -64,9 +65,24 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     if console.as_json:
         totals = [*_totals(entries)]
         checked = {} if begin is None else {"since": begin.isoformat(), "ok": wrong is None, "why": wrong}
-        console.result({"runs": [*map(_json, entries)], **({"totals": totals} if totals else {}), **checked})
+        rows = [asdict(entry) | {"spent": None if entry.ledger is None else spending(entry.ledger)} for entry in entries]
+        shown = [{name: each.isoformat() if isinstance(each, datetime) else each for name, each in row.items()} for row in rows]
+        console.result({"runs": shown, **({"totals": totals} if totals else {}), **checked})
     elif entries:
-        console.table(_COLUMNS, map(_row, entries))
+        cells = (
+            (
+                entry.task_id,
+                entry.run_id,
+                NOTHING if entry.night is None else str(entry.night),
+                f"{entry.started_at:%Y-%m-%d %H:%M}",
+                entry.state,
+                NOTHING if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}",
+                NOTHING if entry.lessons is None else str(entry.lessons),
+                "; ".join(filter(None, (entry.message, entry.items_changed))) or NOTHING,
+            )
+            for entry in entries
+        )
+        console.table(_COLUMNS, cells)
         for total in _totals(entries):
             simulated = " (SIMULATED)" if total["simulated"] else ""
             count, calls = pluralize(total["runs"], "run"), pluralize(total["calls"], "call")
@@ -139,25 +155,6 @@ def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
     return TaskPaths(run.root.parent.parent), [run]
 
 
-def _row(entry: RunEntry) -> list[str]:
-    return [
-        entry.task_id,
-        entry.run_id,
-        "–" if entry.night is None else str(entry.night),
-        f"{entry.started_at:%Y-%m-%d %H:%M}",
-        entry.state,
-        "–" if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}",
-        "–" if entry.lessons is None else str(entry.lessons),
-        "; ".join(filter(None, (entry.message, entry.items_changed))) or "–",
-    ]
-
-
-def _json(entry: RunEntry) -> dict[str, Any]:
-    spent = None if entry.ledger is None else spending(entry.ledger)
-    row = asdict(entry) | {"spent": spent}
-    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in row.items()}
-
-
 def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
     for simulated in (False, True):
         some = [entry for entry in entries if bool(entry.simulated) is simulated]
@@ -173,21 +170,20 @@ def history(place: TaskPlace, console: Console) -> None:
     for problem in problems:
         console.say(problem, style="yellow")
     if console.as_json:
-        console.result({"nights": list(map(_night_json, entries)), "problems": problems})
+        nights = []
+        for each in entries:
+            ledger, decision = each.run.ledger if each.run else None, each.decision
+            row = {name: getattr(each, name) for name in _OF_NIGHT} | {"at": each.at.isoformat()}
+            row |= {name: getattr(each.run, name, None) for name in ("status", "model")}
+            row |= {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
+            unshown = {"signatures", "previous", "night"}
+            nights.append({**row, "decision": decision and decision.model_dump(mode="json", exclude=unshown)})
+        console.result({"nights": nights, "problems": problems})
     elif not entries:
         console.say("This task has no night yet.")
     else:
         console.table(COLUMNS, (each.cells for each in entries))
         console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
-
-
-def _night_json(entry: HistoryEntry) -> dict[str, Any]:
-    own = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
-    ledger = entry.run.ledger if entry.run else None
-    spent = {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
-    run = {name: getattr(entry.run, name, None) for name in ("status", "model")} | spent
-    decision = entry.decision and entry.decision.model_dump(mode="json", exclude={"signatures", "previous", "night"})
-    return {**{name: getattr(entry, name) for name in own}, "at": entry.at.isoformat(), **run, "decision": decision}
 
 
 _REMOVED: Final = ("journal", "groups", "prompts", "metrics")
@@ -197,7 +193,10 @@ _REMOVED: Final = ("journal", "groups", "prompts", "metrics")
 def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> int:
     """Prune the finished runs of a task but the newest ``keep``; exit code 1 if a run could not be. Raise ``CorruptFile``."""
     task = place.existing(console)
-    cited = _cited(task)
+    store = ExperienceStore(task.experiences, approved={})
+    if problems := store.problems():
+        raise CorruptFile(f"{'; '.join(problems)}: nothing is pruned, for that lesson's attempts are unknown")
+    cited = frozenset(rollout for record in store.records() for rollout in record.evidence)
     pruned, left = list[dict[str, Any]](), list[dict[str, Any]]()
     for entry in [entry for entry in runs_of(task) if entry.begun][keep:]:
         run, why, failed = task.run(entry.run_id), "", False
@@ -224,14 +223,6 @@ def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> in
         for each in left:
             console.say(f"{each['run_id']} stays whole, {each['bytes'] / 1e6:,.1f} MB: {each['why']}")
     return int(any(each["failed"] for each in left))
-
-
-def _cited(task: TaskPaths) -> frozenset[str]:
-    """Return the attempts that the lessons cite. Raise ``CorruptFile`` for a store that may have cited others."""
-    store = ExperienceStore(task.experiences, approved={})
-    if problems := store.problems():
-        raise CorruptFile(f"{'; '.join(problems)}: nothing is pruned, for that lesson's attempts are unknown")
-    return frozenset(rollout for record in store.records() for rollout in record.evidence)
 
 
 def _prune(run: RunPaths, cited: Collection[str]) -> int:

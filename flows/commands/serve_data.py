@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -137,18 +137,15 @@ def _welcome(url: str, listening: _Listening, config: MixConfig, console: Consol
         "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
         "warnings": list(config.warnings),
     }
-    console.answer(facts, "\n".join(_lines(url, config, listening.token)))
-
-
-def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
-    yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
+    lines = [f"data server at {url}, {'with' if listening.token else 'without'} a token; {url}/docs describes it"]
     for name, dataset in config.datasets.items():
         parts, gates = dataset.graders.parts, dataset.graders.gates
         names = [*(each.scorer.rewarder_id for each in parts[:-1]), "format", *(gate.rewarder_id for gate in gates)]
-        yield f"  dataset {name}: {len(dataset.records)} records, graded by {', '.join(names)}"
+        lines.append(f"  dataset {name}: {len(dataset.records)} records, graded by {', '.join(names)}")
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())
-        yield f"  stage {stage.name}: below iteration {stage.until_step}, {shares}"
+        lines.append(f"  stage {stage.name}: below iteration {stage.until_step}, {shares}")
+    console.answer(facts, "\n".join(lines))
 
 
 def serve_simulated(*, host: str, port: int, latency: float, console: Console, **world: Any) -> None:

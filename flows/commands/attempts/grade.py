@@ -340,7 +340,18 @@ def _graded(grading: Grading, completions: Sequence[GradeItem], target: Path | N
     for warning in (*grading.warnings, *filter(None, [outside])):
         console.say(f"warning: {warning}", style="yellow")
     if target is not None:
-        replace_text(target, "".join(f"{json.dumps(_row(each), allow_nan=False)}\n" for each in graded))
+        rows = (
+            {
+                "sample_id": each.item.sample_id,
+                "completion_index": each.item.completion_index,
+                "reward": each.grade.reward,
+                "parts": dict(each.grade.parts),
+                "errors": dict(each.grade.errors),
+                "evidence": dict(each.evidence),
+            }
+            for each in graded
+        )
+        replace_text(target, "".join(f"{json.dumps(row, allow_nan=False)}\n" for row in rows))
     result = _result(graded, grading, target)
     if console.as_json:
         console.result(result)
@@ -392,17 +403,6 @@ def _grading(
     return PipelineGrading.load(request.resolved(os.environ))
 
 
-def _row(each: Graded) -> dict[str, Any]:
-    return {
-        "sample_id": each.item.sample_id,
-        "completion_index": each.item.completion_index,
-        "reward": each.grade.reward,
-        "parts": dict(each.grade.parts),
-        "errors": dict(each.grade.errors),
-        "evidence": dict(each.evidence),
-    }
-
-
 def _figures(rewards: Sequence[float], made: int) -> dict[str, Any]:
     return {
         "graded": len(rewards),
@@ -452,7 +452,12 @@ def _print(result: Mapping[str, Any], console: Console) -> None:
     several = len(datasets) > 1
     named = [("all", result), *datasets.items()] if several else [("", result)]
     columns = (*(("dataset",) if several else ()), "part", "graded", "ungraded", "mean", "lowest", "highest")
-    console.table(columns, (row[not several :] for name, block in named for row in _rows(name, block)))
+    rows = []
+    for name, block in named:
+        for part, of in (*block["parts"].items(), ("reward", block["reward"])):
+            figures = (f"{of['graded']:,}", f"{of['ungraded']:,}", *(decimal(of[each]) for each in columns[-3:]))
+            rows.append([*([name] if several else []), part, *figures])
+    console.table(columns, rows)
     if ungraded := result["reward"]["ungraded"]:
         reasons = result["reasons"]
         console.text(f"\n{pluralize(ungraded, 'completion')} ungraded, for:")
@@ -460,9 +465,3 @@ def _print(result: Mapping[str, Any], console: Console) -> None:
             console.line(f"{count:>8,}  {why}")
         if (more := len(reasons) - _REASONS) > 0:
             console.text(f"          and {pluralize(more, 'more reason')}; --json has them all")
-
-
-def _rows(name: str, block: Mapping[str, Any]) -> Iterator[list[str]]:
-    for part, of in (*block["parts"].items(), ("reward", block["reward"])):
-        ends = (decimal(of[each]) for each in ("mean", "lowest", "highest"))
-        yield [name, part, f"{of['graded']:,}", f"{of['ungraded']:,}", *ends]

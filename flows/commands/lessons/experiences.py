@@ -123,7 +123,18 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     ancestry = list(experiences.ancestry(record))
     paths = sorted(experiences.paths.root.glob("runs/*/rollouts.jsonl"))
     rollouts = [row for path in paths for row in read_objects(path) if row.get("rollout_id") in record.evidence]
-    rows = _rows_of(experiences, {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity})
+    ids = {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity}
+    differences: dict[tuple[int, str, RowSource], list[float]] = {}
+    for line in credit_lines(experiences.paths):
+        if isinstance(line, Row) and line.difference is not None:
+            carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
+            if carried[0] != carried[1]:  # on one side alone
+                better = POINTS * (line.difference if carried[0] else -line.difference)
+                differences.setdefault((line.night, line.run_id, line.source), []).append(better)
+    rows: list[dict[str, Any]] = [
+        {"night": night + 1, "run_id": run, "source": source, "rows": len(each), "difference": fmean(each)}
+        for (night, run, source), each in differences.items()
+    ]
     lines = []
     for depth, entry in ancestry:
         origin = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
@@ -139,21 +150,6 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
         lines.append("  no row yet: no group has carried it on one side alone")
     ancestors = [entry.model_dump(mode="json") for _, entry in ancestry]
     console.answer({"ancestry": ancestors, "rollouts": rollouts, "rows": rows}, "\n".join(lines))
-
-
-def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[str, Any]]:
-    """Return, by run and source, how many rows carried a lesson on one side alone, and how much better that side was."""
-    found: dict[tuple[int, str, RowSource], list[float]] = {}
-    for line in credit_lines(experiences.paths):
-        if isinstance(line, Row) and line.difference is not None:
-            carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
-            if carried[0] != carried[1]:
-                better = POINTS * (line.difference if carried[0] else -line.difference)
-                found.setdefault((line.night, line.run_id, line.source), []).append(better)
-    return [
-        {"night": night + 1, "run_id": run, "source": source, "rows": len(each), "difference": fmean(each)}
-        for (night, run, source), each in found.items()
-    ]
 
 
 def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
@@ -315,7 +311,17 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         return
     by_id = {each["experience_id"]: each for each in lessons}
     for lesson in lessons:
-        console.text("\n    ".join(_lines(lesson, by_id)))
+        state = lesson["state"] + (f" ({lesson['kept_out']})" if lesson["state"] == "kept out" else "")
+        likely = f"{chance(lesson['effect']['likely'])} likely to help"
+        groups = f"{pluralize(lesson['groups_for'], 'group')} for, {lesson['groups_against']} against"
+        support = f"support {lesson['support']:+.1f} ({groups}); {pluralize(lesson['nights'], 'night')} old"
+        console.text(f"{lesson['experience_id']}  {state}: {effect_text(lesson['effect'])}, {likely}; {support}")
+        console.text(f"    {lesson['polarity']}: {lesson['text']}")
+        if lesson["cause"]:
+            console.text(f"    because {lesson['cause']}")
+        for name in lesson["opposites"]:
+            console.text(f"    contradicts {name}, {by_id[name]['state']}: {effect_text(by_id[name]['effect'])}")
+        console.text(f"    first learned in {lesson['first_run']}, from {lesson['group_id'] or 'no group'}")
     if not lessons:
         console.say("No lesson is known yet.")
         return
@@ -323,22 +329,6 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         "`tfgrpo experiences retire ID --why TEXT` keeps a lesson out, `measure ID` measures it, `blame ID` shows its "
         "attempts, `rollback TO` puts an earlier library into force (`tfgrpo history`)."
     )
-
-
-def _lines(lesson: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    state = lesson["state"] + (f" ({lesson['kept_out']})" if lesson["state"] == "kept out" else "")
-    likely = f"{chance(lesson['effect']['likely'])} likely to help"
-    groups = f"{pluralize(lesson['groups_for'], 'group')} for, {lesson['groups_against']} against"
-    support = f"support {lesson['support']:+.1f} ({groups})"
-    age = f"{pluralize(lesson['nights'], 'night')} old"
-    yield f"{lesson['experience_id']}  {state}: {effect_text(lesson['effect'])}, {likely}; {support}; {age}"
-    yield f"{lesson['polarity']}: {lesson['text']}"
-    if lesson["cause"]:
-        yield f"because {lesson['cause']}"
-    for name in lesson["opposites"]:
-        other = known[name]
-        yield f"contradicts {name}, {other['state']}: {effect_text(other['effect'])}"
-    yield f"first learned in {lesson['first_run']}, from {lesson['group_id'] or 'no group'}"
 
 
 def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs_root: Path | None, console: Console) -> None:
@@ -360,7 +350,11 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
         accepted = [each for each in task_problems(experiences.store, experiences.paths) if "state.json:" not in each]
         if ids == (now.experience_ids if now else ()) and not (damaged or accepted):
             return None
-        library = _sound(experiences, name, target)
+        library = verified(decided_library(experiences.store, target), experiences.store)
+        there = {entry.experience_id for entry in library.entries}
+        if lost := [each for each in ids if each not in there]:
+            given = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
+            raise SettingsError.one("TO", given, "a library whose stamps hold (`tfgrpo verify`)")
         to = f"back to {target.run_id}, decision {earlier.index(target) + 1}" if target else "back to no lessons"
         decision = persons_decision(
             experiences.store,
@@ -486,16 +480,6 @@ def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) ->
     raise SettingsError.one("TO", repr(name), accepted)
 
 
-def _sound(experiences: TaskExperiences, name: str, target: Decision | None) -> Library:
-    """Raise ``SettingsError`` unless every lesson of it is there and verifies."""
-    library = verified(decided_library(experiences.store, target), experiences.store)
-    ids = {entry.experience_id for entry in library.entries}
-    if lost := [each for each in (target.experience_ids if target else ()) if each not in ids]:
-        given = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
-        raise SettingsError.one("TO", given, "a library whose stamps hold (`tfgrpo verify`)")
-    return library
-
-
 def _finish(
     store: ExperienceStore, task: TaskPaths, done: Decision | None, console: Console, unchanged: str, **facts: int
 ) -> None:
@@ -617,7 +601,14 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
     if len(content) > _MAX_BYTES:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
     lessons = read_lessons(text, source=str(file))
-    pack = _pack(pack_id, packs_root, paths, lessons.pack_id)
+    if not pack_id:
+        records = ExperienceStore(paths.experiences, approved={}).records()
+        pack_id = next((record.pack_id for record in deque(records, maxlen=1)), lessons.pack_id or None)
+    known = {*known_packs(packs_root)} if packs_root is not None else set[str]()
+    if pack_id is None:
+        accepted = ", ".join(sorted({*known_packs(), *known}))
+        raise SettingsError.one("--pack", "nothing, for a task that has learned nothing yet", accepted)
+    pack = load_prompt_pack(pack_id, packs_root if pack_id in known else None)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
@@ -628,30 +619,18 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
     return _Import(name, paths, store, pack, lessons.simulated, screened, out)
 
 
-def _pack(name: str | None, root: Path | None, paths: TaskPaths, of_file: str) -> LoadedPack:
-    if not name:
-        records = ExperienceStore(paths.experiences, approved={}).records()
-        name = next((record.pack_id for record in deque(records, maxlen=1)), of_file or None)
-    if name is None:
-        known = sorted({*known_packs(), *(known_packs(root) if root else ())})
-        raise SettingsError.one("--pack", "nothing, for a task that has learned nothing yet", ", ".join(known))
-    return load_prompt_pack(name, root if root is not None and name in known_packs(root) else None)
-
-
-def _verdict(source: _Import, entry: Screened) -> str:
-    if entry.reason:
-        return f"refused: {entry.reason}"
-    if entry.known is None:
-        rival = entry.opposite
-        return f"new, the opposite of {rival.experience_id}, {rival.polarity}: {rival.summary32}" if rival else "new"
-    other = "" if entry.known.summary32 == entry.text else f", as: {entry.known.summary32}"
-    why = source.left_out(entry)
-    return f"known: {entry.known.experience_id}{other}" + (f", kept out: {why}" if why else "")
-
-
 def _show(source: _Import, console: Console) -> None:
-    rows = [(_verdict(source, entry), entry.lesson.says, entry.text or entry.lesson.text) for entry in source.screened]
-    pack = source.pack.manifest.id
+    rows, pack = [], source.pack.manifest.id
+    for entry in source.screened:
+        rival, why, verdict = entry.opposite, source.left_out(entry), "new"
+        if entry.reason:
+            verdict = f"refused: {entry.reason}"
+        elif entry.known is not None:
+            other = "" if entry.known.summary32 == entry.text else f", as: {entry.known.summary32}"
+            verdict = f"known: {entry.known.experience_id}{other}" + (f", kept out: {why}" if why else "")
+        elif rival is not None:
+            verdict = f"new, the opposite of {rival.experience_id}, {rival.polarity}: {rival.summary32}"
+        rows.append((verdict, entry.lesson.says, entry.text or entry.lesson.text))
     if console.as_json:
         lessons = [{"verdict": verdict, "says": polarity, "text": text} for verdict, polarity, text in rows]
         console.result({"stored": 0, "pack": pack, "lessons": lessons})
