@@ -453,15 +453,6 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:>9}  {text}" for label, text in self._morning())
-
-    def _repr_html_(self) -> str:
-        lessons = "".join(f"\n{lesson.polarity}: {lesson.text}" for lesson in self.lessons)
-        page = html.escape(visible(f"{self}\n{pluralize(len(self.lessons), 'lesson')} in force{lessons}"))
-        link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
-        return f"<pre>{page}</pre>{link}"
-
-    def _morning(self) -> Sequence[tuple[str, str]]:
         """Return the morning page of the run, as of now; without its files, how it ended and why there is no page."""
         run = RunPaths(self.folder)
         try:
@@ -472,7 +463,13 @@ class Result:
             simulated = "SIMULATED " if self.simulated else ""
             ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
             lines = (("run", ended), ("look at", str(error)))
-        return [(label, visible(text)) for label, text in lines]
+        return "\n".join(f"{label:>9}  {visible(text)}" for label, text in lines)
+
+    def _repr_html_(self) -> str:
+        lessons = "".join(f"\n{lesson.polarity}: {lesson.text}" for lesson in self.lessons)
+        page = html.escape(visible(f"{self}\n{pluralize(len(self.lessons), 'lesson')} in force{lessons}"))
+        link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
+        return f"<pre>{page}</pre>{link}"
 
 
 def _interval(gain: Mapping[str, float], compared: int) -> Interval:

@@ -26,7 +26,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext, refresh_global_settings_context
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
-from prefect.settings import Settings, get_current_settings
+from prefect.settings import get_current_settings
 from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
@@ -351,8 +351,21 @@ def run_locally(
     """
     for name in _REPETITIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    settings = get_current_settings()
     try:
-        _find_server(get_current_settings(), server, screen.say)
+        if settings.api.url is not None:
+            address = without_login(settings.api.url)
+            screen.say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
+            why = why_silent(_ANSWER_S)
+            if why is not None and is_refusal(why):
+                raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({error_line(why)})")
+            if why is not None:
+                raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {error_line(why)}")
+        elif not wanted(settings):
+            raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
+        elif server is not None:
+            server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
+            refresh_global_settings_context()
         flow_run = _FlowRun(prepared.request)
         context, artifacts = flow_run.begin()
     except PrefectUnavailable as error:
@@ -367,9 +380,9 @@ def run_locally(
     try:
         screen.ended(summary)
     finally:
-        why = flow_run.end(screen.say)
-        if why is not None:
-            warning = f"Prefect was not informed of the end of the run: {why}"
+        late = flow_run.end(screen.say)
+        if late is not None:
+            warning = f"Prefect was not informed of the end of the run: {late}"
             screen.say(f"warning: {warning}; the record of the run is complete")
             warn_run(summary, warning)
     return summary
@@ -425,19 +438,3 @@ class _FlowRun:
         if not self._begun.done():  # Prefect may call the flow again
             self._begun.set_result((copy_context(), artifacts))
         return self._summary.result()
-
-
-def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
-    if settings.api.url is not None:
-        address = without_login(settings.api.url)
-        say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
-        why = why_silent(_ANSWER_S)
-        if why is not None and is_refusal(why):
-            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({error_line(why)})")
-        if why is not None:
-            raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {error_line(why)}")
-    elif not wanted(settings):
-        raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
-    elif server is not None:
-        server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
-        refresh_global_settings_context()

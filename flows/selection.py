@@ -264,7 +264,15 @@ def _item_asked(request: SelectRequest, settings: Settings) -> Item:
     if request.prompt is not None and request.item is not None:
         raise SettingsError.one("--item", "it beside a prompt", "one of the two")
     if request.item is not None:
-        return _item_of(request.item, settings)
+        path, mark, wanted = request.item.rpartition("#")
+        if not mark or not path or not wanted:
+            raise SettingsError.one("--item", repr(request.item), "FILE#ID, a dataset and the id of one of its items")
+        items = read_dataset(path, settings.dataset.fields).items
+        found = next((item for item in items if item.id == wanted), None)
+        if found is None:
+            accepted = f"one of its {len(items)} ids, such as {items[0].id}"
+            raise DatasetError.one("--item", f"no item {wanted!r} in {path}", accepted)
+        return found
     if request.prompt is not None and request.prompt.strip():
         digest = sha256_hex(request.prompt.encode("utf-8", "surrogatepass"))
         return Item(id=f"prompt-{digest[:12]}", prompt=request.prompt, answer="", source="prompt")
@@ -272,18 +280,6 @@ def _item_asked(request: SelectRequest, settings: Settings) -> Item:
         return read_dataset(shipped_dataset(settings.simulated.world)).items[0]
     accepted = "a prompt by --prompt or on standard input, or --item FILE#ID"
     raise SettingsError.one("--prompt", "nothing to ask", accepted)
-
-
-def _item_of(name: str, settings: Settings) -> Item:
-    path, mark, wanted = name.rpartition("#")
-    if not mark or not path or not wanted:
-        raise SettingsError.one("--item", repr(name), "FILE#ID, a dataset and the id of one of its items")
-    items = read_dataset(path, settings.dataset.fields).items
-    found = next((item for item in items if item.id == wanted), None)
-    if found is None:
-        accepted = f"one of its {len(items)} ids, such as {items[0].id}"
-        raise DatasetError.one("--item", f"no item {wanted!r} in {path}", accepted)
-    return found
 
 
 def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
@@ -294,7 +290,11 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
         text, source = request.answer, "answer"
     elif request.reference.startswith("@"):
         path = Path(request.reference[1:])
-        text, source = _read_text(path), f"--reference @{path}"
+        try:
+            text, source = path.read_text(encoding="utf-8-sig"), f"--reference @{path}"
+        except (OSError, UnicodeDecodeError) as error:
+            given = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
+            raise DatasetError.one("--reference", f"@{path}: {given}", "@ and a file of text that can be read") from None
     else:
         text, source = request.reference, "--reference"
     if text is None:
@@ -310,32 +310,20 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     return text
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        given = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
-        raise DatasetError.one("--reference", f"@{path}: {given}", "@ and a file of text that can be read") from None
-
-
 def _format_asked(settings: Settings) -> AnswerFormat:
     """Raises ``SettingsError`` for an invalid schema."""
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
-    if selection.format == "json":
-        return JsonFormat(_schema(selection.json_schema), selection.repair)
-    return PowlFormat(selection.repair) if selection.format == "powl" else TextFormat()
-
-
-def _schema(path: str | None) -> Mapping[str, Any] | None:
-    if path is None:
-        return None
+    if selection.format != "json":
+        return PowlFormat(selection.repair) if selection.format == "powl" else TextFormat()
+    if selection.json_schema is None:
+        return JsonFormat(None, selection.repair)
     try:
-        schema: Any = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        schema: Any = json.loads(Path(selection.json_schema).read_text(encoding="utf-8-sig"))
         if isinstance(schema, dict):
             Draft202012Validator.check_schema(schema)
-            return schema
+            return JsonFormat(schema, selection.repair)
         given = f"a {type(schema).__name__}"
     except OSError as error:
         given = error.strerror or type(error).__name__
@@ -343,7 +331,7 @@ def _schema(path: str | None) -> Mapping[str, Any] | None:
         given = f"{error.json_path}: {error.message}"
     except (ValueError, RecursionError) as error:
         given = str(error)
-    raise SettingsError.one("--json-schema", f"{path}: {given}", "a file with a JSON schema")
+    raise SettingsError.one("--json-schema", f"{selection.json_schema}: {given}", "a file with a JSON schema")
 
 
 def _rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
@@ -501,27 +489,10 @@ def _directory(plan: SelectionPlan) -> Iterator[SelectionPlan]:
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     """Make a ``StoreError`` a warning, so that the answer is not lost."""
-    plan, selection = selected.plan, selected.selection
+    plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
     if plan.task is None or not selection.is_over:
         return ()
-    try:
-        # Once, even if the process of an earlier part was killed here.
-        if record_round(plan.task.selections, _round_of(selected, clock)) and plan.memory is not None:
-            seen = [
-                Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
-                for each in selection.candidates
-                if each.reward is not None and (model := each.outcome.value) is not None
-            ]
-            plan.memory.observe(seen, selection.spec.selection_id)
-    except StoreError as error:
-        return (f"the selection was not remembered: {error}",)
-    shutil.rmtree(plan.context.run_dir, ignore_errors=True)
-    return ()
-
-
-def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
-    plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
-    return SelectionRound(
+    over = SelectionRound(
         selection_id=selection.spec.selection_id,
         at=clock(),
         item_id=selection.spec.item.id,
@@ -542,6 +513,19 @@ def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
         cost_usd=cost.usd,
         duration_s=selection.duration_s,
     )
+    try:
+        # Once, even if the process of an earlier part was killed here.
+        if record_round(plan.task.selections, over) and plan.memory is not None:
+            seen = [
+                Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
+                for each in selection.candidates
+                if each.reward is not None and (model := each.outcome.value) is not None
+            ]
+            plan.memory.observe(seen, selection.spec.selection_id)
+    except StoreError as error:
+        return (f"the selection was not remembered: {error}",)
+    shutil.rmtree(plan.context.run_dir, ignore_errors=True)
+    return ()
 
 
 def _candidate_json(candidate: Candidate) -> dict[str, Any]:

@@ -10,13 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 API_URL: Final = "PREFECT_API_URL"
 _HOME: Final = "PREFECT_HOME"
@@ -128,12 +125,13 @@ def prefect_settings() -> Iterator[None]:
         problems = getattr(error, "errors", None)  # of pydantic, whose import `--version` and `--help` do without
         if problems is None:
             raise
-        raise SettingsError([_prefects(problem) for problem in problems()]) from error
-
-
-def _prefects(problem: ErrorDetails) -> Problem:
-    """Prefect does not say where it found a setting, nor which it was where several do not fit together."""
-    name = ".".join(map(str, problem["loc"]))
-    if not name:
-        return Problem("the settings of Prefect", problem["msg"], "what Prefect takes")
-    return Problem(f"a setting of Prefect's, {name}", repr(problem["input"]), problem["msg"])
+        # Prefect does not say where it found a setting, nor which it was where several do not fit together.
+        named = [(".".join(map(str, each["loc"])), each["input"], each["msg"]) for each in problems()]
+        raise SettingsError(
+            [
+                Problem(f"a setting of Prefect's, {name}", repr(given), why)
+                if name
+                else Problem("the settings of Prefect", why, "what Prefect takes")
+                for name, given, why in named
+            ]
+        ) from error

@@ -347,7 +347,19 @@ class Progress(Observer):
             self._print(SIMULATED_BANNER, "bold yellow")
         if plan.chosen_rewards:
             self._print(f"rewards: {plan.chosen_rewards}")
-        self._print(f"task {plan.settings.task_id}: {_described(plan)}")
+        tfgrpo = plan.settings.tfgrpo
+        if plan.opens_sealed:
+            items = pluralize(len(plan.eval_items), "sealed item")
+            what = f"{items}, {plan.sweep_size} attempts of each with the lessons in force and without; nothing is learned"
+        elif plan.measured_groups:
+            groups = pluralize(plan.measured_groups, "group")
+            what = f"{groups} of {tfgrpo.measuring_size} attempts measure; nothing is learned"
+        else:
+            swept = f" ({plan.sweep_size} with lessons and {plan.sweep_size} without in the sweep)" if plan.learns else ""
+            epochs = f"{tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
+            learned = pluralize(len(plan.learn_items), "item")
+            what = f"{learned} to learn on; {held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
+        self._print(f"task {plan.settings.task_id}: {what}")
         self._print(f"forecast: {plan.forecast}")
         if plan.forecast.gain is not None:
             self._print(str(plan.forecast.gain))
@@ -459,19 +471,6 @@ class Progress(Observer):
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)
-
-
-def _described(plan: Plan) -> str:
-    if plan.opens_sealed:
-        items = pluralize(len(plan.eval_items), "sealed item")
-        return f"{items}, {plan.sweep_size} attempts of each with the lessons in force and without; nothing is learned"
-    if plan.measured_groups:
-        size = plan.settings.tfgrpo.measuring_size
-        return f"{pluralize(plan.measured_groups, 'group')} of {size} attempts measure; nothing is learned"
-    swept = f" ({plan.sweep_size} with lessons and {plan.sweep_size} without in the sweep)" if plan.learns else ""
-    epochs = f"{plan.settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
-    learned = pluralize(len(plan.learn_items), "item")
-    return f"{learned} to learn on; {held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
 
 
 def held_out(plan: Plan) -> str:
