@@ -196,7 +196,8 @@ def editable(source, built, tmp_path_factory):
 def test_type_checkers_find_an_editable_install_and_its_types(editable, tmp_path):
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(MISTAKES)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", editable, "right.py", "wrong.py"]
+    strict = ("--strict", "--cache-dir", os.devnull, "--python-executable", editable)
+    command = [sys.executable, "-m", "mypy", *strict, "right.py", "wrong.py"]
     checked = run(command, tmp_path, 300)
     assert (checked.returncode, checked.stderr) == (1, ""), checked.stdout
     found = {tuple(line.split(":")[:2]) for line in checked.stdout.splitlines() if ": error: " in line}

@@ -29,7 +29,7 @@ PAGE = "docs/exports.md"
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     out = tmp_path_factory.mktemp("exports") / "out"
-    summary = kit.run(out, run_id="night", sample_size=24, batch_size=12, seed=6)
+    summary = kit.run(out, run_id="night", **kit.LEARNING)
     assert summary.details["decision"]["decision"] == "in force"
     return out
 

@@ -18,7 +18,7 @@ import tfgrpo as package
 from docs import house
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
-from tests.support.runs.running import LEARNING, Server, in_process
+from tests.support.runs.running import LEARNING, SMALL, Server, in_process
 from tfgrpo.flows import learning_flow
 from tfgrpo.flows.cli import CHECKING, main
 from tfgrpo.flows.commands.run import run
@@ -292,7 +292,7 @@ def test_the_picture_of_the_house_is_that_of_the_code():
 
 
 def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
-    run_here(RunRequest(dry_run=True, sample_size=10, batch_size=5, run_id="night"))
+    run_here(RunRequest(dry_run=True, run_id="night", **SMALL))
     root = desk / "out" / "tfgrpo-learning"
     written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     (shown,) = [block.text for block in blocks("docs/files.md", "text") if "out/<task_id>" in block.text]

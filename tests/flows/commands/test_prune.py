@@ -90,9 +90,8 @@ def test_the_next_night_learns_from_pruned_ones_what_it_learns_from_whole_ones(t
     whole = tmp_path / "whole"
     shutil.copytree(own_run.out, whole)
     assert cli.main(["prune", "--keep", "1", "--out", str(own_run.out)]) == 0
-    asked = {"run_id": "next", "sample_size": 12, "batch_size": 12, "seed": 6}
     for out in (own_run.out, whole):
-        assert kit.run(out, **asked).status == "finished"
+        assert kit.run(out, run_id="next", seed=6, **kit.SMALL).status == "finished"
     assert kit.decided(own_run.out) == kit.decided(whole)
     assert kit.store(own_run.out) == kit.store(whole)
 

@@ -46,7 +46,7 @@ def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is
     assert task.ask("verify", task.paths.root.name)["ok"]
     out = task.paths.root.parent
     assert planned(dry_run=True, task_id=kit.TASK, out=str(out)).spec.pack.experience_ids == tuple(before)
-    kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
+    kit.run(out, run_id="later", seed=2, **kit.SMALL)
     assert kit.manifest(out, "later")["in_force"]["experience_ids"] == before
 
 

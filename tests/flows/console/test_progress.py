@@ -188,7 +188,7 @@ class Broken:
 def test_a_view_that_breaks_does_not_break_the_run(tmp_path, caplog):
     broken, healthy = Broken(), screen(terminal=False)
     observers = Observers(broken, Progress(healthy))
-    summary = kit.run(tmp_path, observer=observers, sample_size=4, batch_size=4)
+    summary = kit.run(tmp_path, observer=observers, **kit.SMALL)
     assert summary.status == "finished"
     assert broken.told == 1
     assert "points" in healthy.file.getvalue()

@@ -271,7 +271,7 @@ def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
 
 
 def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
-    summary = kit.run(own_run.out, run_id="second", sample_size=6, batch_size=6, seed=1)
+    summary = kit.run(own_run.out, run_id="second", seed=1, **kit.SMALL)
     assert summary.status == "finished"
     run = Elsewhere(own_run.out, "second")
     manifest = json.loads(run.paths.manifest.read_text())
