@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -197,10 +197,10 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
             records.setdefault(record.experience_id, record)
     groups: dict[str, list[list[str]]] = {}
     for name, record in records.items():  # the evidence of a lesson is of one contrast, or of several
-        contrasts: dict[str, list[str]] = {}
+        of_group: dict[str, list[str]] = {}
         for rollout in record.evidence:
-            contrasts.setdefault(rollout.rpartition("/")[0], []).append(rollout)
-        groups[name] = [*contrasts.values()]
+            of_group.setdefault(rollout.rpartition("/")[0], []).append(rollout)
+        groups[name] = [*of_group.values()]
     shown = {rollout for each in groups.values() for members in each[:_CONTRASTS_SHOWN] for rollout in members}
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
@@ -217,12 +217,16 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
             prompts |= {
                 row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_objects(each.items) if row["item_id"] in items
             }
-    lessons = [
-        LessonView(
-            record, len(groups[name]), tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)), known.get(name, {})
-        )
-        for name, record in records.items()
-    ]
+    lessons: list[LessonView] = []
+    for name, record in records.items():
+        contrasts: list[ContrastView] = []
+        for members in groups[name][:_CONTRASTS_SHOWN]:
+            attempted = [found[each] for each in members if each in found]
+            attempted.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
+            if attempted:
+                prompt = prompts.get(attempted[0].item_id, "")
+                contrasts.append(ContrastView(prompt, (attempted[0], *attempted[1:][-1:])))
+        lessons.append(LessonView(record, len(groups[name]), tuple(contrasts), known.get(name, {})))
     in_order = [each for each in lessons if each.known]
     in_order.sort(key=lambda each: (STATES.index(each.known["state"]), -each.known["effect"]["mean"]))
     others = tuple(each for each in lessons if not each.known)
@@ -237,16 +241,6 @@ def _left_out(warnings: list[str]) -> Iterator[None]:
         warnings.append(f"lessons are shown without what this file of an earlier run says of them: {error}")
 
 
-def _contrasts(
-    groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
-) -> Iterable[ContrastView]:
-    for members in groups:
-        attempts = [found[name] for name in members if name in found]
-        attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
-        if attempts:
-            yield ContrastView(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))
-
-
 def write_report(night: Night) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
     task, run = night.task, night.run
@@ -258,6 +252,13 @@ def write_report(night: Night) -> Path:
         lessons, rollouts = learned(night)
         packs = night.block("settings").get("packs_root")
         shown = worst_items(rollouts.items)[:_ITEMS_SHOWN]
+        arms: list[tuple[str, str, JsonObject, Summary]] = []
+        # Not from ``per-epoch.json``, which is written at the end of an epoch.
+        for epoch, block in (aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}).items():
+            phase = PHASES.get(block["phase"], "")
+            for name, label in labelled(block["arms"]):
+                tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
+                arms.append((epoch, phase if name == "group" else f"{phase}, {label}", block["arms"][name], tokens))
         page = _template().render(
             night=night,
             manifest=night.manifest,
@@ -266,7 +267,7 @@ def write_report(night: Night) -> Path:
             packs=f" --packs-root {shlex.quote(packs)}" if packs else "",
             chart=picture(night.history),
             columns=COLUMNS,
-            arms=list(_arms(run, rollouts)),
+            arms=arms,
             costs=_costs(run),
             rollouts=rollouts,
             groups=groups,
@@ -295,16 +296,6 @@ def _template() -> Template:
         environment.filters |= {each.__name__: each for each in own}
     environment.filters |= {"chance": chance, "compared_pairs": compared_pairs, "pluralize": pluralize}
     return environment.get_template("report.html.j2")
-
-
-def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, JsonObject, Summary]]:
-    # Not from ``per-epoch.json``, which is written at the end of an epoch.
-    epochs = aggregate(read_objects(run.metrics), run.metrics) if run.metrics.is_file() else {}
-    for epoch, block in epochs.items():
-        for name, label in labelled(block["arms"]):
-            phase = PHASES.get(block["phase"], "")
-            tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
-            yield epoch, phase if name == "group" else f"{phase}, {label}", block["arms"][name], tokens
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
