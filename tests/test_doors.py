@@ -10,7 +10,6 @@ from pathlib import Path
 import grimp
 import pytest
 
-import tfgrpo
 from tests.support.door_contract import forbidden
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,10 +53,6 @@ def test_a_module_that_a_door_does_not_name_is_not_entered_from_outside():
         ("tfgrpo.tasks.group", "tfgrpo.flows.run.loop.batches", "tfgrpo.flows"),
         ("tfgrpo.tasks.group", "tfgrpo.flows.run.loop.batches", "tfgrpo.flows.run.loop"),
     ]
-
-
-def test_the_installed_package_says_that_it_is_typed():
-    assert (Path(str(tfgrpo.__file__)).parent / "py.typed").is_file()
 
 
 SPOKEN = ("flows/api.py", "flows/commands/")

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tomllib
 import venv
@@ -231,9 +230,3 @@ def requirement_names() -> list[str]:
 
 def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def test_the_interpreter_of_the_tests_is_one_that_the_project_promises():
-    lowest = re.search(r'requires-python = ">=(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text())
-    assert lowest is not None
-    assert sys.version_info[:2] >= (int(lowest[1]), int(lowest[2])), sysconfig.get_python_version()
