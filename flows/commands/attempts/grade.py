@@ -330,11 +330,8 @@ def grade(  # noqa: PLR0913 - its options
     loaded = checks.run(_grading, config, settings, pipeline, grader_timeout, mix=mix)
     read = checks.run(read_completions, Path(completions), loaded[0].unknown if loaded else None)
     checks.raise_problems()
-    return _graded(loaded[0], read[0], target, console)
-
-
-def _graded(grading: Grading, completions: Sequence[GradeItem], target: Path | None, console: Console) -> int:
-    graded = asyncio.run(grading.grade(completions))
+    grading: Grading = loaded[0]
+    graded = asyncio.run(grading.grade(read[0]))
     rewards = (each.grade.reward for each in graded if each.grade.reward is not None)
     outside = outside_range(rewards, grading.plan.score_range) if isinstance(grading, PipelineGrading) else ""
     for warning in (*grading.warnings, *filter(None, [outside])):
