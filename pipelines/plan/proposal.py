@@ -69,7 +69,7 @@ _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
 _ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
 """Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
 _LIKE_AN_ANSWER: Final = re.compile(r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score")
-_ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
+_ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid)$|(?:nr|nummer|_no)$")
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
 _WRONG_OPTION: Final = re.compile(r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?")
 _FLAGS: Final = frozenset({"true", "false", "yes", "no", "0", "1"})
@@ -175,7 +175,12 @@ class _Seen:
         """Return the columns of a file with two besides ids, the likelier prompt first; empty for another file."""
         left = [column for column in self.columns if column not in taken and not _ID.search(_name(column))]
         texts = [self.values(column) for column in left]
-        readable = all(isinstance(value, str | int | float) for values in texts for value in values)
+        objects = [column for column in left if _name(column) not in _CLOSED]  # an answer in JSON, no metadata
+        readable = all(
+            isinstance(value, str | int | float | (Mapping if column in objects else str))
+            for column, values in zip(left, texts, strict=True)
+            for value in values
+        )
         named = all(re.fullmatch(r"[^\W\d][\w .#-]{0,40}", column) for column in left)
         differ = all(len({*map(str, values)}) > 1 for values in texts)
         if len(left) != 2 or not readable or not named or not differ:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -58,6 +59,8 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 BATCH: Final = 1_024
 """Completions that are graded together, as a trainer's request would have them."""
 _REASONS: Final = 20
+_QUOTED: Final = re.compile(r"'(?:[^'\\\n]|\\.)*'|\d+")
+"""What a reason quotes of a completion."""
 _STOPPED: Final = 3
 _IDS: Final = ("sample_id", "item_id", "id")
 _TEXTS: Final = ("completion", "output")
@@ -456,9 +459,12 @@ def _print(result: Mapping[str, Any], console: Console) -> None:
             rows.append([*([name] if several else []), part, *figures])
     console.table(columns, rows)
     if ungraded := result["reward"]["ungraded"]:
-        reasons = result["reasons"]
+        reasons: dict[str, tuple[int, str]] = {}  # those that differ in what they quote are one
+        for why, count in result["reasons"].items():
+            before, first = reasons.get(kind := _QUOTED.sub("…", why), (0, why))
+            reasons[kind] = before + count, first
         console.text(f"\n{pluralize(ungraded, 'completion')} ungraded, for:")
-        for why, count in islice(reasons.items(), _REASONS):
+        for count, why in sorted(reasons.values(), key=lambda each: -each[0])[:_REASONS]:
             console.line(f"{count:>8,}  {why}")
         if (more := len(reasons) - _REASONS) > 0:
             console.text(f"          and {pluralize(more, 'more reason')}; --json has them all")

@@ -161,17 +161,18 @@ def test_a_mistake_is_one_clear_error(arguments, said, grade, pipeline):
 def test_what_is_ungraded_is_counted_by_reason_and_never_a_zero(grade, pipeline, tmp_path):
     Path("mine.py").write_text(
         "def mine(output, answer):\n"
-        "    if output == 'boom':\n        raise RuntimeError('out of order')\n"
+        "    if 'boom' in output:\n        raise RuntimeError(f'out of order: {output!r}')\n"
         "    return 1.0 if answer in output else 0.0\n"
     )
-    rows = [{"id": "1", "completion": text} for text in ("2", "boom", "", " \n")]
+    rows = [{"id": "1", "completion": text} for text in ("2", "boom", "boom 7", "", " \n")]
     source, target = jsonl(tmp_path / "c.jsonl", *rows), tmp_path / "graded.jsonl"
     config = pipeline("mine.py:mine", "{}")
     said = grade(config, source, "--to", target).out
-    assert re.search(r"^reward\s+1\s+3\s+1\.000\s+1\.000\s+1\.000$", said, re.MULTILINE)
-    assert "3 completions ungraded, for:\n       2  completion: empty" in said
-    assert re.search(r"^       1  .*out of order", said, re.MULTILINE)
-    assert [row["reward"] for row in kit.lines(target)] == [1.0, None, None, None]
+    assert re.search(r"^reward\s+1\s+4\s+1\.000\s+1\.000\s+1\.000$", said, re.MULTILINE)
+    assert "4 completions ungraded, for:\n" in said
+    assert "       2  completion: empty" in said
+    assert re.search(r"^       2  .*out of order: 'boom'$", said, re.MULTILINE)  # what it quotes makes it no other reason
+    assert [row["reward"] for row in kit.lines(target)] == [1.0, None, None, None, None]
     none = grade(config, jsonl(tmp_path / "d.jsonl", {"id": "1", "completion": ""}), code=1).out
     assert re.search(r"^reward\s+0\s+1\s+–\s+–\s+–$", none, re.MULTILINE)
     grade(config, source, "--to", target, "--force")

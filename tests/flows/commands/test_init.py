@@ -296,11 +296,16 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(capsys, monke
         ),
         ({"response": LONG, "category": "sums"}, "response", ""),
         ({"outcome": "u"}, "answer", "no column is surely the answer; 'outcome' may be: --answer names it"),
+        ({"Rechnungsnr": "R{n}", "outcome": "u{n}"}, "outcome", ""),
+        ({"entities": {"name": "A{n}"}}, "entities", "is 'entities', an object as a whole: --answer names a part of it"),
+        ({"metadata": {"name": "A{n}"}}, "answer", "no column is surely the answer: --answer names it"),
         ({"options": ["a", "b"], "answer": "c"}, "answer", "the prompt is without the options in 'options'"),
     ],
 )
 def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, line):
-    fields, _, printed = read_by_init(capsys, [{"input": f"q{number}", **row} for number in range(ROWS)])
+    cells = json.dumps(row)
+    rows = [{"input": f"q{number}", **json.loads(cells.replace("{n}", str(number)))} for number in range(ROWS)]
+    fields, _, printed = read_by_init(capsys, rows)
     assert fields["answer"] == answer
     assert line in printed
     assert ("--answer" in printed) == ("--answer" in line)
