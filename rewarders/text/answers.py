@@ -63,7 +63,6 @@ _TAG: Final = re.compile(
     r"|\[ANSWER\](?P<bracketed>(?:(?!\[ANSWER\]).)*?)\[/ANSWER\]",
     re.IGNORECASE | re.DOTALL,
 )
-_LONGEST_CALL: Final = 2_000
 _CALL: Final = re.compile(
     r"\b(?:final_answer|finish|submit)[(\[](?P<quote>[\"'`]?)(?P<inside>[^\n]+?)(?P=quote)[)\]][ \t`]*\Z", re.IGNORECASE
 )
@@ -94,8 +93,6 @@ _SENTENCE_END: Final = re.compile(
     r"[.!?][*_\"'”’)\]$]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|(?:です|である|입니다|이다)?[。.]?\s*\Z|。|\n"
 )
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
-_LONGEST_ABBREVIATION: Final = 8
-"""Characters before a full stop that may be an abbreviation, with the one before it."""
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
 _FENCED: Final = re.compile(r"(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)", re.DOTALL)
 _OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
@@ -139,7 +136,7 @@ _OPENER: Final = re.compile(
     re.IGNORECASE,
 )
 """A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``."""
-_LONGEST_BARE: Final = 5
+MOST_BARE: Final = 5
 """Words of a line that is an answer as a whole."""
 _NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)", re.IGNORECASE)
 """Where a model goes on with a question of its own, as base models do."""
@@ -216,7 +213,7 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
     tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
-    bare = "\n" not in before and len(before.split()) <= _LONGEST_BARE and before[-1:] not in ":!"
+    bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"
     tail = before if more and (bare or _marked(before) or in_a_sentence(before)) else tail
     tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
     lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
@@ -266,7 +263,7 @@ def _marked(text: str) -> Stated | None:
         marks.append((line.end(), "answer line", _behind(text, line)))
     if (tag := _last(_TAG, text)) is not None:
         marks.append((tag.start(), "tag", tag["inside"] or tag["bracketed"] or ""))
-    if text[-1:] in ")]`" and (call := _CALL.search(text[-_LONGEST_CALL:])) is not None:
+    if text[-1:] in ")]`" and (call := _CALL.search(text[-2_000:])) is not None:
         marks.append((len(text), "tag", call["inside"]))
     if (box := _last(BOX, text)) is not None:
         boxes = [until_closing(text[each.end() :]) for each in [*BOX.finditer(text)][-_MOST_BOXES:]]
@@ -285,8 +282,6 @@ def _marked(text: str) -> Stated | None:
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
 
-_FEWEST_WORDS: Final = 3
-"""Of a heading that asks again; fewer may be an answer in doubt."""
 _TASK: Final = re.compile(
     r"\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b", re.IGNORECASE
 )
@@ -303,7 +298,7 @@ _WORKED: Final = re.compile(r"[*_>\s]*(?:first|step|let|start|begin|we (?:first|
 def _behind(text: str, mark: re.Match[str]) -> str:
     """Return the rest of an answer line; below a heading, which has no rest or asks again, the answer or first paragraph."""
     line, _, below = text[mark.end() :].partition("\n")
-    asks = "?" in line and len(line.split()) >= _FEWEST_WORDS
+    asks = "?" in line and len(line.split()) > 2  # fewer words may be an answer in doubt
     if (asks or _TASK.match(line)) and in_a_sentence(below):
         return below
     asks = asks and bool(below.strip()) and line.rstrip(' \t*_`"').endswith("?")
@@ -329,11 +324,11 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
         rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
-        if _OF_ANOTHER.search(text[max(0, found.start() - _LONGEST_ABBREVIATION * 4) : found.start()]):
+        if _OF_ANOTHER.search(text[max(0, found.start() - 32) : found.start()]):
             continue
         if not rest.strip(" \t\n.!\u3002\uff01") or (not denied and _NEGATED.match(rest)):
             continue
-        if found["result"] and _CONCLUDES.search(rest[:_NEAR]):
+        if found["result"] and _CONCLUDES.search(rest[:2_000]):
             continue
         if not judged and _JUDGED.match(rest) and re.search(r"\w", text[: found.start()] + rest.partition("\n")[2]):
             continue
@@ -359,14 +354,12 @@ _CONCLUDES: Final = re.compile(
     r"(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b", re.IGNORECASE
 )
 """A conclusion from a result: ``the result is 24. Therefore, …``."""
-_NEAR: Final = 2_000
-"""Characters behind a result in which it may be followed by a conclusion."""
 
 
 def _abbreviates(text: str, end: re.Match[str]) -> bool:
     """Return whether a full stop is that of an abbreviation within a sentence: ``St. Louis``, ``J. R. R. Tolkien``."""
     behind = text[end.end() :].partition("\n")[0].strip()
-    before = text[: end.start() + 1][-_LONGEST_ABBREVIATION:]
+    before = text[: end.start() + 1][-8:]
     date = re.search(r"\b\d\d?\.$", before) and re.match(r"[^\W\d_]+ \d{4}\b", behind)  # 3. Januar 2024
     return bool(behind) and bool(date or _ABBREVIATION.search(before))
 
@@ -394,7 +387,7 @@ def several_in(text: str) -> list[str]:
         return []
     parts = list(map(str, value)) if isinstance(value, list) else re.split(r" ?\|\|? ?|;| / ", text)
     either = text.split(" or ")
-    parts = either if len(parts) == 1 and all(len(each.split()) <= _LONGEST_BARE for each in either) else parts
+    parts = either if len(parts) == 1 and all(len(each.split()) <= MOST_BARE for each in either) else parts
     return parts if len(parts) > 1 and all(re.search(r"\w", part) for part in parts) else []
 
 

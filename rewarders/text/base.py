@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
-from tfgrpo.rewarders.text.answers import REJECTED, TAKES_BACK, Stated, any_of, conclusion_of, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import (
+    MOST_BARE,
+    REJECTED,
+    TAKES_BACK,
+    Stated,
+    any_of,
+    conclusion_of,
+    stated_answer,
+    without_reasoning,
+)
 from tfgrpo.rewarders.text.numbers import REFUSAL
 from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, as_asked, denies, is_denied, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, TRIMMED, plain
@@ -110,8 +119,6 @@ VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
 """A word for the kind of what follows: the city of Chicago is Chicago."""
-_MOST_OF: Final = 7
-"""Words of a phrase without a verb: ``the president of the United States``."""
 _SETS_ASIDE: Final = re.compile(
     r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
 )
@@ -130,7 +137,7 @@ def is_of(statement: str, place: re.Match[str]) -> bool:
         return False
     subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
     rest = statement[: place.start()] + statement[place.end() :]
-    phrase = not VERB.search(statement) and len(rest.split()) <= _MOST_OF
+    phrase = not VERB.search(statement) and len(rest.split()) <= 7  # the president of the United States
     return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
@@ -202,8 +209,6 @@ _TICK, _CROSS = (
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
 _OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
-MOST_BARE: Final = 5
-"""Words of a line that is an answer as a whole."""
 
 
 def is_bare(line: str) -> bool:

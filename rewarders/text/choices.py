@@ -11,20 +11,17 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import ClassVar, Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, any_of, conclusion_of, in_a_sentence, is_order_free, last_question
+from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, conclusion_of, in_a_sentence, is_order_free, last_question
 from tfgrpo.rewarders.text.base import LONGEST_PART, OPTION_MARK, Reference, parts_of, whole_words
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
-from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, first_of, is_denied, shown
+from tfgrpo.rewarders.text.rules import NEGATION, STEM, Compared, ReadAnswer, Rule, Rules, denies, first_of, is_denied, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 
 WORD: Final = re.compile(r"[^\W\d_]{3,}")
-NEGATION: Final = re.compile(rf"\b(?:{any_of('not')}|no|isn|aren)\b|n't\b|cannot")
 _AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
 
 
@@ -44,8 +41,6 @@ def _contents(text: str) -> list[str]:
     return [each[:STEM] for each in words]
 
 
-STEM: Final = 4
-"""Letters at the beginning of a word that its forms share."""
 _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 
 

@@ -12,9 +12,7 @@ from typing import ClassVar, Final, NamedTuple
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.lexer import unit_of, written
-from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, denies, is_same_outcome, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, plain
 
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
@@ -154,7 +152,7 @@ def _runs(text: str) -> list[_Run]:
         if runs and _NEXT.fullmatch(text, runs[-1].end, begin) and "=" not in runs[-1].formula + formula:
             runs[-1] = runs[-1]._replace(formula=f"{runs[-1].formula}, {formula}", end=found.end())
         elif (not runs or begin < reason) and (_SIGNS.search(formula) or not PROSE.search(formula)):
-            is_told = _TOLD.search(text, max(0, begin - _LONGEST_TELLING), begin) is not None
+            is_told = _TOLD.search(text, max(0, begin - 40), begin) is not None
             runs.append(_Run(formula, found.end(), is_told, begin > condition))
     return runs
 
@@ -219,7 +217,6 @@ _TOLD: Final = re.compile(
     r"|(?:is|are) (?:then|thus|therefore|simply|given by|the \w+))|[:=])[ \t]*\Z"
 )
 """What comes before a formula that a sentence tells: ``The angle is …``, ``we get …``."""
-_LONGEST_TELLING: Final = 40
 _NEXT: Final = re.compile(r"\s*(?:,|,?\s*and\b)\s*")
 _IS: Final = re.compile(r"\b(?:is|are|equals|holds? (?:for|when|if)(?: all)?)\s+")
 _SIGNS: Final = re.compile(r"\d|\\[a-z]|[²³π√∞]")

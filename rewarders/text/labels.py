@@ -12,17 +12,8 @@ from typing import Final
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
-from tfgrpo.rewarders.text.choices import (
-    NEGATION,
-    SEVERAL_LETTERS,
-    STEM,
-    WORD,
-    ChoiceReference,
-    ChoicesReference,
-    OptionReference,
-    letter_of,
-)
-from tfgrpo.rewarders.text.rules import RELATED, Compared, is_denied, shown
+from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
+from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
 from tfgrpo.rewarders.text.spelling import is_form_of, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 
@@ -190,7 +181,7 @@ class LabelReference(OptionReference):
 
     def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
         """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
-        long = len(statement.split()) > _SHORT or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
+        long = len(statement.split()) > 8 or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
         if (long and not loosely) or re.search(r"\b(?:nothing|none|nobody)\b", statement):
             return frozenset()
         shared = {label.rpartition(" ")[2] for label in self._known}
@@ -283,8 +274,6 @@ _LAST_FIELD: Final = 80
 """Characters from the end of a line in which its last field is."""
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
 """A field as the last thing: ``It sounds fine. Sentiment: positive``."""
-_SHORT: Final = 8
-"""Words of a statement that may name a label in another form."""
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}

@@ -226,10 +226,6 @@ _QUESTION: Final = re.compile(
 )
 
 
-_ATTACHED: Final = 3
-"""Characters from the end of a number to the next, of which both are parts of one thing."""
-
-
 class NumberLine(NamedTuple):
     """A text in its plain spelling, with spaces for the numbers that it denies, and the others."""
 
@@ -244,7 +240,7 @@ class NumberLine(NamedTuple):
         denied, since, until = -2, 0, 0
         for match in _NUMBER.finditer(text):
             start, end = match.span()
-            attached = start - since < _ATTACHED and not text[since + 1 : start].strip(",./:-")  # 5 of 1,5 or 1-5
+            attached = start - since < 3 and not text[since + 1 : start].strip(",./:-")  # 5 of 1,5 or 1-5
             doubt = "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
             if doubt:
                 begin = found.pop().start if attached and found and found[-1].end == since + 1 else start

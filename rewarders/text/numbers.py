@@ -20,7 +20,6 @@ from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, Decim
 from tfgrpo.rewarders.text.rules import Beside, Surroundings, shown
 from tfgrpo.stores.errors import RewardError
 
-_MARK: Final = "####"
 _LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
@@ -177,7 +176,7 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
     The text after the last ``####``, else the part that states an answer, has to be a number with words and units.
     """
-    stated = stated_answer(text.rpartition(_MARK)[2])
+    stated = stated_answer(text.rpartition("####")[2])
     if stated is None:
         return None
     box = BOX.search(stated.whole)

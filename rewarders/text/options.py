@@ -10,8 +10,7 @@ from typing import Any, Final
 from tfgrpo.rewarders.text.spelling import MARKUP
 
 LETTERS: Final = "ABCDEFGHIJ"
-_NUMBERS: Final = "123456789"
-_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
+_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), "123456789")
 _OPTION_LINE: Final = re.compile(
     r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
 )
@@ -109,15 +108,11 @@ def exception_asked(prompt: str) -> str:
 _EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
 
 
-_FEW_WORDS: Final = 8
-"""Most words behind the options of a prompt that ends in them."""
-
-
 def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
     """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
     head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
     asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
-    return bool(asked) and len(tail.split()) <= _FEW_WORDS and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
+    return bool(asked) and len(tail.split()) <= 8 and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
 
 
 _LETTER: Final = re.compile(
@@ -163,8 +158,7 @@ def _is_word(text: str, found: re.Match[str]) -> bool:
     if found[0][0] not in "([" and re.search(r"\d ?$", text[: found.start()]):
         return True  # a unit: 3 J
     within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
-    return found[0].strip(" (\"'") in _LETTER_WORDS and not within and bool(_NO_VERB.match(text, found.end()))
+    return found[0].strip(" (\"'") in ("A", "I") and not within and bool(_NO_VERB.match(text, found.end()))
 
 
-_LETTER_WORDS: Final = ("A", "I")
 _NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")

@@ -39,9 +39,7 @@ from tfgrpo.rewarders.text.numbers import (
     ordinal,
     reference_number,
 )
-from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
-from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, Rule, Rules, denies, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
 
@@ -83,7 +81,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def equals(self, number: Number) -> bool:
         # 0.1 + 0.2 is 0.30000000000000004 where a program wrote it.
         written = max((number.text, self.wanted.text), key=len)
-        noise = abs(self.wanted.value) / 10**14 if len(written) > _DIGITS_OF_FLOAT and "." in written else 0
+        noise = abs(self.wanted.value) / 10**14 if len(written) > 16 and "." in written else 0
         return numbers_agree(number, self.wanted, self.reference.tolerance + noise)
 
     def is_year_of_date(self) -> bool:
@@ -364,7 +362,6 @@ _FAILED: Final = (
 NAMED_VALUE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
 _COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _FROM_LAST: Final = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
-_DIGITS_OF_FLOAT: Final = 16
 _SEVERAL: Final = re.compile(r"\d[ ]*[a-z]{3,}[ ]+and[ ]+\d|\d (?:to|until|through) [A-Z][a-z/A-Z]+ \d")
 """Things with their numbers, or a span of time: ``80 girls and 16 boys``, ``1988 to June 1990``."""
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")

@@ -34,9 +34,7 @@ from tfgrpo.rewarders.text.lexer import DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
-from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, denies, is_denied, says_absent, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
@@ -189,7 +187,7 @@ class ListReference(Reference):
         return [tuple(islice(values, size)) for size in (sizes if several else [1] * len(self.numbers))]
 
     def _compare(self, stated: Stated) -> Compared:
-        both = _EITHER_SIGN.search(stated.text[-_LONGEST_LINE:])
+        both = _EITHER_SIGN.search(stated.text[-200:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
         told = "" if both or roots else told_last(stated.text)
         told = told.rpartition("=")[2] if told.count("=") == 1 else told
@@ -233,8 +231,6 @@ _ROOTS: Final = re.compile(
 _EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?(?:\d+(?:\.\d+)?)?)\s?(?:\\pm|±)\s?(\d+(?:\.\d+)?)\W{0,9}$")
 """Two solutions in one: ``x = 1 ± 2``."""
 _SETS_ASKED: Final = re.compile(r"\b(?:interval|domain|range|solve|inequalit\w+|values)\b", re.IGNORECASE)
-_LONGEST_LINE: Final = 200
-"""Characters from the end of an answer in which its two solutions are."""
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""

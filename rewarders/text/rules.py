@@ -49,7 +49,7 @@ class ReadAnswer(Generic[_R]):
 _A_contra = TypeVar("_A_contra", bound=ReadAnswer[Any], contravariant=True)
 
 
-class AnswerRule(NamedTuple, Generic[_A_contra]):
+class Rule(NamedTuple, Generic[_A_contra]):
     """One reason for a verdict on an answer."""
 
     verdict: _Verdict
@@ -63,10 +63,10 @@ class AnswerRule(NamedTuple, Generic[_A_contra]):
     """Of the example, where the rule looks at it."""
 
 
-AnswerRules: TypeAlias = tuple[AnswerRule[_A_contra], ...]
+Rules: TypeAlias = tuple[Rule[_A_contra], ...]
 
 
-def first_of(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared | None:
+def first_of(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared | None:
     """Return the verdict of the first rule that holds; None where none does. Raise ``RewardError`` where it is unclear."""
     for rule in rules:
         if rule.holds(answer):
@@ -76,7 +76,7 @@ def first_of(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compa
     return None
 
 
-def verdict_by(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared:
+def verdict_by(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared:
     """Return the verdict of the first rule that holds, of rules of which the last always does."""
     return first_of(rules, answer) or Compared(False, answer.answered, states=False)
 
@@ -119,7 +119,7 @@ class Surroundings:
 
 _NOT: Final = any_of("not")
 OR: Final = any_of("or")
-_STEM: Final = 4
+STEM: Final = 4
 """Letters at the beginning of a word that its forms share."""
 _COPULA: Final = r"(?<!\bit )(?<!\bhe )(?<!\bthat )(?<!\bthis )(?:is|are|was|were)"
 """What ends the denial of another verb: ``those who did not pass are 12``, but not ``not that it is 12``."""
@@ -227,8 +227,8 @@ _ABSENT: Final = re.compile(
     r"|the (?:document|text|context|passage) does(?: not|n't) (?:state|mention|say|give|specify|provide)[^.;,]*)"
 )
 """A text that says that there is nothing, or that it is not known."""
-_DENIAL: Final = re.compile(
-    r"\b(?:no|not|none|nobody|nothing|never|neither|nor|un(?:known|clear|stated)|empty|without)\b|n't\b"
+NEGATION: Final = re.compile(
+    rf"\b(?:{_NOT}|no|none|nobody|nothing|un(?:known|clear|stated)|empty|without|isn|aren)\b|n't\b|cannot"
 )
 
 
@@ -242,7 +242,7 @@ def says_absent(wanted: str, said: str) -> bool | None:
         return False
     if answered is not None and bool(answered["unknown"]) is bool(absent["unknown"]):
         return True
-    return None if answered is not None or _DENIAL.search(said) else False
+    return None if answered is not None or NEGATION.search(said) else False
 
 
 _OUTCOMES: Final = tuple(
@@ -287,19 +287,19 @@ _RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.
 
 def stems(text: str) -> set[str]:
     """Return the beginnings of the words of a text, which their forms share: ``study``, ``studied``."""
-    return {each[:_STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
+    return {each[:STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
 
 
 @lru_cache(maxsize=16)
 def _asked(prompt: str) -> tuple[set[str], ...]:
     """Return stems of what a question denies, of what it relates, and of all its words."""
     asked = last_question(prompt).casefold()
-    denied, related = ({each[2][:_STEM] for each in pattern.finditer(asked)} for pattern in (_DENIED, _RELATION_ASKED))
+    denied, related = ({each[2][:STEM] for each in pattern.finditer(asked)} for pattern in (_DENIED, _RELATION_ASKED))
     return denied if _WITHOUT.search(asked) else denied - {""}, related, stems(asked)
 
 
 def _rest_if_in(known: set[str]) -> Callable[[re.Match[str]], str]:
-    return lambda found: found["rest"] if {found[2][:_STEM], ""} & known else found[0]
+    return lambda found: found["rest"] if {found[2][:STEM], ""} & known else found[0]
 
 
 def as_asked(statement: str, prompt: str) -> str:
@@ -313,7 +313,7 @@ def as_asked(statement: str, prompt: str) -> str:
     statement = re.sub(r"\b(?:previous(?:ly)?|predecessor) ", "", statement) if {"prev", "pred"} & words else statement
 
     def uncompared(found: re.Match[str]) -> str:
-        return found[1] if stems(found[1]) <= words and not _DENIAL.search(statement[: found.start()]) else found[0]
+        return found[1] if stems(found[1]) <= words and not NEGATION.search(statement[: found.start()]) else found[0]
 
     return _COMPARED.sub(uncompared, statement) if " than " in statement else statement
 

@@ -94,8 +94,6 @@ def is_form_of(one: str, other: str) -> bool:
 _STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
 NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
-_DIGITS_OF_CODE: Final = 9
-"""Digits of a code without letters, such as a telephone number, at least."""
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
 _SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
 """The years of a season: ``1951-52``, ``1951/1952``."""
@@ -200,7 +198,7 @@ def code(text: str) -> str:
     digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
     parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
     short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
-    return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else _DIGITS_OF_CODE) else ""
+    return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else 9) else ""
 
 
 def is_short_for(one: str, other: str) -> bool:
@@ -256,7 +254,6 @@ def without_accents(text: str) -> str:
 
 TITLES: Final = any_of("titles")
 TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
-_MIDDLE: Final = re.compile(r" (?:[a-z](?= [^ ])|[js]r$)")
 _COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
 """A name, with or without its legal form."""
 
@@ -375,8 +372,6 @@ def without_accepted(statement: str, wanted: str, accepted: tuple[str, ...]) -> 
 
 
 CallsBeside: TypeAlias = Literal["same", "more", "others", ""]
-_LONGEST_CALLS: Final = 10_000
-"""Characters of a text that may be calls."""
 _BETWEEN_BLOCKS: Final = re.compile(r"\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$", re.MULTILINE)
 """What parts calls from the prose above and below them."""
 _NAMED: Final = re.compile(r"[(,][\w ]{1,60}=(?!=)")
@@ -402,7 +397,7 @@ class _Notation(ast.NodeTransformer):
 @lru_cache(maxsize=64)
 def _calls_in(text: str) -> tuple[str, ...]:
     """Return the calls that a text is, in a list, in a line or a line each, in one spelling; none where it has more."""
-    if "=" not in text or len(text) > _LONGEST_CALLS:
+    if "=" not in text or len(text) > 10_000:
         return ()
     try:
         lines = ast.parse(text.strip(_AROUND_CALLS)).body

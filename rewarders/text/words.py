@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import (
+    MOST_BARE,
     UNSPACED,
     Stated,
     any_of,
@@ -28,7 +29,6 @@ from tfgrpo.rewarders.text.base import (
     DETERMINER,
     ELABORATION,
     LONGEST_PART,
-    MOST_BARE,
     OPTION_MARK,
     VERB,
     Reference,
@@ -48,6 +48,8 @@ from tfgrpo.rewarders.text.rules import (
     ALTERNATIVES,
     Compared,
     ReadAnswer,
+    Rule,
+    Rules,
     as_asked,
     first_of,
     is_aside,
@@ -58,8 +60,6 @@ from tfgrpo.rewarders.text.rules import (
     stems,
     verdict_by,
 )
-from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import (
     ALIKE,
     BOLD,
@@ -555,7 +555,7 @@ class TextReference(Reference):
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
         whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
-        forms = (comparable(each) for each in whole if len(each) < _LONGER * len(self.text))
+        forms = (comparable(each) for each in whole if len(each) < 20 * len(self.text))
         if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):
             return True
         last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
@@ -658,8 +658,6 @@ _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
-_LONGER: Final = 20
-"""Times the length of the reference beyond which an output with other words, or in markup, cannot be it."""
 _FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
 _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
