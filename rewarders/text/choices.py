@@ -52,9 +52,6 @@ class _Named(ReadAnswer["OptionReference"]):
     def names(self) -> frozenset[str]:
         return self.reference.named(self.text)
 
-    def is_wanted(self) -> bool:
-        return self.names == {self.reference.wanted}
-
     @cached_property
     def polarity(self) -> str:
         """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
@@ -87,7 +84,7 @@ class OptionReference(Reference):
 
     rules: ClassVar[Rules[_Named]] = (
         Rule("unclear", "names one on a condition", "yes", "Yes if it is dry, no otherwise.", _Named.is_conditional),
-        Rule("right", "names it", "B", "The answer is B.", _Named.is_wanted),
+        Rule("right", "names it", "B", "The answer is B.", lambda it: it.names == {it.reference.wanted}),
         Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
         Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
         Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
@@ -115,7 +112,7 @@ class OptionReference(Reference):
         """Return the option that a line is."""
 
     def _parts(self, stated: Stated) -> list[str]:
-        return parts_of(stated, self.whole)
+        return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
 
     def _compare(self, stated: Stated) -> Compared:
         sentence = in_a_sentence(stated.whole) if stated.is_marked else None  # \boxed{-150.8}, so the answer is (D)
@@ -285,9 +282,6 @@ class ChoiceReference(OptionReference):
     def is_denied_in(self, stated: Stated) -> bool:
         """Return whether an output has the reference only where it denies it, as ``Reference`` does; not if that is asked."""
         return not exception_asked(self.prompt) and Reference.is_denied_in(self, stated)
-
-    def _parts(self, stated: Stated) -> list[str]:
-        return parts_of(stated, lambda line: self.whole(line) or self.whole(OPTION_MARK.sub("", MARKUP.sub("", line))))
 
     def named(self, part: str) -> frozenset[str]:
         """Return the letters that a part names, by the first way that finds any."""

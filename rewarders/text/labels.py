@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
@@ -42,7 +41,7 @@ class LabelReference(OptionReference):
 
     def _compare(self, stated: Stated) -> Compared:
         compared = super(LabelReference, self)._compare(stated)  # with slots the class that a bare super means is another one
-        said = self._spelled(stated.text[:LONGEST_PART], self._known)
+        said = self._spelled(stated.text[:LONGEST_PART])
         if not (compared.right or compared.states or self.is_truth) and self._inflected(said, loosely=True):
             raise RewardError(f"{shown(said)} may name a label in another form")  # it does not entail that
         return compared
@@ -71,23 +70,20 @@ class LabelReference(OptionReference):
 
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
-        known = {**self._numbers, **self._known}
-        statement = self._spelled(part, known)
-        if self.is_truth and statement in _TRUTH_LETTERS:
-            known = {**known, statement: _TRUTH_LETTERS[statement]}
-        if statement in known:
-            return frozenset({known[statement]})
-        pattern = self._pattern(known)
+        _, known, pattern, _ = self._readings
+        statement = self._spelled(part)
+        if key := (_TRUTH_LETTERS if self.is_truth else known).get(statement) or known.get(statement):
+            return frozenset({key})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
         bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
-        opening = self._opening(statement, known, pattern)
+        opening = self._opening(statement)
         if opening is not None or len(bold) == 1:
             return frozenset(bold if opening is None else {opening})
-        predicated = self._predicated(statement, known, pattern)
+        predicated = self._predicated(statement)
         both = re.search(r"\bboth (.+?) and ", statement)
         if both and both[1] in known and not predicated and (other := pattern.match(statement, both.end())):
             return frozenset({known[both[1]], known[other[0]]})
-        named, denied = self._mentioned(statement, known, pattern)
+        named, denied = self._mentioned(statement)
         if len(named) > 1:
             states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
             last = states[0][0] if len(states) == 1 and not states[0][1] else ""  # … is the last word
@@ -103,24 +99,13 @@ class LabelReference(OptionReference):
         """Return the label that a line is, opens with, or is a sentence about: ``Yes, it does``, ``It is negative``."""
         if (label := self.whole(line)) is not None:
             return label
-        known = {**self._numbers, **self._known}
-        statement, pattern = self._spelled(line, known), self._pattern(known)
-        opening = None if re.match(r"[^,.;!]*:", statement) else self._opening(statement, known, pattern)
-        predicated = self._predicated(statement, known, pattern) if opening is None else frozenset()
-        return opening or next(iter(predicated), None)
+        statement = self._spelled(line)
+        opening = None if re.match(r"[^,.;!]*:", statement) else self._opening(statement)
+        return opening or next(iter(self._predicated(statement)), None)
 
-    def _pattern(self, known: Mapping[str, str]) -> re.Pattern[str]:
-        """Return what finds the labels, but for what is longer: ``tech.app.android`` is not ``tech.app``."""
-        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        letter = rf"[^\W{UNSPACED}]"
-        own = "".join({sign for label in known for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
-        longer = rf"|[{own}]\w" if own else ""
-        whose = r"'(?!s (?:answer|output|reply|response|solution)\b)[a-z]"
-        return re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|[+#-]|{whose}{longer})")
-
-    def _opening(self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+    def _opening(self, statement: str) -> str | None:
         """Return the label that a statement opens with, and no other behind it."""
-        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        _, known, pattern, either = self._readings
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
         opens = (
@@ -132,41 +117,30 @@ class LabelReference(OptionReference):
         )
         return known[first[0]] if first and opens else None
 
-    def _mentioned(
-        self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]
-    ) -> tuple[frozenset[str], frozenset[str]]:
+    def _mentioned(self, statement: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that a statement names, and those that it denies."""
         named: set[str] = set()
         denied: set[str] = set()
-        for place in pattern.finditer(statement):
-            before, behind = statement[: place.start()], statement[place.end() :]
-            idea = place[0] != "no" or not re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", behind)
-            if (
-                not idea
-                or (self._is_judgement(place[0]) and _ATTRIBUTE.match(statement, place.start()))
-                or RELATED.of(statement, place.start(), place.start())
-            ):
-                continue  # no idea, or something beside a label
-            no = _NO_SIGN.search(before) or is_denied(statement, *place.span())
-            (denied if no else named).add(self._meant(place[0], known))
+        for place in self._readings.pattern.finditer(statement):
+            word, (start, end) = place[0], place.span()
+            # A word may say yes or no by the way, as in "the correct year".
+            judges = self.is_truth and word in ("correct", "incorrect") and word not in map(plain, self.labels)
+            no_idea = word == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[end:])
+            if no_idea or (judges and _ATTRIBUTE.match(statement, start)) or RELATED.of(statement, start, start):
+                continue
+            key = self._readings.forms[word]
+            if judges and _ERROR_ASKED.search(last_question(self.prompt)):  # then correct says no
+                key = {"yes": "no", "no": "yes"}[key]
+            (denied if _NO_SIGN.search(statement[:start]) or is_denied(statement, start, end) else named).add(key)
         return frozenset(named), frozenset(denied)
 
-    def _is_judgement(self, word: str) -> bool:
-        """Return whether a word says yes or no by the way, and is no label itself."""
-        return self.is_truth and word in ("correct", "incorrect") and word not in map(plain, self.labels)
-
-    def _meant(self, word: str, known: Mapping[str, str]) -> str:
-        """Return the label that a word is read as: ``correct`` says no where the question is whether there is an error."""
-        turned = self._is_judgement(word) and _ERROR_ASKED.search(last_question(self.prompt))
-        return {"yes": "no", "no": "yes"}[known[word]] if turned else known[word]
-
-    def _predicated(self, statement: str, known: Mapping[str, str], pattern: re.Pattern[str]) -> frozenset[str]:
+    def _predicated(self, statement: str) -> frozenset[str]:
         """Return the only label that something is said to be, ``it is negative``, not ``some positive points``; else none."""
         if self.is_truth:
             return frozenset()
         found = {
-            known[place[0]]
-            for place in pattern.finditer(statement)
+            self._readings.forms[place[0]]
+            for place in self._readings.pattern.finditer(statement)
             if _IS.search(statement[max(0, place.start() - _LAST_FIELD) : place.start()])
             and _IS_ALL.match(statement, place.end())
             and not is_denied(statement, *place.span())
@@ -176,7 +150,7 @@ class LabelReference(OptionReference):
     def is_denied_in(self, stated: Stated) -> bool:
         """Return what ``Reference`` does, but of an answer that says yes or no by other words: it denies something else."""
         said = plain(stated.whole[-LONGEST_PART:])
-        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._known)
+        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._readings.known)
         return named and Reference.is_denied_in(self, stated)
 
     def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
@@ -184,14 +158,14 @@ class LabelReference(OptionReference):
         long = len(statement.split()) > 8 or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
         if (long and not loosely) or re.search(r"\b(?:nothing|none|nobody)\b", statement):
             return frozenset()
-        shared = {label.rpartition(" ")[2] for label in self._known}
-        heads = {label.rpartition(" ")[0]: key for label, key in self._known.items()} if len(shared) == 1 else {}
+        shared = {label.rpartition(" ")[2] for label in self._readings.known}
+        heads = {label.rpartition(" ")[0]: key for label, key in self._readings.known.items()} if len(shared) == 1 else {}
         if statement in heads:
             return frozenset({heads[statement]})
-        tight = {re.sub(r"\W|_", "", label): key for label, key in self._known.items() if len(label) > STEM}
+        tight = {re.sub(r"\W|_", "", label): key for label, key in self._readings.known.items() if len(label) > STEM}
         words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
         held = {}
-        for label, key in self._known.items():
+        for label, key in self._readings.known.items():
             own = WORD.findall(label)
             forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
             found = [each for each in forms if each is not None]
@@ -205,37 +179,43 @@ class LabelReference(OptionReference):
         squeezed = tight.get(re.sub(r"\W|_", "", statement))
         return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
 
-    def _spelled(self, part: str, known: Mapping[str, str]) -> str:
+    def _spelled(self, part: str) -> str:
         """Return the plain form of a part with the words of each label parted by spaces."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
         if not any("_" in label for label in self.labels):  # else an identifier is one word
             borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
         statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
-        spaced = sorted((name for name in known if " " in name), key=len, reverse=True)
+        spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
 
     @property
-    def _known(self) -> Mapping[str, str]:
-        """The texts that are read as a label, in plain form, to its key."""
-        return _readings(self.labels, tuple(self.synonyms.items()))
-
-    @property
-    def _numbers(self) -> dict[str, str]:
-        """The other number of labels of several words: ``no mental disorders``."""
-        spaced = ((re.sub("[_-]", " ", plain(label)), self._key(label)) for label in self.labels if re.search("[ _-]", label))
-        return {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced if " " in name}
+    def _readings(self) -> _Readings:
+        return _read_labels(self.labels, tuple(self.synonyms.items()))
 
     def whole(self, line: str) -> str | None:
         """Return the label that a line is."""
-        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
+        known = self._readings.known
+        return known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or known.get(plain(line))
 
     def _key(self, label: str) -> str:
         return self.synonyms.get(plain(label), plain(label))
 
 
+class _Readings(NamedTuple):
+    """The texts that are read as a label."""
+
+    known: Mapping[str, str]
+    """Each in plain form, to the key of its label."""
+    forms: Mapping[str, str]
+    """The same, and the other number of labels of several words: ``no mental disorders``."""
+    pattern: re.Pattern[str]
+    """What finds a form, but for what is longer: ``tech.app.android`` is not ``tech.app``."""
+    either: str
+
+
 @lru_cache(maxsize=64)  # each attempt is read several times by the labels of one dataset
-def _readings(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...]) -> _Readings:
     keys = dict(synonyms)
     known = {plain(label): keys.get(plain(label), plain(label)) for label in labels}
     spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in known.items()}
@@ -243,7 +223,15 @@ def _readings(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...]) ->
     tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in known.items()}
     heads = Counter(_REMARK.sub("", name) for name in known)
     short = {head: key for name, key in known.items() if heads[head := _REMARK.sub("", name)] == 1}
-    return MappingProxyType({**short, **bare, **tight, **_SPELLED.get(frozenset(known), {}), **spaced, **known, **keys})
+    numbers = {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced.items() if " " in name}
+    known = {**short, **bare, **tight, **_SPELLED.get(frozenset(known), {}), **spaced, **known, **keys}
+    forms = {**numbers, **known}
+    either = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+    letter = rf"[^\W{UNSPACED}]"
+    own = "".join({sign for label in forms for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
+    longer = r"[+#-]|'(?!s (?:answer|output|reply|response|solution)\b)[a-z]" + (rf"|[{own}]\w" if own else "")
+    pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|{longer})")
+    return _Readings(known, forms, pattern, either)
 
 
 _EXPLAINED: Final = re.compile(r"(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:", re.IGNORECASE)

@@ -245,7 +245,8 @@ class NumberLine(NamedTuple):
             if doubt:
                 begin = found.pop().start if attached and found and found[-1].end == since + 1 else start
                 text, denied = f"{text[:begin]}{' ' * (end - begin)}{text[end:]}", end
-                until = max(until, _clause_end(text, end) if doubt == "wrong" else 0)
+                if doubt == "wrong":  # and so is the rest of the clause
+                    until = min((at for sign in ".,;\n" if (at := text.find(sign, end)) >= 0), default=len(text))
             elif (number := _read(match)) is not None:
                 found.append(Token(number, start, end, PART.of(text, start, end, since)))
             since = end - 1
@@ -256,10 +257,6 @@ class NumberLine(NamedTuple):
         return ONE_OF.of(self.text, token.start, token.end)
 
 
-def _clause_end(text: str, start: int) -> int:
-    return min((at for sign in ".,;\n" if (at := text.find(sign, start)) >= 0), default=len(text))
-
-
 def _read(match: re.Match[str]) -> Number | None:
     value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
     if value is None:
@@ -267,7 +264,10 @@ def _read(match: re.Match[str]) -> Number | None:
     scale = MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
-    unit = _money_of(behind["nation"], behind["unit"]) or unit_of(behind["unit"]) if behind else ""
+    unit = unit_of(behind["unit"]) if behind else ""
+    if behind and behind["nation"]:  # of which a currency that is not known is by its name
+        nation, money = behind["nation"].lower(), behind["unit"].lower().removesuffix("s")
+        unit = _NATIONAL.get(nation, {}).get(money, f"{nation} {money}")
     if unit and behind:
         unit += _power(behind["degree"] or behind["own"])
         if per := behind["per"] or behind["inverse"]:
@@ -282,12 +282,6 @@ def _read(match: re.Match[str]) -> Number | None:
 _NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
     nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()
 }
-
-
-def _money_of(nation: str | None, name: str) -> str:
-    """Return the currency of a nation; empty without one. Those that are not known are by their names."""
-    money = name.lower().removesuffix("s")
-    return _NATIONAL.get(nation.lower(), {}).get(money, f"{nation.lower()} {money}") if nation else ""
 
 
 def unit_of(name: str) -> str:
@@ -333,11 +327,6 @@ def written(text: str, kind: str) -> str:
     return text
 
 
-def _as_endless(repeating: re.Match[str]) -> str:
-    """Return a decimal whose last digit goes on as a fraction: ``0.333...`` as ``3/9``."""
-    return f"{repeating[1]}.{repeating[2]}\\overline{{{repeating[3]}}}"
-
-
 def _as_fraction(repeating: re.Match[str]) -> str:
     r"""Return a decimal with repeating digits as a fraction: ``0.8\overline{3}`` as ``75/90``."""
     whole, once, again = repeating.groups()
@@ -347,7 +336,7 @@ def _as_fraction(repeating: re.Match[str]) -> str:
 
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
-    text = written(_ENDLESS.sub(_as_endless, text), "numbers")
+    text = written(_ENDLESS.sub(r"\1.\2\\overline{\3}", text), "numbers")  # 0.333...
     text = _IN_DOLLARS.sub(r" \1\2 ", text) if "$" in text else text
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)

@@ -159,9 +159,6 @@ class _Moment(ReadAnswer["MomentReference"]):
     def only(self) -> Readings | None:
         return self.readings[0] if len(self.readings) == 1 else None
 
-    def is_this(self) -> bool:
-        return self.only is not None and self.only == self.wanted
-
     def names_other_day(self) -> bool:
         days = [{NAMES_OF_DAYS[each] for each in _DAYS.findall(plain(text))} for text in (self.text, self.reference.text)]
         return all(days) and days[0].isdisjoint(days[1]) and self.only == self.wanted
@@ -223,7 +220,7 @@ class MomentReference(TextReference):
         Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
         Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),
-        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", _Moment.is_this),
+        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", lambda said: said.only == said.wanted),
         Rule("right", "is a day of this month", "January 2024", "January 3rd, 2024", _Moment.has_day),
         Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
         Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),

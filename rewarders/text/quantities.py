@@ -252,9 +252,6 @@ class _Numeric(ReadAnswer["NumberReference"]):
         most = self.points[2] if self.points is not None else "(?!)"
         return re.search(rf"\b(?:to|out of)[ ]{most}\b|[0-9][-\u2013]{most}\b", self.reference.prompt) is not None
 
-    def may_be_points(self) -> bool:
-        return self.points is not None
-
     def has_other_magnitude(self) -> bool:
         pair = (self.number, self.wanted) if self.number is not None else ()
         return any(one.scale > 1 and one.value / one.scale == other.value for one in pair for other in pair)
@@ -303,7 +300,7 @@ class NumberReference(Reference):
         Rule("unclear", "has a mark with two readings", "3.14", "Answer: 3,14", _Numeric.agrees_in_other_notation),
         Rule("unclear", "is the reference in another notation", "1.234", "1234", _Numeric.agrees_with_other_notation),
         Rule("right", "has the points of the scale", "4", "4/5", _Numeric.has_points, "Rate it from 1 to 5."),
-        Rule("unclear", "may be points of a scale", "4", "4/5", _Numeric.may_be_points),
+        Rule("unclear", "may be points of a scale", "4", "4/5", lambda said: said.points),
         Rule("unclear", "may be of another magnitude", "5", "5 million", _Numeric.has_other_magnitude),
         Rule("wrong", "is another number", "42", "43", lambda said: said.number is not None),
         Rule("unclear", "is one of several", "80", r"\boxed{80 \text{ hens and } 16 \text{ pigs}}", _Numeric.is_one_of_several),

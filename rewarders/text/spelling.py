@@ -109,27 +109,21 @@ def comparable(text: str) -> str:
     bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}r" if found[2] else found[3], bare)
     bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
     bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
-    return _SHORT_YEAR.sub(_in_full, _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare))))
-
-
-def _in_full(found: re.Match[str]) -> str:
-    """Return the years of a season in full: ``1951-1952``; others, and months, as they are."""
-    later = found[2] < found[3] or (int(found[2]) + 1) % 100 == int(found[3])
-    century = int(found[1]) + (found[3] < found[2])
-    return f"{found[1]}{found[2]}-{century}{found[3]}" if later else found[0]
+    bare = _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+    for found in reversed([*_SHORT_YEAR.finditer(bare)]):  # years of a season; else months
+        if found[2] < found[3] or (int(found[2]) + 1) % 100 == int(found[3]):
+            century = int(found[1]) + (found[3] < found[2])
+            bare = f"{bare[: found.start()]}{found[1]}{found[2]}-{century}{found[3]}{bare[found.end() :]}"
+    return bare
 
 
 def one_spelling(text: str) -> str:
     """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
-    spelled = ORDINAL.sub(_in_digits, _HYPHENATED.sub(" ", comparable(_QUOTED.sub(r"\2", text.translate(QUOTES)))))
+    spelled = _HYPHENATED.sub(" ", comparable(_QUOTED.sub(r"\2", text.translate(QUOTES))))
+    spelled = ORDINAL.sub(lambda found: f"{number}th" if (number := ordinal(found[0])) is not None else found[0], spelled)
     spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
     return str(NAMES_OF_DAYS.get(spelled, spelled))
-
-
-def _in_digits(found: re.Match[str]) -> str:
-    number = ordinal(found[0])
-    return found[0] if number is None else f"{number}th"
 
 
 _BRITISH: Final = (
@@ -346,25 +340,19 @@ def written_alike(name: str, text: str) -> Iterator[str]:
             ends = [without_accents(words[at].strip(TRIMMED).lower()) for at in (start, end - 1)]
             both = " ".join(words[start:end]).strip(TRIMMED)
             same = end > start + 1 and (ends[0] == known[0] or ends[1] == known[-1]) and _NAME.fullmatch(both)
-            if same or ((name if end > start + 1 else both).isupper() and _may_be_acronym(name, both)):
+            short, full = sorted((name, both), key=len)
+            initials = (name if end > start + 1 else both).isupper() and is_acronym(short, full)
+            if same or (initials and (len(short) > len("UK") or not re.search(" [a-z]", full))):
                 yield both
             if words[end - 1][-1:] in [*",;:?!"]:
                 break
 
 
-def _may_be_acronym(one: str, other: str) -> bool:
-    short, full = sorted((one, other), key=len)
-    return is_acronym(short, full) and (len(short) > len("UK") or not re.search(" [a-z]", full))
-
-
-@lru_cache(maxsize=16)
-def _comparables(texts: tuple[str, ...]) -> list[str]:
-    return sorted({*map(comparable, texts)}, key=len, reverse=True)
-
-
 def without_accepted(statement: str, wanted: str, accepted: tuple[str, ...]) -> str:
     """Return a comparable sentence without other accepted answers next to an ``or``: ``the cella or naos``."""
-    for each in _comparables(accepted) if len(accepted) > 1 and re.search(rf"\b(?:{OR})\b|/", statement) else ():
+    if len(accepted) < 2 or not re.search(rf"\b(?:{OR})\b|/", statement):
+        return statement
+    for each in sorted({*map(comparable, accepted)}, key=len, reverse=True):
         if each != wanted and each in statement:
             name = rf"[\"']?(?<!\w){re.escape(each)}(?!\w)[\"']?"
             statement = re.sub(rf",? (?:{OR}) (?:the |an? )?{name}|/{name}|{name}(?: (?:{OR}) |/)", "", statement)

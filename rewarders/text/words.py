@@ -126,9 +126,6 @@ class _Spelled(ReadAnswer["TextReference"]):
         two = _TWO_ASKED.search(asked) and not asks_order(asked)
         return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
 
-    def is_same_code(self) -> bool:
-        return self.both(code) and code(self.form) != ""
-
     def may_lack_country(self) -> bool:
         national, whole = sorted((code(self.form), code(self.wanted)), key=lambda each: each[:1] == "+")
         return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
@@ -238,9 +235,6 @@ class _Mention(ReadAnswer["TextReference"]):
         settled = first > 0 and ". " in self.statement[ends:others] and ". " not in self.statement[:begins]
         named = any(_CALLED.search(self.statement[: each.start()]) for each in self.places)
         return not settled and (named or not all(self.alternatives) or "renamed" in self.alternatives)
-
-    def has_alternative(self) -> bool:
-        return all(self.alternatives)
 
     def is_with_another(self) -> bool:
         wanted = re.escape(self.wanted)
@@ -483,7 +477,7 @@ class TextReference(Reference):
         Rule("right", "is the text but for an article", "the Nile", "Nile", _Spelled.is_same),
         Rule("right", "has all that is asked for", "red, blue", "blue, red", _Spelled.has_all_asked, "List all colours."),
         Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
-        Rule("right", "is the same code", "+49 30 1234567", "+49-30-1234567", _Spelled.is_same_code),
+        Rule("right", "is the same code", "030 1234567", "030-1234567", lambda it: code(it.form) == code(it.wanted) != ""),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
         Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
         Rule("right", "has a hyphen, or none", "email", "e-mail", _Spelled.is_joined),
@@ -510,7 +504,7 @@ class TextReference(Reference):
         Rule("unclear", "may be another name", "Tom Ford", "It is Tom Carl Ford.", _Mention.may_be_other_name),
         Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
         Rule("unclear", "has two names of it", "jaw", "It is the jaw, or the mandible.", _Mention.may_have_other_name),
-        Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", _Mention.has_alternative),
+        Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", lambda said: all(said.alternatives)),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
         Rule("right", "has nothing else in bold", "positive", "It is **positive**. I like it.", _Mention.is_emphasised),
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
