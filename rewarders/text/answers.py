@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -216,7 +217,7 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"
     tail = before if more and (bare or _marked(before) or in_a_sentence(before)) else tail
     tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
-    lines = [each for each in tail.split("\n") if each.strip() and not _FENCE_LINE.fullmatch(each)]
+    lines = [each for each in tail.split("\n") if not _is_empty(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
     return _in_an_object(tail) or _marked(tail) or in_a_sentence(tail, labels) or last
@@ -295,6 +296,10 @@ _WORKED: Final = re.compile(r"[*_>\s]*(?:first|step|let|start|begin|we (?:first|
 """The beginning of a solution, of which the last line is the answer."""
 
 
+def _is_empty(line: str) -> bool:
+    return not line.strip() or _FENCE_LINE.fullmatch(line) is not None
+
+
 def _behind(text: str, mark: re.Match[str]) -> str:
     """Return the rest of an answer line; below a heading, which has no rest or asks again, the answer or first paragraph."""
     line, _, below = text[mark.end() :].partition("\n")
@@ -304,13 +309,7 @@ def _behind(text: str, mark: re.Match[str]) -> str:
     asks = asks and bool(below.strip()) and line.rstrip(' \t*_`"').endswith("?")
     if line.strip(" \t*_`#") and not (asks or _ANNOUNCES.fullmatch(line)):
         return line
-    lines: list[str] = []
-    for each in below.split("\n"):
-        if not each.strip() or _FENCE_LINE.fullmatch(each):
-            if lines:
-                break
-        else:
-            lines.append(each)
+    lines = [*takewhile(lambda each: not _is_empty(each), dropwhile(_is_empty, below.split("\n")))]
     is_worked = _WORKED.match(lines[0]) if len(lines) > 1 else None
     return lines[-1] if is_worked or (len(lines) > 1 and all("=" in each for each in lines)) else "\n".join(lines)
 
@@ -365,10 +364,7 @@ def _abbreviates(text: str, end: re.Match[str]) -> bool:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    found = None
-    for found in pattern.finditer(text):  # noqa: B007  the last one is wanted
-        pass
-    return found
+    return max(pattern.finditer(text), key=re.Match.end, default=None)
 
 
 _CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)

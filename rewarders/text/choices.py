@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, conclusion_of, in_a_sentence, is_order_free, last_question
 from tfgrpo.rewarders.text.base import LONGEST_PART, OPTION_MARK, Reference, parts_of, whole_words
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
-from tfgrpo.rewarders.text.rules import NEGATION, STEM, Compared, ReadAnswer, Rule, Rules, denies, first_of, is_denied, shown
+from tfgrpo.rewarders.text.rules import (
+    NEGATION,
+    STEM,
+    Compared,
+    ReadAnswer,
+    Rule,
+    Rules,
+    Way,
+    denies,
+    first_of,
+    is_denied,
+    shown,
+)
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
@@ -28,17 +40,12 @@ _AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
 _HEDGED: Final = re.compile(r"\?|\b(?:or|if|when|unless|nowhere|maybe|perhaps|might|may)\b")
 
 
-def _is_past(text: str) -> bool:
-    return re.search(r"\b(?:was|were|did|had)\b", text) is not None
+_PAST: Final = re.compile(r"\b(?:was|were|did|had)\b")
 
 
 def _contents(text: str) -> list[str]:
-    words = [
-        each
-        for each in re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
-        if each not in _AUXILIARIES and not NEGATION.fullmatch(each)
-    ]
-    return [each[:STEM] for each in words]
+    words = re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
+    return [each[:STEM] for each in words if each not in _AUXILIARIES and not NEGATION.fullmatch(each)]
 
 
 _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
@@ -62,7 +69,8 @@ class _Named(ReadAnswer["OptionReference"]):
         found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
         question, said = _contents(asked), _contents(told)
         whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
-        if not said or not whole or _HEDGED.search(text) or NEGATION.search(asked) or _is_past(text) != _is_past(plain(asked)):
+        past = [_PAST.search(each) is not None for each in (text, plain(asked))]
+        if not said or not whole or _HEDGED.search(text) or NEGATION.search(asked) or past[0] != past[1]:
             return ""
         return "no" if NEGATION.search(text) else "yes"
 
@@ -232,31 +240,22 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         return frozenset(self.letters if self.letters and (hedged or len(longest) != 1) else longest)
 
 
-class OptionWay(NamedTuple):
-    """One way in which an output names an option."""
-
-    name: str
-    example: str
-    """An output that names B, of A) Rome, B) Paris, C) Berlin."""
-    of: Callable[[_Letters], frozenset[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class ChoiceReference(OptionReference):
     """The letter of an option. Right when the output states this letter, or the text of the option."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     """Empty when the prompt shows none."""
-    ways: ClassVar[tuple[OptionWay, ...]] = (
-        OptionWay("the option alone", "paris", _Letters.alone),
-        OptionWay("a letter with an option", "(B) Paris", _Letters.marked),
-        OptionWay("the only one with a tick", "A ❌ B ✅ C ❌", _Letters.ticked),
-        OptionWay("the letter that comes first", "B, as A and C are older.", _Letters.first),
-        OptionWay("the letter that is better", "I find that B is better than A.", _Letters.praised),
-        OptionWay("the only letter", "The answer is (B).", _Letters.only),
-        OptionWay("what it concludes with", "Of A and B the larger, so B.", _Letters.concluded),
-        OptionWay("the only one with its number", "It is 36.", _Letters.valued),
-        OptionWay("the option in it", "I think that it is Paris.", _Letters.held),
+    ways: ClassVar[tuple[Way[_Letters, frozenset[str]], ...]] = (
+        Way("the option alone", "paris", _Letters.alone),
+        Way("a letter with an option", "(B) Paris", _Letters.marked),
+        Way("the only one with a tick", "A ❌ B ✅ C ❌", _Letters.ticked),
+        Way("the letter that comes first", "B, as A and C are older.", _Letters.first),
+        Way("the letter that is better", "I find that B is better than A.", _Letters.praised),
+        Way("the only letter", "The answer is (B).", _Letters.only),
+        Way("what it concludes with", "Of A and B the larger, so B.", _Letters.concluded),
+        Way("the only one with its number", "It is 36.", _Letters.valued),
+        Way("the option in it", "I think that it is Paris.", _Letters.held),
     )
 
     @property

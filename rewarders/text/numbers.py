@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, conclusion_of, stated_answer, until_closing
 from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, DecimalMark, Number, NumberLine, Token, plain_digits
-from tfgrpo.rewarders.text.rules import Beside, Surroundings, shown
+from tfgrpo.rewarders.text.rules import Beside, Surroundings, Way, shown
 from tfgrpo.stores.errors import RewardError
 
 _LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
@@ -297,16 +297,7 @@ _LOOK: Final = 60
 """Characters before a number that say what it is."""
 
 
-class Way(NamedTuple):
-    """One way in which a line says which of its numbers it states."""
-
-    name: str
-    example: str
-    """A line that states 42."""
-    of: Callable[[_Values], Iterable[Token]]
-
-
-WAYS: Final = (
+WAYS: Final[tuple[Way[_Values, Iterable[Token]], ...]] = (
     Way("the only one", "It costs 42 dollars.", lambda line: line.tokens),
     Way("what something is", "The bill for 3 people is 42 dollars.", lambda line: line.present),
     Way("before =", "42 = 6 × 7", lambda line: line.left),

@@ -150,11 +150,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
         return formula if left and not PROSE.search(re.sub(rf"\\[a-z]+|choose|{FUNCTION}", "", formula)) else ""
 
     def has_formula_for_it(self) -> bool:
-        return (
-            self.formula != ""
-            and self.reference.equal is not None
-            and self.reference.equal(in_latex(self.formula), self.wanted.text)
-        )
+        equal = self.reference.equal if self.formula else None
+        return equal is not None and equal(in_latex(self.formula), self.wanted.text)
 
     def may_number(self) -> bool:
         number = re.escape(self.number.text) if self.number is not None else "(?!)"

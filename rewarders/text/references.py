@@ -85,7 +85,9 @@ class _Series(ReadAnswer["ListReference"]):
         return False
 
     def is_relation(self) -> bool:
-        return is_relation(self.stated.text, self.reference.text)
+        """Return whether an answer is an inequality, where the reference may be the interval that it describes."""
+        interval = re.match(r"\W*[(\[].*[)\]]\W*$", self.reference.text)
+        return bool(interval and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", self.stated.text.lstrip("> ")))
 
     def has_same(self) -> bool:
         ours, theirs = (sorted({*each} if self.reference.has_points else each) for each in self.pair)
@@ -154,14 +156,14 @@ class ListReference(Reference):
     )
 
     @classmethod
-    def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
+    def of(cls, text: str, decimal: DecimalMark = ".", equal: Callable[[str, str], bool] | None = None) -> ListReference | None:
         """Return the list that a text is; None when it is none."""
         if re.search(r"°\s*[NSEW]", text):
             return None  # two places with the same numbers
         commas = decimal == "," or re.fullmatch(r"\s*\d+,\d+(?:; ?\d+(?:,\d+)?)+\s*", text)
         parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if commas else text)
         known = tuple(number for part in parts if (number := only_number(part, decimal)) is not None)
-        return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
+        return cls(text, known, decimal, equal) if len(parts) > 1 and len(known) == len(parts) else None
 
     @property
     def is_set(self) -> bool:
@@ -236,12 +238,6 @@ _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
 
 
-def is_relation(answer: str, reference: str) -> bool:
-    """Return whether an answer is an inequality, where the reference may be the interval that it describes."""
-    interval = re.match(r"\W*[(\[].*[)\]]\W*$", reference)
-    return bool(interval and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", answer.lstrip("> ")))
-
-
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", re.sub(r"\\text\{([^{}]*)\}", r"\1", text.translate(QUOTES))).strip(" .\n*`")
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
@@ -289,7 +285,8 @@ class _Json(ReadAnswer["JsonReference"]):
 
     def has_same(self) -> bool:
         both = (self.value, self.reference.value)
-        return all(isinstance(each, list) for each in both) and _sorted(both[0]) == _sorted(both[1])
+        ours, theirs = (sorted(map(canonical_json, each)) if isinstance(each, list) else None for each in both)
+        return ours is not None and ours == theirs
 
 
 def _calls(value: Any) -> list[Any]:
@@ -301,10 +298,6 @@ def _calls(value: Any) -> list[Any]:
 def _arguments(value: Any) -> Any:
     arguments = value.get("arguments") if isinstance(value, dict) else None
     return written_value(arguments) if isinstance(arguments, str) else None
-
-
-def _sorted(values: list[Any]) -> list[str]:
-    return sorted(map(canonical_json, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +369,6 @@ def _truths(value: Any) -> int:
     return isinstance(value, bool) + sum(map(_truths, inner))
 
 
-def _with_algebra(listed: ListReference | None, equal: Callable[[str, str], bool] | None) -> ListReference | None:
-    return None if listed is None else replace(listed, equal=equal)
-
-
 INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
 
 
@@ -407,6 +396,6 @@ def read_reference(
         or (TextReference(bare) if makes_calls(bare) else None)
         or MomentReference.of(bare, order)
         or JsonReference.of(bare)
-        or (_with_algebra(ListReference.of(bare, decimal), equal) if None not in begins else None)
+        or (ListReference.of(bare, decimal, equal) if None not in begins else None)
         or (FormulaReference(bare.replace("**", "^"), equal) if is_formula(bare, prompt) else TextReference(bare))
     )

@@ -27,7 +27,6 @@ class Compared(NamedTuple):
     answered: str
     states: bool = True
     """Whether the output states anything of the kind of the reference."""
-    by: str = ""
 
 
 _R = TypeVar("_R")
@@ -64,6 +63,17 @@ class Rule(NamedTuple, Generic[_A_contra]):
 
 
 Rules: TypeAlias = tuple[Rule[_A_contra], ...]
+_S = TypeVar("_S")
+_F = TypeVar("_F")
+
+
+class Way(NamedTuple, Generic[_S, _F]):
+    """One way in which a text says what it states."""
+
+    name: str
+    example: str
+    """A line that states 42; an output that names B, of A) Rome, B) Paris, C) Berlin."""
+    of: Callable[[_S], _F]
 
 
 def first_of(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared | None:
@@ -72,7 +82,7 @@ def first_of(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared | 
         if rule.holds(answer):
             if rule.verdict == "unclear":
                 raise RewardError(f"{answer.answered} {rule.name}")
-            return Compared(rule.verdict == "right", answer.answered, rule.verdict != "none", rule.name)
+            return Compared(rule.verdict == "right", answer.answered, rule.verdict != "none")
     return None
 
 
