@@ -294,6 +294,20 @@ _ANNOUNCES: Final = re.compile(
 """The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
 _WORKED: Final = re.compile(r"[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b", re.IGNORECASE)
 """The beginning of a solution, of which the last line is the answer."""
+_OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
+"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
+_LABEL_NOT: Final = re.compile(r"not?\b.", re.IGNORECASE)
+_JUDGED: Final = re.compile(
+    r"(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
+    r"(?=\W*(?:$|\n|[.!] ))",
+    re.IGNORECASE,
+)
+"""What a reply says of its own answer: ``So the answer is correct.``"""
+_CONCLUDES: Final = re.compile(
+    r"(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b", re.IGNORECASE
+)
+"""A conclusion from a result: ``the result is 24. Therefore, …``."""
+_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
 
 
 def _is_empty(line: str) -> bool:
@@ -340,21 +354,6 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     return None
 
 
-_OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
-"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
-_LABEL_NOT: Final = re.compile(r"not?\b.", re.IGNORECASE)
-_JUDGED: Final = re.compile(
-    r"(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
-    r"(?=\W*(?:$|\n|[.!] ))",
-    re.IGNORECASE,
-)
-"""What a reply says of its own answer: ``So the answer is correct.``"""
-_CONCLUDES: Final = re.compile(
-    r"(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b", re.IGNORECASE
-)
-"""A conclusion from a result: ``the result is 24. Therefore, …``."""
-
-
 def _abbreviates(text: str, end: re.Match[str]) -> bool:
     """Return whether a full stop is that of an abbreviation within a sentence: ``St. Louis``, ``J. R. R. Tolkien``."""
     behind = text[end.end() :].partition("\n")[0].strip()
@@ -365,9 +364,6 @@ def _abbreviates(text: str, end: re.Match[str]) -> bool:
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return max(pattern.finditer(text), key=re.Match.end, default=None)
-
-
-_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
 
 
 def conclusion_of(text: str) -> str:
@@ -398,6 +394,10 @@ def until_closing(text: str) -> str:
 
 
 _FENCE_BEGINS: Final = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
+_FENCE_OPENS: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`\n]*")
+_FENCE_CLOSES: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
+_BRACKET: Final = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*[\[{\"\]\d\-tfn])")
+_BRACE: Final = re.compile(r"[{}]")
 
 
 class Block(NamedTuple):
@@ -428,12 +428,6 @@ def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str])
             yield Block(lines[number].end + 1, lines[ascending[place]].begin)
             number = ascending[place]
         number += 1
-
-
-_FENCE_OPENS: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`\n]*")
-_FENCE_CLOSES: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
-_BRACKET: Final = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*[\[{\"\]\d\-tfn])")
-_BRACE: Final = re.compile(r"[{}]")
 
 
 def json_in(text: str) -> Any:
@@ -535,17 +529,6 @@ def is_order_free(prompt: str) -> bool:
     return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not _ORDER_ASKED.search(prompt)))
 
 
-_ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
-_ALL_ASKED: Final = re.compile(
-    r"\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b", re.IGNORECASE
-)
-_ORDER_ASKED: Final = re.compile(
-    r"\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
-    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
-    re.IGNORECASE,
-)
-
-
 def asks_order(prompt: str) -> bool:
     """Return whether a question is for an order."""
     return _ORDER_ASKED.search(prompt) is not None
@@ -555,6 +538,15 @@ _BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n
 """What a prompt has before its last question."""
 _IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
 _FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
+_ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
+_ALL_ASKED: Final = re.compile(
+    r"\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b", re.IGNORECASE
+)
+_ORDER_ASKED: Final = re.compile(
+    r"\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
+    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
+    re.IGNORECASE,
+)
 
 
 def _lines_of_fields(text: str) -> dict[str, str] | None:

@@ -32,6 +32,8 @@ DETERMINER: Final = re.compile(
 ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
 BECAUSE: Final = re.compile(r",? because\b")
 ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
+_OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
+"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,6 @@ def nothing(output: str) -> Compared:
     return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
 
 
-_OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
-"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
-
-
 def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if ADDRESS.search(text):
@@ -123,6 +121,7 @@ _SETS_ASIDE: Final = re.compile(
     r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
 )
 _SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
+_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 
 
 def is_set_aside(span: re.Match[str]) -> bool:
@@ -152,9 +151,6 @@ def is_sentence(text: str) -> bool:
     return ends and text.count(" ") > 2
 
 
-_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
-
-
 def has_others_like(wanted: str, statement: str) -> bool:
     """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
     is_call = re.fullmatch(r"\w\([^()]*", wanted)
@@ -173,6 +169,13 @@ def has_others_like(wanted: str, statement: str) -> bool:
 LONGEST_PART: Final = 2_000
 """Characters of an answer, or of a line, that are searched for a text, a label or an option."""
 OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
+_TICK, _CROSS = (
+    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
+    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
+)
+_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
+_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
+_OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
@@ -200,15 +203,6 @@ def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -
     if one is not None and other is not None and one != other:
         raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
     return [first] if one is not None and other is None else [last, first]
-
-
-_TICK, _CROSS = (
-    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
-    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
-)
-_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
-_OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
 
 
 def is_bare(line: str) -> bool:

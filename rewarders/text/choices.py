@@ -41,14 +41,12 @@ _HEDGED: Final = re.compile(r"\?|\b(?:or|if|when|unless|nowhere|maybe|perhaps|mi
 
 
 _PAST: Final = re.compile(r"\b(?:was|were|did|had)\b")
+_CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 
 
 def _contents(text: str) -> list[str]:
     words = re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
     return [each[:STEM] for each in words if each not in _AUXILIARIES and not NEGATION.fullmatch(each)]
-
-
-_CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 
 
 @dataclass(frozen=True)
@@ -381,6 +379,8 @@ _PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e
 _LETTERS_ALONE: Final = re.compile(
     rf"{_PARTED}(?:(?:(?:options?|choices?)\b|选项|选){_PARTED})?(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
 )
+JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
+SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
 
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:
@@ -391,7 +391,3 @@ def letter_of(text: str, options: Mapping[str, str]) -> str:
         if plain(text) in (plain(option), *(plain(f"{letter}{mark} {option}") for mark in ").:"))
     ]
     return same[0] if len(same) == 1 else ""
-
-
-JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
-SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")

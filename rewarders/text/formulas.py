@@ -233,6 +233,14 @@ _INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNO
 _MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]|\[[-\d./ ]+(?:;[-\d./ ]+)+\]")
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
+_ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]])")
+_EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
+_OPERATION: Final = re.compile(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=]|(?:[<>]=?|[≤≥])\s*-?)\s*[\w(][\w\s()+*/=.-]*")
+_BETWEEN: Final = re.compile(r"-?[\d.]+\s*[<≤]=?\s*[A-Za-z]\s*[<≤]=?\s*-?[\d.]+")
+"""An inequality of two sides: ``-3 < a <= 10``."""
+_MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
+"""What a prompt of mathematics has."""
+_FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
 
 
 def _formula(text: str) -> str:
@@ -242,22 +250,10 @@ def _formula(text: str) -> str:
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]'?(?:\([a-z]\))?=", "", text.replace(" ", "")))
 
 
-_ENDS: Final = re.compile(r"(?:\\left)?\s*([(\[])[^()\[\]]*?(?:\\right)?\s*([)\]])")
-_EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
-_OPERATION: Final = re.compile(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=]|(?:[<>]=?|[≤≥])\s*-?)\s*[\w(][\w\s()+*/=.-]*")
-_BETWEEN: Final = re.compile(r"-?[\d.]+\s*[<≤]=?\s*[A-Za-z]\s*[<≤]=?\s*-?[\d.]+")
-"""An inequality of two sides: ``-3 < a <= 10``."""
-_MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
-"""What a prompt of mathematics has."""
-
-
 def is_in_prompt(formula: str, prompt: str) -> bool:
     """Return whether a formula of more than a sign stands in a question: to repeat it is no answer."""
     bare = _formula(in_latex(formula).strip(AROUND_FORMULA + "$"))
     return re.search(r"[\d\\^+*/=<>|(]", bare) is not None and len(bare) > 2 and bare in _formula(in_latex(prompt))
-
-
-_FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
 
 
 def is_formula(text: str, prompt: str = "") -> bool:

@@ -270,6 +270,11 @@ _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCAB
 
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
+TRUTH_ABROAD: Final[Mapping[str, str]] = {
+    **TRUTH,
+    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
+}
+"""With words for yes and no in other languages, where the reference is one."""
 
 
 def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
@@ -282,10 +287,3 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
         return ChoiceReference(letter, options)
     known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
     return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
-
-
-TRUTH_ABROAD: Final[Mapping[str, str]] = {
-    **TRUTH,
-    **{plain(name): truth for truth in ("yes", "no") for name in VOCABULARY[truth].split()},
-}
-"""With words for yes and no in other languages, where the reference is one."""

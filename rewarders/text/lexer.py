@@ -224,6 +224,9 @@ _QUESTION: Final = re.compile(
     r"(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?",
     re.IGNORECASE | re.MULTILINE,
 )
+_NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
+    nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()
+}
 
 
 class NumberLine(NamedTuple):
@@ -277,11 +280,6 @@ def _read(match: re.Match[str]) -> Number | None:
         named = UNITS.get(before[1].lower(), "") if before else ""
         unit = named if named in MONEY else UNITS.get((match["money"] or "").strip(), "")
     return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
-
-
-_NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
-    nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()
-}
 
 
 def unit_of(name: str) -> str:

@@ -432,6 +432,12 @@ _HOW_MANY: Final = re.compile(
     re.IGNORECASE,
 )
 """What a question asks to count: ``episodes`` of "How many episodes are there?"."""
+_MOST_WORDS: Final = 14
+_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
+"""Words before ``one`` where it is a pronoun."""
+_CHINESE: Final = re.compile(
+    "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
+)
 
 
 def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]]) -> _Values:
@@ -588,14 +594,6 @@ def _number_in_english(text: str) -> Number | None:
     signed, percent = -value if negative else value, "percent" in words or "%" in text
     unit = next((UNITS[word] for word in words[start:] if word in UNITS and "per" not in words), "")
     return Number(signed, percent=percent, text=" ".join(spelled), unit=unit)
-
-
-_MOST_WORDS: Final = 14
-_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
-"""Words before ``one`` where it is a pronoun."""
-_CHINESE: Final = re.compile(
-    "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
-)
 
 
 def _chinese_value(signs: str) -> int:

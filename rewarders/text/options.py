@@ -21,6 +21,26 @@ _WIDE: Final[Mapping[int, str]] = {
     **dict(zip((0x3010, 0x3011, 0x300C, 0x300D), "[][]", strict=True)),
 }
 """Signs as wide as Chinese ones, and brackets of Chinese, in ASCII."""
+_MARKS: Final = {
+    sign: re.compile(rf"""(?<![^\s,;'"?\u3000-\u9fff])[(\[]?{sign}{ends}(?=\S)""")
+    for signs in _OPTION_SIGNS
+    for ends in (r"(?:[.:][ ]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*",)
+    for sign in signs
+}
+"""What is before an option within a line, by its sign."""
+_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
+_LETTER: Final = re.compile(
+    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
+    (?:(?P<upper>[A-J])
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ])
+        |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*\u3001\u3002\u060c\u0964]*(?=\s|$)""",
+    re.VERBOSE,
+)
+_SCRIPT: Final = r"[^\W\x00-\u02ff]"
+"""A letter that is no Latin one."""
+_SCRIPT_BEGINS: Final = re.compile(rf"(?<={_SCRIPT})(?=[(\[]?[A-J](?![A-Za-z0-9'+#]))")
+_SCRIPT_ENDS: Final = re.compile(rf"(?<![A-Za-z0-9'])([A-J][)\].:,;\u3001\u3002\u060c]*)(?={_SCRIPT}|[(\[])")
+_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
 
 
 def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -62,15 +82,6 @@ def _with_missing(options: Mapping[str, str], signs: str) -> dict[str, str]:
     return {sign: found[sign] for sign in near if sign in found}
 
 
-_MARKS: Final = {
-    sign: re.compile(rf"""(?<![^\s,;'"?\u3000-\u9fff])[(\[]?{sign}{ends}(?=\S)""")
-    for signs in _OPTION_SIGNS
-    for ends in (r"(?:[.:][ ]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*",)
-    for sign in signs
-}
-"""What is before an option within a line, by its sign."""
-
-
 def _options_within(line: str, signs: str) -> dict[str, str]:
     """Return the options that a line has one after the other: ``A) red B) blue``."""
     places: list[re.Match[str]] = []
@@ -105,23 +116,11 @@ def exception_asked(prompt: str) -> str:
     return re.split("[.!?\n]", head[: found.start()])[-1] + found[0] if found else ""
 
 
-_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
-
-
 def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
     """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
     head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
     asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
     return bool(asked) and len(tail.split()) <= 8 and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
-
-
-_LETTER: Final = re.compile(
-    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
-    (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ])
-        |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*\u3001\u3002\u060c\u0964]*(?=\s|$)""",
-    re.VERBOSE,
-)
 
 
 def narrow(text: str) -> str:
@@ -133,12 +132,6 @@ def narrow(text: str) -> str:
         text = re.sub(r"\\(?:text(?:bf|it)?|mathbf)\s?\{([^{}]*)\}", r" \1 ", text)
         text = re.sub(r"\\(?:[,;:! ()\[\]]|q?quad)|[~$]", " ", text)
     return re.sub(r"^(\W{0,3}[A-J][)\]:]{1,2})(?=\w)", r"\1 ", MARKUP.sub("", text))  # (B)blue
-
-
-_SCRIPT: Final = r"[^\W\x00-\u02ff]"
-"""A letter that is no Latin one."""
-_SCRIPT_BEGINS: Final = re.compile(rf"(?<={_SCRIPT})(?=[(\[]?[A-J](?![A-Za-z0-9'+#]))")
-_SCRIPT_ENDS: Final = re.compile(rf"(?<![A-Za-z0-9'])([A-J][)\].:,;\u3001\u3002\u060c]*)(?={_SCRIPT}|[(\[])")
 
 
 def sign_of(place: re.Match[str]) -> str:
@@ -159,6 +152,3 @@ def _is_word(text: str, found: re.Match[str]) -> bool:
         return True  # a unit: 3 J
     within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
     return found[0].strip(" (\"'") in ("A", "I") and not within and bool(_NO_VERB.match(text, found.end()))
-
-
-_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")

@@ -220,12 +220,6 @@ _POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.patte
 _NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
 """Those of the coordinates of a point: ``(x, y) = (3, 4)``."""
 _POINTS_ASKED: Final = re.compile(r"\bordered (?=pair|triple|quad|tuple|n-)", re.IGNORECASE)
-
-
-def _sum(found: re.Match[str], sign: int) -> str:
-    return str(Decimal(found[1] or 0) + sign * Decimal(found[2]))
-
-
 _ROOTS: Final = re.compile(
     r"\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})", re.IGNORECASE
 )
@@ -236,6 +230,15 @@ _SETS_ASKED: Final = re.compile(r"\b(?:interval|domain|range|solve|inequalit\w+|
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
+_BETWEEN_OBJECTS: Final = re.compile(
+    r"</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)", re.MULTILINE
+)
+"""What is around and between objects that are a list together: each in its tag, or one below the other."""
+INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
+
+
+def _sum(found: re.Match[str], sign: int) -> str:
+    return str(Decimal(found[1] or 0) + sign * Decimal(found[2]))
 
 
 def _list_parts(text: str) -> list[str]:
@@ -357,19 +360,10 @@ class JsonReference(Reference):
         return written_value(value) if isinstance(value, str) else value
 
 
-_BETWEEN_OBJECTS: Final = re.compile(
-    r"</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)", re.MULTILINE
-)
-"""What is around and between objects that are a list together: each in its tag, or one below the other."""
-
-
 def _truths(value: Any) -> int:
     """Return how many truth values a JSON value has: to Python, true is 1."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, bool) + sum(map(_truths, inner))
-
-
-INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
 
 
 def read_reference(

@@ -240,6 +240,32 @@ _ABSENT: Final = re.compile(
 NEGATION: Final = re.compile(
     rf"\b(?:{_NOT}|no|none|nobody|nothing|un(?:known|clear|stated)|empty|without|isn|aren)\b|n't\b|cannot"
 )
+_OUTCOMES: Final = tuple(
+    (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{said or wanted})", re.DOTALL))
+    for wanted, said in (
+        (r"(?:there (?:is|are) )?no (?:real |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set", ""),
+        (r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)", ""),
+        (
+            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite",
+            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|diverges",
+        ),
+    )
+)
+"""What a problem may come to other than a value: nothing, no meaning, no end."""
+_DENIED: Final = re.compile(
+    rf"(?:\b(?:{_NOT}|without|except|lack(?:s|ed|ing)?)\b|n't)\s*(?:(?:the|an?|any|of|been|be|have|to|which|what)\b\s*)*(?P<rest>(\w*))"
+)
+"""What is denied, by its first word: ``did not win``, ``the lack of which vitamin``."""
+_WITHOUT: Final = re.compile(r"\b(?:without|lack)(?: an?| the)?\W*$")
+"""A question that ends in a denial: ``What is it made without?``."""
+_COMPARED: Final = re.compile(
+    r"\b((?:(?:more|less|fewer) )?\w+) than\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
+)
+"""A comparison: ``faster than Chile``."""
+_RELATION: Final = re.compile(r"(?P<rest>\b(\w+) )(?:against|after|before|near|outside|beyond|until) ")
+"""What is related, by the word before it: ``named after``."""
+_RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.]| (?:in|on|at|during|for|\w+ly)\b)")
+"""The same in a question for what it is related to: ``Whom is it named after?``."""
 
 
 def says_absent(wanted: str, said: str) -> bool | None:
@@ -255,20 +281,6 @@ def says_absent(wanted: str, said: str) -> bool | None:
     return None if answered is not None or NEGATION.search(said) else False
 
 
-_OUTCOMES: Final = tuple(
-    (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{said or wanted})", re.DOTALL))
-    for wanted, said in (
-        (r"(?:there (?:is|are) )?no (?:real |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set", ""),
-        (r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)", ""),
-        (
-            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite",
-            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|diverges",
-        ),
-    )
-)
-"""What a problem may come to other than a value: nothing, no meaning, no end."""
-
-
 def is_same_outcome(wanted: str, said: str) -> bool:
     """Return whether a reference and the end of an answer, in plain form, say alike that there is no value."""
     return any(of.fullmatch(wanted) and ends.fullmatch(said) for of, ends in _OUTCOMES)
@@ -277,22 +289,6 @@ def is_same_outcome(wanted: str, said: str) -> bool:
 def denies(text: str) -> bool:
     """Return whether an answer denies something, or has alternatives."""
     return UNCLEAR.search(text) is not None
-
-
-_DENIED: Final = re.compile(
-    rf"(?:\b(?:{_NOT}|without|except|lack(?:s|ed|ing)?)\b|n't)\s*(?:(?:the|an?|any|of|been|be|have|to|which|what)\b\s*)*(?P<rest>(\w*))"
-)
-"""What is denied, by its first word: ``did not win``, ``the lack of which vitamin``."""
-_WITHOUT: Final = re.compile(r"\b(?:without|lack)(?: an?| the)?\W*$")
-"""A question that ends in a denial: ``What is it made without?``."""
-_COMPARED: Final = re.compile(
-    r"\b((?:(?:more|less|fewer) )?\w+) than\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
-)
-"""A comparison: ``faster than Chile``."""
-_RELATION: Final = re.compile(r"(?P<rest>\b(\w+) )(?:against|after|before|near|outside|beyond|until) ")
-"""What is related, by the word before it: ``named after``."""
-_RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.]| (?:in|on|at|during|for|\w+ly)\b)")
-"""The same in a question for what it is related to: ``Whom is it named after?``."""
 
 
 def stems(text: str) -> set[str]:

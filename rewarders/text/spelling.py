@@ -82,6 +82,18 @@ _DROPPED: Final = re.compile(
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
 _ENDINGS: Final = {*VOCABULARY["endings"].split(), ""}
+_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
+_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
+NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
+_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+_SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
+"""The years of a season: ``1951-52``, ``1951/1952``."""
+_BRITISH: Final = (
+    ("(?<=[a-z]{2})our", "or"),
+    (r"(?<=[a-z][bt])re\b", "er"),
+    (r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz"),
+    ("grey", "gray"),
+)
 
 
 def is_form_of(one: str, other: str) -> bool:
@@ -89,14 +101,6 @@ def is_form_of(one: str, other: str) -> bool:
     size = next((at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1), min(len(one), len(other)))
     whole = size in (len(one), len(other))
     return (size > 3 or (size == 3 and whole)) and {one[size:], other[size:]} <= _ENDINGS
-
-
-_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
-_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
-NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
-_INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
-_SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
-"""The years of a season: ``1951-52``, ``1951/1952``."""
 
 
 @lru_cache(maxsize=64)
@@ -124,14 +128,6 @@ def one_spelling(text: str) -> str:
     spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
     return str(NAMES_OF_DAYS.get(spelled, spelled))
-
-
-_BRITISH: Final = (
-    ("(?<=[a-z]{2})our", "or"),
-    (r"(?<=[a-z][bt])re\b", "er"),
-    (r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz"),
-    ("grey", "gray"),
-)
 
 
 def _small_number(found: re.Match[str]) -> str:
@@ -185,6 +181,25 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: re.sub(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×]|by)\s?(?=\d)", "x", text),
 )
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
+_SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
+_BASES: Final = {word: str(value) for word, value in VOCABULARY["numbers"].items() if 1 < value < 17}
+_BASE_ASKED: Final = re.compile(rf"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b", re.IGNORECASE)
+"""The base of a number that is asked for: ``in base eight``."""
+_ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
+TITLES: Final = any_of("titles")
+TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
+_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
+"""A name, with or without its legal form."""
+_REMARK: Final = re.compile(
+    r"(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?", re.IGNORECASE
+)
+"""A text with a remark before or behind it: ``World Health Organization (WHO)``."""
+_ENUMERATED: Final = re.compile(r"[A-Za-z]|[IVXLivxl]+|\d{1,3}|.*[=<>;].*")
+"""What is no remark in brackets: ``iron (III)``, ``Article 5 (a)``."""
+_NAME: Final = re.compile(r"[^\W\d_a-z]\S*(?: (?:d[aeiu]|de[lr]|von|van|l[ae]|of|the|and|\W*[^\W_a-z]\S*))* \W*[^\W_a-z]\S*")
+"""Words with capitals, and what is between them: ``Leonardo da Vinci``."""
+_MOST_NAMES: Final = 6
+"""Words of a name that is looked for within a sentence, and one more."""
 
 
 def code(text: str) -> str:
@@ -209,12 +224,6 @@ def abbreviates(short: str, full: str) -> bool:
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
 
-_SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
-_BASES: Final = {word: str(value) for word, value in VOCABULARY["numbers"].items() if 1 < value < 17}
-_BASE_ASKED: Final = re.compile(rf"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b", re.IGNORECASE)
-"""The base of a number that is asked for: ``in base eight``."""
-
-
 def is_same_in_base(prompt: str, one: str, other: str) -> bool:
     """Return whether two numbers are the same but for a mark of the base that a question names: ``0xff``, ``116_8``."""
     asked = [*_BASE_ASKED.finditer(prompt)]
@@ -230,9 +239,6 @@ def is_same_in_base(prompt: str, one: str, other: str) -> bool:
     return len({re.sub(rf"^0{_SIGN_OF_BASE.get(base, '(?!)')}|_\{{?(?:{either})\}}?$", "", plain(each)) for each in bare}) == 1
 
 
-_ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
-
-
 def is_same_address(one: str, other: str) -> bool:
     """Return whether two addresses are the same but for a scheme that one of them lacks, ``www``, and a slash at the end."""
     schemes = {found[0] for each in (one, other) if (found := re.match("https?:", each))}
@@ -244,12 +250,6 @@ def without_accents(text: str) -> str:
     """Return a plain text without accents and strokes."""
     parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
     return "".join(each for each in parts if not unicodedata.combining(each))
-
-
-TITLES: Final = any_of("titles")
-TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
-_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
-"""A name, with or without its legal form."""
 
 
 def turned_name(name: str) -> str:
@@ -285,14 +285,6 @@ def _is_initial(one: str, other: str) -> bool:
     return one in (other, other[:1]) or other == one[:1]
 
 
-_REMARK: Final = re.compile(
-    r"(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?", re.IGNORECASE
-)
-"""A text with a remark before or behind it: ``World Health Organization (WHO)``."""
-_ENUMERATED: Final = re.compile(r"[A-Za-z]|[IVXLivxl]+|\d{1,3}|.*[=<>;].*")
-"""What is no remark in brackets: ``iron (III)``, ``Article 5 (a)``."""
-
-
 def without_remark(text: str) -> tuple[str, str]:
     """Return a text without a remark in brackets before or behind it, and the remark; empty where it has none, or two."""
     found = _REMARK.fullmatch(text.strip())
@@ -312,12 +304,6 @@ def is_short_name(short: str, full: str) -> bool:
     term = full.islower() and re.fullmatch(r"(?=.*[A-Z])[A-Z][A-Za-z\d]*", short) is not None
     letters = short.isupper() and short[0].lower() == full[0]
     return is_acronym(short, full) or (term and (letters or not (short.isalpha() and (short.isupper() or short.istitle()))))
-
-
-_NAME: Final = re.compile(r"[^\W\d_a-z]\S*(?: (?:d[aeiu]|de[lr]|von|van|l[ae]|of|the|and|\W*[^\W_a-z]\S*))* \W*[^\W_a-z]\S*")
-"""Words with capitals, and what is between them: ``Leonardo da Vinci``."""
-_MOST_NAMES: Final = 6
-"""Words of a name that is looked for within a sentence, and one more."""
 
 
 def written_alike(name: str, text: str) -> Iterator[str]:

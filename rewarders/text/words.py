@@ -634,15 +634,6 @@ class TextReference(Reference):
                 raise RewardError(f"{shown(part)} has several, of which {self.shown} is one")
 
 
-_CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|referred to as)\b[^.;:]{0,60}$")
-"""Before two names of one thing: ``it is called X or Y``."""
-_LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
-"""What announces a list: ``The colours are red, blue``."""
-_CLAUSES: Final = re.compile(
-    r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
-)
-
-
 def _is_capital(name: str) -> bool:
     return any(map(str.isupper, name.split(" ", 1)[0]))
 
@@ -689,3 +680,10 @@ _NAME_BEFORE: Final = re.compile(
     rf"(?i:{TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")
+_CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|referred to as)\b[^.;:]{0,60}$")
+"""Before two names of one thing: ``it is called X or Y``."""
+_LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
+"""What announces a list: ``The colours are red, blue``."""
+_CLAUSES: Final = re.compile(
+    r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
+)
