@@ -114,30 +114,16 @@ def whole_words(text: str) -> str:
 
 
 VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
-_KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
-"""A word for the kind of what follows: the city of Chicago is Chicago."""
 _SETS_ASIDE: Final = re.compile(
     r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
 )
 _SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
-_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 
 
 def is_set_aside(span: re.Match[str]) -> bool:
     """Return whether what is in bold is not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
     before = span.string[: span.start()]
     return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(span.string, span.end())))
-
-
-def is_of(statement: str, place: re.Match[str]) -> bool:
-    """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
-    if _KIND_OF.search(statement[: place.start()]):
-        return False
-    subject = re.match(r"\s+(?:is|are|was|were)\b", statement[place.end() :])
-    rest = statement[: place.start()] + statement[place.end() :]
-    phrase = not VERB.search(statement) and len(rest.split()) <= 7  # the president of the United States
-    return bool(_OF.search(statement[: place.start()]) and (subject or phrase))
 
 
 def states_text(wanted: str, clause: str) -> bool:
@@ -149,21 +135,6 @@ def is_sentence(text: str) -> bool:
     """Return whether a text has a sentence's length and end."""
     ends = text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", text)  # King Jr.
     return ends and text.count(" ") > 2
-
-
-def has_others_like(wanted: str, statement: str) -> bool:
-    """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
-    is_call = re.fullmatch(r"\w\([^()]*", wanted)
-    numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
-    address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
-    shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
-    concluded = conclusion_of(statement)
-    said = concluded if wanted in concluded else statement
-    head, *more = ELABORATION.split(said)[0].split(". ")
-    settled = address and (states_text(wanted, head) if more else head.endswith(wanted))
-    found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
-    found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
-    return any(address is None or each.start() > said.rfind(wanted) for each in found)
 
 
 LONGEST_PART: Final = 2_000

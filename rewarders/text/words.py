@@ -9,88 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from tfgrpo.rewarders.text.answers import (
-    MOST_BARE,
-    UNSPACED,
-    Stated,
-    any_of,
-    asks_order,
-    in_words,
-    is_order_free,
-    last_question,
-    several_in,
-    stated_answer,
-    without_envelope,
-    written_value,
-)
-from tfgrpo.rewarders.text.base import (
-    ADDRESS,
-    BECAUSE,
-    DETERMINER,
-    ELABORATION,
-    LONGEST_PART,
-    OPTION_MARK,
-    VERB,
-    Reference,
-    has_others_like,
-    is_bare,
-    is_of,
-    is_sentence,
-    is_set_aside,
-    parts_of,
-    states_text,
-    whole_words,
-)
+from tfgrpo.rewarders.text import answers, base, rules, spelling
+from tfgrpo.rewarders.text.answers import MOST_BARE, Stated, any_of, is_order_free, last_question, written_value
+from tfgrpo.rewarders.text.base import ADDRESS, DETERMINER, ELABORATION, VERB, Reference, is_bare, parts_of, whole_words
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
-from tfgrpo.rewarders.text.rules import (
-    ABOUT,
-    ALTERNATIVES,
-    Compared,
-    ReadAnswer,
-    Rule,
-    Rules,
-    as_asked,
-    first_of,
-    is_aside,
-    is_denied,
-    is_same_outcome,
-    says_absent,
-    shown,
-    stems,
-    verdict_by,
-)
-from tfgrpo.rewarders.text.spelling import (
-    ALIKE,
-    BOLD,
-    MARKUP,
-    NAMES_OF_DAYS,
-    QUOTES,
-    SIGNED,
-    TITLES,
-    TRIMMED,
-    CallsBeside,
-    american,
-    calls_beside,
-    code,
-    comparable,
-    is_acronym,
-    is_same_address,
-    is_same_company,
-    is_same_in_base,
-    is_short_for,
-    is_short_name,
-    makes_calls,
-    may_be_same_person,
-    one_spelling,
-    plain,
-    tells_apart,
-    turned_name,
-    without_accents,
-    without_accepted,
-    without_remark,
-    written_alike,
-)
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, first_of, is_denied, shown, stems, verdict_by
+from tfgrpo.rewarders.text.spelling import BOLD, MARKUP, QUOTES, TRIMMED, code, comparable, one_spelling, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 
 
@@ -107,15 +32,15 @@ class _Spelled(ReadAnswer["TextReference"]):
         return bool({self.wanted, bare_wanted or self.wanted} & {self.form, bare})
 
     def is_in_base(self) -> bool:
-        return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
+        return spelling.is_same_in_base(self.reference.prompt, self.text, self.reference.text)
 
     def is_acronym(self) -> bool:
         said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return len(said) > len("UK") and is_acronym(said, wanted)
+        return len(said) > len("UK") and spelling.is_acronym(said, wanted)
 
     def may_be_acronym(self) -> bool:
         said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return is_acronym(said, wanted) or is_acronym(wanted, said)
+        return spelling.is_acronym(said, wanted) or spelling.is_acronym(wanted, said)
 
     def has_other_order(self) -> bool:
         ours, theirs = (_LISTS.sub("", each).split(", ") for each in (self.form, self.wanted))
@@ -123,7 +48,7 @@ class _Spelled(ReadAnswer["TextReference"]):
 
     def has_all_asked(self) -> bool:
         asked = last_question(self.reference.prompt) if self.has_other_order() else ""
-        two = _TWO_ASKED.search(asked) and not asks_order(asked)
+        two = _TWO_ASKED.search(asked) and not answers.asks_order(asked)
         return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
 
     def may_lack_country(self) -> bool:
@@ -155,7 +80,7 @@ class _Spelled(ReadAnswer["TextReference"]):
         return len({*both}) == 1  # email, e-mail
 
     def may_be_another_person(self) -> bool:
-        return may_be_same_person(self.form, self.wanted, self.reference.text)
+        return spelling.may_be_same_person(self.form, self.wanted, self.reference.text)
 
     def is_same_unaccented(self) -> bool:
         return self.both(without_accents) and without_accents(self.wanted) in (self.form, self.wanted)
@@ -180,21 +105,21 @@ class _Mention(ReadAnswer["TextReference"]):
     @classmethod
     def of(cls, reference: TextReference, part: str, *, respelled: bool = False) -> _Mention:
         wanted, statement = comparable(reference.text), comparable(part)
-        if SIGNED.fullmatch(wanted):
+        if spelling.SIGNED.fullmatch(wanted):
             statement = " ".join(part.translate(QUOTES).casefold().split())
-        statement = without_accepted(statement, wanted, reference.accepted)
-        statement = as_asked(statement, reference.prompt)
+        statement = spelling.without_accepted(statement, wanted, reference.accepted)
+        statement = rules.as_asked(statement, reference.prompt)
         statement = statement if re.search(r"\W'\w", wanted) else _IN_QUOTES.sub(r'"\1"', statement)
         if not re.search(whole_words(wanted), statement):
-            wanted, statement = _ARTICLE.sub("", american(wanted)), american(statement)
+            wanted, statement = _ARTICLE.sub("", spelling.american(wanted)), spelling.american(statement)
             if f"{wanted}'" in statement and _OWNER_ASKED.search(last_question(reference.prompt)):
                 statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
         if not re.match("https?:", wanted):
             statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
-        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if is_sentence(reference.text) else ""), statement)]
-        named = found or respelled or is_sentence(reference.text) or ", " in wanted
+        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if base.is_sentence(reference.text) else ""), statement)]
+        named = found or respelled or base.is_sentence(reference.text) or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
             return cls.of(replace(reference, text=name), part, respelled=True)
@@ -203,7 +128,7 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_spaceless(self) -> bool:
         held = not self.places and self.wanted in self.statement
-        return held and re.search(f"[{UNSPACED}]", self.wanted) is not None
+        return held and re.search(f"[{answers.UNSPACED}]", self.wanted) is not None
 
     def is_stated_spaceless(self) -> bool:
         wanted = re.escape(self.wanted)
@@ -223,7 +148,7 @@ class _Mention(ReadAnswer["TextReference"]):
         """What parts each place from an alternative; empty where it has none, as where it is explained or a version."""
         versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
         known = (versions.match(self.statement, each.start()) is not None for each in self.places)
-        found = (ALTERNATIVES.of(self.statement, *each.span()) for each in self.places)
+        found = (rules.ALTERNATIVES.of(self.statement, *each.span()) for each in self.places)
         return ["" if at else by.replace("explained", "") for at, by in zip(known, found, strict=True)]
 
     def may_have_other_name(self) -> bool:
@@ -238,17 +163,15 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_with_another(self) -> bool:
         wanted = re.escape(self.wanted)
-        also = (
-            rf"\b(?:is|are) {wanted}, [a-z_]+$|\b(?:is|are) [a-z_]+, {wanted}$"
-            if re.fullmatch("[a-z_]+", self.reference.text)
-            else "(?!)"
-        )
-        return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted})|{also}", self.statement) is not None
+        is_label = re.fullmatch("[a-z_]+", self.reference.text)
+        also = rf"|\b(?:is|are) (?:{wanted}, [a-z_]+|[a-z_]+, {wanted})$" if is_label else ""
+        return re.search(rf"\bboth (?:{wanted},|[^,.;]+(?:[.@/][^,.; ]+)*, {wanted}){also}", self.statement) is not None
 
     def is_emphasised(self) -> bool:
         spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":"]
+        aside = any(map(base.is_set_aside, spans))
         with suppress(RewardError):
-            return bool(spans) and not any(map(is_set_aside, spans)) and all(self.reference.equals(each[1]) for each in spans)
+            return bool(spans) and not aside and all(self.reference.equals(each[1]) for each in spans)
         return False
 
     def begins_otherwise(self) -> bool:
@@ -261,11 +184,10 @@ class _Mention(ReadAnswer["TextReference"]):
         return without and len(head.split()) <= 3 and not VERB.search(head) and not _NO_ENTRY.match(head)
 
     def is_aside(self) -> bool:
-        told = BECAUSE.split(self.statement)[0]
+        told = base.BECAUSE.split(self.statement)[0]
         rest = (told if self.wanted in told else self.statement).replace(self.wanted, "")
-        return bool(
-            REFUSAL.search(rest) or ABOUT.search(rest) or any(is_aside(self.statement, *each.span()) for each in self.places)
-        )
+        beside = (rules.is_aside(self.statement, *each.span()) for each in self.places)
+        return bool(REFUSAL.search(rest) or rules.ABOUT.search(rest) or any(beside))
 
     def is_told_otherwise(self) -> bool:
         """Return whether the last clause states what an earlier one, with the text, does not: ``X is old; it is Y``."""
@@ -276,9 +198,9 @@ class _Mention(ReadAnswer["TextReference"]):
         supposed = first.startswith("if ") and wanted in first and then and wanted not in then
         clause = first if supposed and not clause else clause
         place = _ELSEWHERE.search(part)
-        if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *NAMES_OF_DAYS):
+        if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *spelling.NAMES_OF_DAYS):
             return True
-        return bool(clause) and not states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
+        return bool(clause) and not base.states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
     def is_beside_answer(self) -> bool:
         """Return whether a sentence without the text has words of the question, and none that says something of the text."""
@@ -290,7 +212,19 @@ class _Mention(ReadAnswer["TextReference"]):
         return bool(holding) and not told and any(stems(each) & asked for each in others)
 
     def has_others_like(self) -> bool:
-        return has_others_like(self.wanted, self.statement)
+        """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
+        wanted, statement = self.wanted, self.statement
+        is_call = re.fullmatch(r"\w\([^()]*", wanted)
+        numbered = re.sub(r"(?<= )[a-z]$", "[a-z]", re.sub(r"\d+", r"\\d+", re.escape(wanted).replace(r"\ ", " ")))
+        address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
+        shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
+        concluded = answers.conclusion_of(statement)
+        said = concluded if wanted in concluded else statement
+        head, *more = ELABORATION.split(said)[0].split(". ")
+        settled = address and (base.states_text(wanted, head) if more else head.endswith(wanted))
+        found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
+        found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
+        return any(address is None or each.start() > said.rfind(wanted) for each in found)
 
     def is_longer_list(self) -> bool:
         return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.places)
@@ -314,7 +248,15 @@ class _Mention(ReadAnswer["TextReference"]):
         return bool(ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
 
     def is_of_it(self) -> bool:
-        return all(is_of(self.statement, each) for each in self.places)
+        """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
+        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.places]
+        phrase = not VERB.search(self.statement)
+        return all(
+            not _KIND_OF.search(before)
+            and _OF.search(before)
+            and (re.match(r"\s+(?:is|are|was|were)\b", behind) or (phrase and len(f"{before}{behind}".split()) <= 7))
+            for before, behind in around
+        )
 
     def is_longer_name(self) -> bool:
         """Return whether every occurrence of a name is a part of a longer one, or the first of a list."""
@@ -340,10 +282,9 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_longer_term(self) -> bool:
         """Return whether a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
         term = _ARTICLE.sub("", self.reference.text)
-        if (
-            _is_capital(term) and not re.fullmatch(rf"\W*{re.escape(term)} [a-z]{{5,}}(?<!ed)(?<!s)\W*", self.text)
-        ) or not re.search(r"[^\W\d_]{2}", term):
-            return False  # a word next to a code is no part of it: version 3.10
+        is_name = _is_capital(term) and not re.fullmatch(rf"\W*{re.escape(term)} [a-z]{{5,}}(?<!ed)(?<!s)\W*", self.text)
+        if is_name or not re.search(r"[^\W\d_]{2}", term):  # a word next to a code is no part of it: version 3.10
+            return False
         masked = re.sub(re.escape(term), _MASK, re.split("[:?] ", self.text)[-1], flags=re.IGNORECASE)
         masked = masked.partition(" (")[0] if ", " in term else ELABORATION.split(masked)[0]
         head = DETERMINER.sub("", whole := plain(masked), count=1)
@@ -365,9 +306,9 @@ class _Said(ReadAnswer["TextReference"]):
         return self.reference.states(self.stated)
 
     @cached_property
-    def calls(self) -> CallsBeside:
+    def calls(self) -> spelling.CallsBeside:
         """What the calls that the answer makes are beside those of the reference."""
-        return calls_beside(self.reference.text, self.stated)
+        return spelling.calls_beside(self.reference.text, self.stated)
 
     def has_other_literal(self) -> bool:
         """Return whether both are string literals of code, of which every sign counts, and they differ."""
@@ -385,10 +326,10 @@ class _Said(ReadAnswer["TextReference"]):
         return self.is_stated and not all(each in self.stated.whole for each in options)
 
     def is_same_outcome(self) -> bool:
-        return is_same_outcome(plain(self.reference.text), plain(self.stated.text))
+        return rules.is_same_outcome(plain(self.reference.text), plain(self.stated.text))
 
     def says_absent(self) -> bool | None:
-        return says_absent(plain(self.reference.text), plain(self.stated.text))
+        return rules.says_absent(plain(self.reference.text), plain(self.stated.text))
 
     def may_be_other_word(self) -> bool:
         """Return whether a short word with capitals, which another is without, is not there as it is written."""
@@ -397,7 +338,7 @@ class _Said(ReadAnswer["TextReference"]):
         capital = word if re.search(r"\bsymbol\b", self.reference.prompt) else word.upper()  # Co and CO
         written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(capital)})(?!\w)", said)
         other = re.fullmatch(rf"[^\W\d_]{{2}}|[^\W\d_a-z]{{3}}|(?i:{any_of('other words')})", word)
-        short = other and word != word.lower() and not is_acronym(word, said)
+        short = other and word != word.lower() and not spelling.is_acronym(word, said)
         return bool(short and not written and said != said.lower() and self.is_stated)
 
     def states(self, text: str) -> bool:
@@ -405,26 +346,26 @@ class _Said(ReadAnswer["TextReference"]):
         return text.strip() != "" and replace(self.reference, text=text).states(self.stated)
 
     def names_all(self) -> bool:
-        several = [comparable(each) for each in several_in(self.reference.text)]
+        several = [comparable(each) for each in answers.several_in(self.reference.text)]
         named = _LISTS.sub("", comparable(self.stated.text)).split(", ")
         return bool(several) and sorted(several) == sorted(named)
 
     def is_one_of_several(self) -> bool:
-        return any(map(self.states, several_in(self.reference.text)))
+        return any(map(self.states, answers.several_in(self.reference.text)))
 
     def has_short_name(self) -> bool:
-        bare, remark = without_remark(self.reference.text)
-        return is_short_name(remark, bare) and self.states(remark)
+        bare, remark = spelling.without_remark(self.reference.text)
+        return spelling.is_short_name(remark, bare) and self.states(remark)
 
     def lacks_remark(self, *, may_matter: bool = False) -> bool:
         """Return whether only a remark in brackets is missing, neither another one there nor what is left in the question."""
-        bare, remark = without_remark(self.reference.text)
+        bare, remark = spelling.without_remark(self.reference.text)
         other = f"{bare} (" in self.stated.whole or self.reference.is_asked(bare)
-        matters = tells_apart(remark, bare) or _REGION.fullmatch(remark) is not None
+        matters = spelling.tells_apart(remark, bare) or _REGION.fullmatch(remark) is not None
         return remark != "" and not other and matters is may_matter and self.states(bare)
 
     def may_lack_remark(self) -> bool:
-        _, remark = without_remark(self.reference.text)
+        _, remark = spelling.without_remark(self.reference.text)
         alone = remark != "" and replace(self.reference, text=remark).equals(self.stated.text)
         return alone or self.lacks_remark(may_matter=True)
 
@@ -479,21 +420,25 @@ class TextReference(Reference):
         Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
         Rule("right", "is the same code", "030 1234567", "030-1234567", lambda it: code(it.form) == code(it.wanted) != ""),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
-        Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, ALIKE))),
+        Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, spelling.ALIKE))),
         Rule("right", "has a hyphen, or none", "email", "e-mail", _Spelled.is_joined),
         Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
         Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
         Rule("unclear", "may be its acronym", "EU", "European Union", _Spelled.may_be_acronym),
-        Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: is_short_for(it.form, it.wanted)),
+        Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: spelling.is_short_for(it.form, it.wanted)),
         Rule(
-            "right", "is the same address", "https://docs.org/x", "docs.org/x/", lambda it: is_same_address(it.form, it.wanted)
+            "right",
+            "is the same address",
+            "https://docs.org/x",
+            "docs.org/x/",
+            lambda it: spelling.is_same_address(it.form, it.wanted),
         ),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("right", "has a word of the question, too", "Po", "the River Po", _Spelled.has_word_asked, "Which river is it?"),
-        Rule("right", "is the same company", "Apple", "Apple Inc.", lambda it: is_same_company(it.form, it.wanted)),
+        Rule("right", "is the same company", "Apple", "Apple Inc.", lambda it: spelling.is_same_company(it.form, it.wanted)),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
-        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(turned_name)),
+        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(spelling.turned_name)),
         Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
         Rule("right", "lacks or has accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
     )
@@ -540,10 +485,10 @@ class TextReference(Reference):
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         fenced = _FENCED.findall(stated.whole)
         only = fenced[-1] if fenced else stated.whole
-        entries = without_envelope(written_value(stated.text if stated.is_marked else only))
+        entries = answers.without_envelope(written_value(stated.text if stated.is_marked else only))
         if isinstance(entries, dict):
             first, *more = entries.values() or ("",)
-            if isinstance(first, str) and not more and (alone := stated_answer(first)) is not None:
+            if isinstance(first, str) and not more and (alone := answers.stated_answer(first)) is not None:
                 return self.states(alone)
             entered = [*map(str, (first, *more))]
             others = [each for each in entered if not self.equals(each)]
@@ -556,7 +501,7 @@ class TextReference(Reference):
         for part in (last, *first):
             self._refuse_list(part)
         held = self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
-        rows = re.split(r"\n[ \t]*\|[-:| \t]+\n", stated.whole[-LONGEST_PART:])[-1].split("\n")  # below their head
+        rows = re.split(r"\n[ \t]*\|[-:| \t]+\n", stated.whole[-base.LONGEST_PART :])[-1].split("\n")  # below their head
         fields = [_FIELD.fullmatch(each) for each in rows if each.strip()]
         values = [each[1] for each in fields if each] if not stated.is_marked and all(fields) else []
         held = held or (rows[0].startswith("|") and any(map(self.equals, values)))
@@ -580,23 +525,22 @@ class TextReference(Reference):
                 raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
         held = any(map(self.is_in, (last, first)))
-        if stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and is_bare(first):
-            if held and not self.is_in(first):
-                raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
-            return held
+        apart = stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and is_bare(first)
+        if held and apart and not self.is_in(first):
+            raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
         return held
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
         wanted = one_spelling(self.text)
-        part = in_words(part)
+        part = answers.in_words(part)
         part = _REMARK.sub("", part) if ", " in self.text and ", " in part and "(" not in self.text else part
-        if ", " in self.text and asks_order(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
+        if ", " in self.text and answers.asks_order(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
-        bare = OPTION_MARK.sub("", part, count=1) if OPTION_MARK.match(part) else part
+        bare = base.OPTION_MARK.sub("", part, count=1) if base.OPTION_MARK.match(part) else part
         head = ELABORATION.split(bare)[0]
-        whole = (", " in self.text or makes_calls(self.text)) and bare.startswith(",", len(head))  # of a list no part
+        whole = (", " in self.text or spelling.makes_calls(self.text)) and bare.startswith(",", len(head))  # of a list no part
         forms = dict.fromkeys(map(one_spelling, (bare, bare if whole else head)))
         return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
 
@@ -606,7 +550,7 @@ class TextReference(Reference):
 
     def written_in(self, part: str) -> tuple[str, bool]:
         """Return another spelling of the text that a sentence has, and whether it surely is one; empty for none."""
-        alike = dict.fromkeys(written_alike(self.text, MARKUP.sub("", part)))
+        alike = dict.fromkeys(spelling.written_alike(self.text, MARKUP.sub("", part)))
         asked, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
         for each in alike:
             if plain(each) == plain(self.text) or (" or " not in asked and re.search(whole_words(one_spelling(each)), asked)):
@@ -625,7 +569,7 @@ class TextReference(Reference):
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
-        parts, wanted = [each.rstrip("!") for each in comparable(in_words(part)).split(", ")], comparable(self.text)
+        parts, wanted = [each.rstrip("!") for each in comparable(answers.in_words(part)).split(", ")], comparable(self.text)
         if len(parts) > 1 and wanted in parts and all(len(each.split()) < MOST_BARE for each in parts):
             others = [each for each in parts if each != wanted]
             is_sentence = any(VERB.search(each) or _NO_ENTRY.match(each) for each in others)
@@ -677,8 +621,12 @@ _REGION: Final = re.compile(rf"(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or)
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
     r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"
-    rf"(?i:{TITLES}))\b)[A-Z][a-z]+[ ]$"
+    rf"(?i:{spelling.TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
+_ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
+_OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
+_KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
+"""A word for the kind of what follows: the city of Chicago is Chicago."""
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")
 _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|referred to as)\b[^.;:]{0,60}$")
 """Before two names of one thing: ``it is called X or Y``."""
