@@ -10,16 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
-from tfgrpo.rewarders.text.answers import (
-    MOST_BARE,
-    REJECTED,
-    TAKES_BACK,
-    Stated,
-    any_of,
-    conclusion_of,
-    stated_answer,
-    without_reasoning,
-)
+from tfgrpo.rewarders.text import answers
+from tfgrpo.rewarders.text.answers import MOST_BARE, Stated, any_of, conclusion_of, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.numbers import REFUSAL
 from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, as_asked, denies, is_denied, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, TRIMMED, plain
@@ -57,8 +49,8 @@ class Reference(ABC):
         if stated is None:
             return nothing(output)
         if not re.search(r"\bnot\b", self.text):
-            stated = replace(stated, text=REJECTED.sub("", stated.text))
-        *before, after = TAKES_BACK.split(stated.whole)
+            stated = replace(stated, text=answers.REJECTED.sub("", stated.text))
+        *before, after = answers.TAKES_BACK.split(stated.whole)
         again = stated_answer(after, self._labels) if before else None
         later = Compared(False, "", states=again is not None)
         with suppress(RewardError):

@@ -11,24 +11,13 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import ClassVar, Final
 
+from tfgrpo.rewarders.text import rules
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated, conclusion_of, in_a_sentence, is_order_free, last_question
 from tfgrpo.rewarders.text.base import LONGEST_PART, OPTION_MARK, Reference, parts_of, whole_words
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
-from tfgrpo.rewarders.text.rules import (
-    NEGATION,
-    STEM,
-    Compared,
-    ReadAnswer,
-    Rule,
-    Rules,
-    Way,
-    denies,
-    first_of,
-    is_denied,
-    shown,
-)
+from tfgrpo.rewarders.text.rules import NEGATION, Compared, ReadAnswer, Rule, Rules, Way, first_of, is_denied, shown, stems
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
@@ -46,7 +35,7 @@ _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?
 
 def _contents(text: str) -> list[str]:
     words = re.findall(r"[^\W\d_]{3,}|\d+", plain(text))
-    return [each[:STEM] for each in words if each not in _AUXILIARIES and not NEGATION.fullmatch(each)]
+    return [each[:4] for each in words if each not in _AUXILIARIES and not NEGATION.fullmatch(each)]
 
 
 @dataclass(frozen=True)
@@ -175,8 +164,8 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         if not is_denied(text, start, end) or _REJECTS.search(text[:start]):
             return False
         predicate = _PREDICATE.match(text, end)
-        words = _beginnings(predicate[1]) if predicate else set()
-        return not words or not words.isdisjoint(_beginnings(exception_asked(self.reference.prompt)))
+        words = stems(predicate[1]) - {"not", "the"} if predicate else set()
+        return not words or not words.isdisjoint(stems(exception_asked(self.reference.prompt)))
 
     def span(self, letter: re.Match[str]) -> tuple[int, int]:
         """Return where a letter is, with its option."""
@@ -290,10 +279,6 @@ class ChoiceReference(OptionReference):
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
-def _beginnings(text: str) -> set[str]:
-    return {each[:4] for each in re.findall(r"[^\W\d_]{2,}", text.casefold())} - {"not", "the"}
-
-
 _REJECTS: Final = re.compile(r"(?:\bnot|n't) (?:\w+ )?$", re.IGNORECASE)
 """What denies that an option is the answer, and nothing of the option."""
 _PREDICATE: Final = re.compile(
@@ -361,7 +346,7 @@ class ChoicesReference(Reference):
             places = letters_in(clause, self.options)
             denied = [is_denied(clause.lower(), *each.span()) for each in places]
             if not places or not all(denied):
-                if any(denied) or denies(clause):
+                if any(denied) or rules.denies(clause):
                     raise RewardError(f"{shown(text)} denies an option, or has several answers")
                 letters += map(sign_of, places)
             names = names or bool(places)

@@ -10,35 +10,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Final
 
+from tfgrpo.rewarders.text import lexer, numbers
 from tfgrpo.rewarders.text.answers import Stated, last_question
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex, is_in_prompt
-from tfgrpo.rewarders.text.lexer import (
-    CONSTANT,
-    FUNCTION,
-    MAGNITUDES,
-    MONEY,
-    TO_BASE,
-    DecimalMark,
-    Number,
-    NumberLine,
-    plain_digits,
-    unit_of,
-)
+from tfgrpo.rewarders.text.lexer import CONSTANT, FUNCTION, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import dates, durations
-from tfgrpo.rewarders.text.numbers import (
-    MEANINGS,
-    REFUSAL,
-    WHEN,
-    answered_number,
-    format_value,
-    in_digits,
-    number_of,
-    numbers_agree,
-    only_number,
-    ordinal,
-    reference_number,
-)
+from tfgrpo.rewarders.text.numbers import MEANINGS, REFUSAL, answered_number, number_of, numbers_agree, ordinal
 from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, Rule, Rules, denies, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
@@ -56,7 +34,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
-        question = question if _YEAR.fullmatch(self.wanted.text) else WHEN.sub(" ", question)
+        question = question if _YEAR.fullmatch(self.wanted.text) else numbers.WHEN.sub(" ", question)
         number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
@@ -89,21 +67,21 @@ class _Numeric(ReadAnswer["NumberReference"]):
         return len(found) == 1 and {each[0] for each in found[0]} == {self.wanted.value}
 
     def is_sum_of_times(self) -> bool:
-        base, factor = TO_BASE.get(self.wanted.unit, ("", Fraction(1)))
-        spans = durations(plain(self.text)) if base == "second" and len(re.findall(r"\d+", self.text)) > 1 else []
-        return len(spans) == 1 and spans[0] == {(self.wanted.value * factor,)}
+        base, factor = lexer.TO_BASE.get(self.wanted.unit, ("", Fraction(1)))
+        several = base == "second" and len(re.findall(r"\d+", self.text)) > 1
+        return several and durations(plain(self.text)) == [{(self.wanted.value * factor,)}]
 
     def is_related_to_year(self) -> bool:
         at = len(self.text.casefold().partition(self.reference.text)[0])
         return bool(_YEAR.fullmatch(self.reference.text) and RELATED.of(self.text.casefold(), at, at))
 
     def has_magnitude_asked(self) -> bool:
+        number = self.number
         asked = re.search(r"\b(?:in|how many) (thousand|million|billion|dozen)s?\b", self.reference.prompt, re.IGNORECASE)
-        if asked is None or self.wanted.scale > 1 or self.number is None or self.number.value < MAGNITUDES[asked[1].lower()]:
+        size = lexer.MAGNITUDES[asked[1].lower()] if asked and self.wanted.scale == 1 else 0
+        if not size or number is None or number.value < size or number.unit not in ("", *lexer.MONEY):
             return False
-        if self.number.unit not in ("", *MONEY) or (self.number.scale == 1 and not self.number.unit):
-            return False
-        return self.equals(replace(self.number, value=self.number.value / MAGNITUDES[asked[1].lower()], scale=1))
+        return bool(number.scale > 1 or number.unit) and self.equals(replace(number, value=number.value / size, scale=1))
 
     def has_no_era(self) -> bool:
         number = self.number
@@ -133,7 +111,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def is_bound_asked(self) -> bool:
         asked = next((bound for extreme, bound in _BOUNDS if extreme.search(last_question(self.reference.prompt))), None)
-        whole = in_digits(self.stated.whole, self.reference.prompt)
+        whole = numbers.in_digits(self.stated.whole, self.reference.prompt)
         without = asked.sub("", whole) if asked is not None else ""
         with suppress(RewardError):
             number = answered_number(without, self.reference.decimal) if without not in ("", whole) else None
@@ -179,7 +157,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def is_in_another_unit(self) -> bool:
         ours, remark = self.number, re.search(r"\(([^() ]+ ?[^() ]+)\)", self.text)
-        number = only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
+        number = numbers.only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
         return number is not None and "" != number.unit == self.wanted.unit and self.equals(number)
 
     def may_be_compared(self) -> bool:
@@ -235,7 +213,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         return other is not None and differs and self.equals(other)
 
     def agrees_with_other_notation(self) -> bool:
-        other = reference_number(self.reference.text, "," if self.reference.decimal == "." else ".")
+        other = numbers.reference_number(self.reference.text, "," if self.reference.decimal == "." else ".")
         number = self.number
         return number is not None and other is not None and numbers_agree(number, other, self.reference.tolerance)
 
@@ -364,5 +342,5 @@ _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 
 def shown_number(number: Number) -> str:
     """Return a number as written, and its value if that looks different."""
-    value = format_value(number.value) + ("%" if number.percent else "")
+    value = numbers.format_value(number.value) + ("%" if number.percent else "")
     return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:SHOWN]})"

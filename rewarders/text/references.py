@@ -16,16 +16,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-from tfgrpo.rewarders.text.answers import (
-    Stated,
-    bare_reference,
-    conclusion_of,
-    is_order_free,
-    json_in,
-    stated_answer,
-    without_reasoning,
-    written_value,
-)
+from tfgrpo.rewarders.text import answers
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of, is_order_free, stated_answer, written_value
 from tfgrpo.rewarders.text.base import OPTION_MARK, Reference, nothing, parts_of
 from tfgrpo.rewarders.text.choices import letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
@@ -338,11 +330,11 @@ class JsonReference(Reference):
 
     def compare(self, output: str) -> Compared:
         """Compare the JSON of an output, however long it is. Raises ``RewardError`` for several different values."""
-        rest = without_reasoning(output) or ""
+        rest = answers.without_reasoning(output) or ""
         return verdict_by(self.rules, _Json(self, rest)) if rest.strip() else nothing(output)
 
     def value_in(self, rest: str) -> Any:
-        """Return the value that is marked or is the last line, else the only one. Raises as ``json_in`` does."""
+        """Return the value that is marked or is the last line, else the only one. Raises as ``answers.json_in`` does."""
         several = isinstance(self.value, list) and len(self.value) > 1 and all(isinstance(each, dict) for each in self.value)
         objects = [written_value(each) for each in _BETWEEN_OBJECTS.split(rest) if each.strip()] if several else []
         if len(objects) > 1 and all(isinstance(each, dict) for each in objects):
@@ -352,8 +344,8 @@ class JsonReference(Reference):
         value = written_value(rest[opened.start() : max(rest.rfind("}"), rest.rfind("]")) + 1]) if opened else None
         if value is None and stated is not None and stated.source != "object":
             with suppress(ValueError, RewardError):
-                value = (json_in if stated.is_marked else load_json)(bare_reference(stated.text))
-        value = value if isinstance(value, dict | type(self.value)) else json_in(rest)
+                value = (answers.json_in if stated.is_marked else load_json)(bare_reference(stated.text))
+        value = value if isinstance(value, dict | type(self.value)) else answers.json_in(rest)
         only = [*value.values()] if isinstance(value, dict) and len(value) == 1 else []
         if only and self.value != value and ("answer" in value or (isinstance(only[0], list) and isinstance(self.value, list))):
             value = only[0]
