@@ -25,12 +25,9 @@ VOCABULARY: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("voca
 """Words of several languages: numbers, units, months, answers, labels, denials; symbols of LaTeX."""
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
-
 UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
-
 AnswerSource: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
-
 _REASONING: Final = re.compile(
     r"(?!(?<=`)[^\s`]{5,14}`(?!`))"  # in backticks it is quoted
     r"(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))",
@@ -147,7 +144,6 @@ _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))
 _NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
 _CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
 """``not 5 but 7`` states 7."""
-
 REJECTED: Final = re.compile(r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE)
 """What a statement rejects at its end: ``Paris, not London``."""
 TAKES_BACK: Final = re.compile(
@@ -286,8 +282,6 @@ def _marked(text: str) -> Stated | None:
 _TASK: Final = re.compile(
     r"\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b", re.IGNORECASE
 )
-
-
 _ANNOUNCES: Final = re.compile(
     rf"(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*", re.IGNORECASE
 )
@@ -508,7 +502,12 @@ def field_asked_for(output: str, prompt: str) -> str | None:
     """
     text = (without_reasoning(output) or "").strip()
     fenced = _FENCED.fullmatch(text)
-    value = without_envelope(written_value(fenced["inside"] if fenced else text)) or _lines_of_fields(text)
+    value = without_envelope(written_value(fenced["inside"] if fenced else text))
+    if not value:
+        lines = [_FIELD_LINE.fullmatch(each.rstrip(" \t*_")) for each in text.splitlines() if each.strip()]
+        fields = {each["name"]: each["value"] for each in lines if each}
+        alone = len(fields) == len(lines) and not (_marked(text) or TAKES_BACK.search(text))
+        value = fields if alone else None  # a text of fields, a line each
     if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
         return None
     words = {*_IN_A_NAME.findall(last_question(prompt).casefold())}
@@ -547,10 +546,3 @@ _ORDER_ASKED: Final = re.compile(
     r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
     re.IGNORECASE,
 )
-
-
-def _lines_of_fields(text: str) -> dict[str, str] | None:
-    """Return the fields of a text that has nothing else, a line each; None for one that marks its answer, or takes it back."""
-    lines = [_FIELD_LINE.fullmatch(each.rstrip(" \t*_")) for each in text.splitlines() if each.strip()]
-    fields = {each["name"]: each["value"] for each in lines if each}
-    return fields if lines and len(fields) == len(lines) and not (_marked(text) or TAKES_BACK.search(text)) else None

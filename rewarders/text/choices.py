@@ -24,11 +24,7 @@ from tfgrpo.stores.errors import RewardError
 
 WORD: Final = re.compile(r"[^\W\d_]{3,}")
 _AUXILIARIES: Final = frozenset(VOCABULARY["auxiliaries"].split())
-
-
 _HEDGED: Final = re.compile(r"\?|\b(?:or|if|when|unless|nowhere|maybe|perhaps|might|may)\b")
-
-
 _PAST: Final = re.compile(r"\b(?:was|were|did|had)\b")
 _CONDITIONAL: Final = re.compile(r"(?:yes|no|true|false),? (?:but )?(?:only )?(?:if|when|unless|provided|depending)\b")
 

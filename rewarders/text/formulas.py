@@ -84,7 +84,11 @@ class FormulaReference(Reference):
         answer, said = self._formula_in(stated)
         answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()
         answer = _without_condition(answer)
-        answer = answer if "=" in self.text else _last_side(answer)
+        sides = re.split(r"(?<![<>!])=(?!=)\s*", answer)
+        unknown, known = ({*re.findall(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", each)} for each in (sides[0], sides[-1]))
+        is_name = re.fullmatch(r"\W*[A-Za-z]\w*'?\s*(?:\^\{?-1\}?)?(?:\([a-z]\)\s*)?", sides[0])
+        if "=" not in self.text and len(sides) > 1 and (is_name or unknown <= known):
+            answer = sides[-1]  # what a name, or the same in other words, is equal to
         answer = in_latex(re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
         unit = re.search(r"\s(m(?=\^)|[A-Za-z]{2,})(?:\^\{?[23]\}?)?$", answer)
         answer = answer[: unit.start()] if unit and unit_of(unit[1]) and unit[1] not in self.text else answer
@@ -105,15 +109,6 @@ class FormulaReference(Reference):
             if between_words:
                 return str(between_words[-1]).strip(AROUND_FORMULA + "!"), stated.text
         return stated.text, stated.text
-
-
-def _last_side(equation: str) -> str:
-    """Return what an equation says that a name, or the same in other words, is equal to; all of it for another equation."""
-    sides = re.split(r"(?<![<>!])=(?!=)\s*", equation)
-    first, last = sides[0], sides[-1]
-    unknown, known = ({*re.findall(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", each)} for each in (first, last))
-    is_name = re.fullmatch(r"\W*[A-Za-z]\w*'?\s*(?:\^\{?-1\}?)?(?:\([a-z]\)\s*)?", first)
-    return last if len(sides) > 1 and (is_name or unknown <= known) else equation
 
 
 def in_latex(formula: str) -> str:

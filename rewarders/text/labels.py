@@ -266,8 +266,6 @@ _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 _SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
 """What else labels of one letter are called."""
-
-
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
 TRUTH_ABROAD: Final[Mapping[str, str]] = {

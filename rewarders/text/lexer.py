@@ -10,16 +10,14 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, any_of
 from tfgrpo.rewarders.text.rules import Beside, Surroundings
 
 DecimalMark: TypeAlias = Literal[".", ","]
-
 _MAX_DIGITS: Final = 400
 """Longer runs of digits, and powers with more digits, are not read."""
-
 _DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
 _MARKS: Final = _DASHES | dict(zip(map(ord, "\uff05\u066a\uff0e\uff0c\u2044\u2215"), "%%.,//", strict=True))
 CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
@@ -64,7 +62,6 @@ _IN_DOLLARS: Final = re.compile(
 )
 """A formula between the dollars of LaTeX, which are no money: ``$75$``, but not ``$5-$7``."""
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
-
 _METRIC: Final = {
     spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
     for base, (symbols, words) in VOCABULARY["metric"].items()
@@ -236,7 +233,7 @@ class NumberLine(NamedTuple):
     tokens: list[Token]
 
     @classmethod
-    def of(cls, text: str) -> NumberLine:
+    def of(cls, text: str) -> Self:
         """Return a text with its numbers that can be read."""
         text = _QUESTION.sub(lambda asked: " " * len(asked[0]), text) if "?" in text else text
         found: list[Token] = []
@@ -261,7 +258,7 @@ class NumberLine(NamedTuple):
 
 
 def _read(match: re.Match[str]) -> Number | None:
-    value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
+    value = None if len(match[0]) > _MAX_DIGITS else _value(match)
     if value is None:
         return None
     scale = MAGNITUDES[match["magnitude"].strip(" -.").lower()] if match["magnitude"] else 1
@@ -291,22 +288,18 @@ def _power(text: str | None) -> str:
     return "" if not text or text in "1¹" else "3" if re.search("[3³]|^ ?cub", text) else "2"
 
 
-def _magnitude(match: re.Match[str]) -> Fraction | None:
+def _value(match: re.Match[str]) -> Fraction | None:
     if match["whole"]:
-        below = int(match["under"])
-        return int(match["whole"]) + Fraction(int(match["over"]), below) if below else None
-    if match["bare"]:
-        return Fraction("0" + match["bare"])
-    digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
-    if digits.count(".") > 1:
-        digits = digits.replace(".", "")
-    # Parsing a text costs ``Fraction`` a regular expression.
-    return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
-
-
-def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
-    if value is None:
-        return None
+        if not int(match["under"]):
+            return None
+        value = int(match["whole"]) + Fraction(int(match["over"]), int(match["under"]))
+    elif match["bare"]:
+        value = Fraction("0" + match["bare"])
+    else:
+        digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
+        digits = digits.replace(".", "") if digits.count(".") > 1 else digits
+        # Parsing a text costs ``Fraction`` a regular expression.
+        value = Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
     if match["divisor"]:
         divisor = Fraction(match["divisor"].replace(",", ""))
         return value / divisor if divisor else None

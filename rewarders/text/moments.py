@@ -19,7 +19,6 @@ from tfgrpo.rewarders.text.words import TextReference
 DateOrder: TypeAlias = Literal["", "day", "month"]
 Readings: TypeAlias = set[tuple[Fraction | int, ...]]
 """What a moment may be: dates of year, month and day, times of hour, minute and second, or seconds."""
-
 _MONTHS: Final = {name: at for at, names in enumerate(VOCABULARY["months"], start=1) for name in names.split()}
 _MONTH: Final = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})(?![^\W\d_])\.?"
 _ERA: Final = r"\s?(?:a\.?d|c\.?e|(?P<before>b\.?c(?:\.?e)?))\b\.?"

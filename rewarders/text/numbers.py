@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from itertools import filterfalse, pairwise, product
-from typing import Final, NamedTuple
+from typing import Final, Self
 
 from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, conclusion_of, stated_answer, until_closing
 from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, DecimalMark, Number, NumberLine, Token, plain_digits
@@ -220,16 +220,17 @@ def _reference_in_words(text: str) -> Number | None:
     return None if len(rest) > 1 or re.search(r"\s[A-Z]", text) or (rest and last in _PARTS) else number
 
 
-class _Values(NamedTuple):
+class _Values(NumberLine):
     """The numbers of a line, but those of times, dates and ranges."""
 
-    text: str
-    tokens: Sequence[Token]
-
     @classmethod
-    def of(cls, text: str) -> _Values:
-        line = NumberLine.of(text)
-        return cls(line.text, [each for each in line.tokens if each.part != "span"])
+    def of(cls, text: str) -> Self:
+        line = super().of(text)
+        return line._replace(tokens=[each for each in line.tokens if each.part != "span"])
+
+    def lead(self, token: Token) -> str:
+        """Return the characters before a number that say what it is."""
+        return self.text[max(0, token.start - 60) : token.start]
 
     def behind(self, pattern: re.Pattern[str]) -> list[Token]:
         """Return the numbers behind the last occurrence of a pattern; all without any."""
@@ -243,8 +244,7 @@ class _Values(NamedTuple):
 
     def is_year(self, token: Token) -> bool:
         """Return whether a number is the year of something: ``in 2021``."""
-        before = self.text[max(0, token.start - _LOOK) : token.start]
-        return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(before))
+        return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(self.lead(token)))
 
     @property
     def undated(self) -> list[Token]:
@@ -254,18 +254,14 @@ class _Values(NamedTuple):
 
     @property
     def present(self) -> list[Token]:
-        """What something is at present, in the last clause; nothing where the line has a condition."""
+        """What something is at present, at the end of the last clause; nothing where the line has a condition."""
         clause = [] if _CONDITION.search(self.text) else self.behind(_CLAUSE)
-        return [each for each in clause if self.is_present(each) and not self.is_bracketed(each)]
-
-    def is_present(self, token: Token) -> bool:
-        """Return whether something is this number, at the end of a clause."""
-        before = self.text[max(0, token.start - _LOOK) : token.start]
-        return bool(_IS.search(before) and _IS_ALL.match(self.text, token.end))
+        ends = [each for each in clause if _IS.search(self.lead(each)) and _IS_ALL.match(self.text, each.end)]
+        return [*filterfalse(self.is_bracketed, ends)]
 
     def is_total(self, token: Token) -> bool:
         """Return whether a number is what another is out of: ``3 of the 12``."""
-        return _OUT_OF.search(self.text[max(0, token.start - _LOOK) : token.start]) is not None
+        return _OUT_OF.search(self.lead(token)) is not None
 
     @property
     def left(self) -> list[Token]:
@@ -291,10 +287,6 @@ class _Values(NamedTuple):
     def is_bracketed(self, token: Token) -> bool:
         opened, closed = self.text.rfind("(", 0, token.start), self.text.find(")", token.end)
         return opened >= 0 <= closed and not re.search("[()]", self.text[opened + 1 : closed])
-
-
-_LOOK: Final = 60
-"""Characters before a number that say what it is."""
 
 
 WAYS: Final[tuple[Way[_Values, Iterable[Token]], ...]] = (
@@ -329,16 +321,14 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
         *above, line = lines[: len(lines) - behind]
         if not line.tokens and not _TAKEN_BACK.search(line.text):  # a farewell
             line = next((each for each in reversed(above) if each.tokens), line)
-        bold = [_Values.of(plain_digits(found[1] or found[2], decimal)) for found in _BOLD.finditer(stated.text)]
-        words = [number_in_words(found[1] or found[2]) for found in _BOLD.finditer(stated.text)]
-        if len(words) == 1 and words[0]:
-            return words[0]
+        bold, anywhere = ([found[1] or found[2] for found in _BOLD.finditer(each)] for each in (stated.text, stated.whole))
+        if len(bold) == 1 and (spelled := number_in_words(bold[0])):
+            return spelled
         known = _numbers_in(asked, decimal)
         line = _asked_for(line, asked, known)
         fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
-        spans = [found[1] or found[2] for found in _BOLD.finditer(stated.whole)]
-        alone = [token for each in spans for token in _Values.of(plain_digits(each, decimal)).tokens]
-        return _last_line_number(line, [token for each in bold for token in each.tokens], fresh, alone if not bold else ())
+        inside = [token for each in bold or anywhere for token in _Values.of(plain_digits(each, decimal)).tokens]
+        return _last_line_number(line, *((inside, fresh) if bold else ((), fresh, inside)))
     if not numbers:
         return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
@@ -381,7 +371,7 @@ def _number_of_sentence(text: str, decimal: DecimalMark, asked: str, prompt: str
         is_first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
         return None if is_first else fresh[0].value
     concluded, first = _last_line_number(line, fresh), (fresh or line.tokens)[0]
-    is_stated = line.is_year(first) or _IS.search(line.text[max(0, first.start - _LOOK) : first.start])
+    is_stated = line.is_year(first) or _IS.search(line.lead(first))
     if concluded is not None and concluded.value != first.number.value and is_stated:
         raise RewardError(f"{shown(sentence)} may state {first.number.text} or {concluded.text}")
     return concluded

@@ -140,15 +140,14 @@ def sign_of(place: re.Match[str]) -> str:
 
 
 def letters_in(text: str, options: Mapping[str, str]) -> list[re.Match[str]]:
-    """Return where a text has letters of options."""
+    """Return where a text has letters of options: no article or pronoun, as in ``A good answer``, ``I think``, and no unit."""
     last = max(options, default=LETTERS[-1])
-    found = (each for each in _LETTER.finditer(text) if sign_of(each) <= last)
-    return [each for each in found if not _is_word(text, each)]
-
-
-def _is_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    if found[0][0] not in "([" and re.search(r"\d ?$", text[: found.start()]):
-        return True  # a unit: 3 J
-    within = found[0].strip(" (\"'") == "A" and re.search(r"\w ?$", text[: found.start()])  # a letter, capital as it is
-    return found[0].strip(" (\"'") in ("A", "I") and not within and bool(_NO_VERB.match(text, found.end()))
+    places: list[re.Match[str]] = []
+    for found in _LETTER.finditer(text):
+        before, sign = text[: found.start()], found[0].strip(" (\"'")
+        is_unit = found[0][0] not in "([" and re.search(r"\d ?$", before)  # 3 J
+        within = sign == "A" and re.search(r"\w ?$", before)  # a letter, capital as it is
+        is_word = sign in ("A", "I") and not within and _NO_VERB.match(text, found.end())
+        if sign_of(found) <= last and not (is_unit or is_word):
+            places.append(found)
+    return places

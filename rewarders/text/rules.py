@@ -227,8 +227,6 @@ ABOUT: Final = re.compile(
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
 )
 ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
-
-
 _ABSENT: Final = re.compile(
     r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer)"
     r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
@@ -304,10 +302,6 @@ def _asked(prompt: str) -> tuple[set[str], ...]:
     return denied if _WITHOUT.search(asked) else denied - {""}, related, stems(asked)
 
 
-def _rest_if_in(known: set[str]) -> Callable[[re.Match[str]], str]:
-    return lambda found: found["rest"] if {found[2][:STEM], ""} & known else found[0]
-
-
 def as_asked(statement: str, prompt: str) -> str:
     """Return a sentence in plain form without what the question denies, relates or compares as well.
 
@@ -315,7 +309,9 @@ def as_asked(statement: str, prompt: str) -> str:
     """
     denied, related, words = _asked(prompt)
     for pattern, known in ((_DENIED, denied), (_RELATION, related)):
-        statement = pattern.sub(_rest_if_in(known), statement) if known else statement
+        for found in reversed([*pattern.finditer(statement)] if known else []):
+            if {found[2][:STEM], ""} & known:
+                statement = f"{statement[: found.start()]}{found['rest']}{statement[found.end() :]}"
     statement = re.sub(r"\b(?:previous(?:ly)?|predecessor) ", "", statement) if {"prev", "pred"} & words else statement
 
     def uncompared(found: re.Match[str]) -> str:
