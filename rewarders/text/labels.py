@@ -52,11 +52,8 @@ class LabelReference(OptionReference):
         flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
         if flags:  # {"is_spam": false}
             return [", ".join(flags)]
-        if (
-            "\n" not in stated.whole
-            and (field := _FIELD_LAST.search(stated.text[-_LAST_FIELD:]))
-            and self.whole(field[1]) is not None
-        ):
+        field = _FIELD_LAST.search(stated.text[-_LAST_FIELD:]) if "\n" not in stated.whole else None
+        if field and self.whole(field[1]) is not None:
             return [field[1]]
         head, *remark = _EXPLAINED.split(stated.text if stated.is_marked else stated.whole[:LONGEST_PART], maxsplit=1)
         if remark and len(self.named(head)) == 1:
@@ -169,12 +166,8 @@ class LabelReference(OptionReference):
             own = WORD.findall(label)
             forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
             found = [each for each in forms if each is not None]
-            same = [each[0] for each in found] == own
-            if (
-                len(found) == len(own)
-                and not same
-                and (loosely or not is_denied(statement, found[-1].start(), found[-1].end()))
-            ):
+            same = len(found) < len(own) or [each[0] for each in found] == own
+            if not same and (loosely or not is_denied(statement, *found[-1].span())):
                 held[key] = len(own)
         squeezed = tight.get(re.sub(r"\W|_", "", statement))
         return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))

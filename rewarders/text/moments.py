@@ -122,11 +122,11 @@ def durations(text: str) -> list[Readings]:
 def _spans(text: str) -> list[Readings]:
     """Return durations in seconds, also those with colons: ``2:03:59``, and ``1:45`` with two readings."""
     bare = plain(text)
-    clocks: list[Readings] = []
-    for each in () if (found := durations(bare)) else _CLOCK.finditer(bare):
-        hour, minute, second = _hands(each)
-        clocks.append({(3600 * hour + 60 * minute + second,)} | (set() if each["s"] else {(60 * hour + minute,)}))
-    return found or clocks
+    clocks = [(_hands(each), each["s"]) for each in _CLOCK.finditer(bare)]
+    return durations(bare) or [
+        {(3600 * hour + 60 * minute + second,), *(() if exact else [(60 * hour + minute,)])}
+        for (hour, minute, second), exact in clocks
+    ]
 
 
 def _hands(clock: re.Match[str]) -> tuple[int, int, int]:
@@ -180,15 +180,11 @@ class _Moment(ReadAnswer["MomentReference"]):
         """Whether some reading of the only moment is the reference, or half a day from it where one has no half."""
         if self.only is None or self.only == self.wanted:
             return False
-        if self.only & self.wanted:
-            return True
-        folded = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.wanted))
-        halves = {
-            match["half"] is None and int(match["h"]) <= 12
-            for text in (self.text, self.reference.text)
-            for match in _CLOCK.finditer(plain(text))
-        }
-        return self.reference.read is _times and len(halves) > 1 and next(folded) == next(folded)
+        ours, theirs = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.wanted))
+        clocks = [*_CLOCK.finditer(plain(self.text)), *_CLOCK.finditer(plain(self.reference.text))]
+        halves = {each["half"] is None and int(each["h"]) <= 12 for each in clocks}
+        is_half = self.reference.read is _times and len(halves) > 1 and ours == theirs
+        return bool(self.only & self.wanted) or is_half
 
     @cached_property
     def spans(self) -> tuple[list[Readings], list[Readings]]:

@@ -69,9 +69,8 @@ class _Series(ReadAnswer["ListReference"]):
         return self.reference.equal is None and self.may_be_relation()
 
     def is_its_relation(self) -> bool:
-        equal = self.reference.equal if self.may_be_relation() else None
-        if is_in_prompt(self.stated.text, self.reference.prompt):
-            return False
+        repeats = is_in_prompt(self.stated.text, self.reference.prompt)
+        equal = self.reference.equal if self.may_be_relation() and not repeats else None
         with suppress(RewardError):
             return equal is not None and equal(in_latex(self.stated.text), in_latex(self.reference.text))
         return False

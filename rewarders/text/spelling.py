@@ -88,12 +88,6 @@ NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] +
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
 _SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
 """The years of a season: ``1951-52``, ``1951/1952``."""
-_BRITISH: Final = (
-    ("(?<=[a-z]{2})our", "or"),
-    (r"(?<=[a-z][bt])re\b", "er"),
-    (r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz"),
-    ("grey", "gray"),
-)
 
 
 def is_form_of(one: str, other: str) -> bool:
@@ -137,19 +131,18 @@ def _small_number(found: re.Match[str]) -> str:
 
 def american(text: str) -> str:
     """Return a text in plain form with American spelling: ``color`` for ``colour``."""
-    for british, american in _BRITISH:
-        text = re.sub(british, american, text)
-    return text
+    text = re.sub(r"(?<=[a-z]{2})our", "or", re.sub(r"(?<=[a-z][bt])re\b", "er", text))
+    return re.sub(r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz", text).replace("grey", "gray")
 
 
 def _numbered(text: str) -> str:
     """Return a name with the number at its end in digits: ``henry 8`` for ``henry viii`` and ``henry the eighth``."""
     found = re.fullmatch(r"([a-z' ]+?) (?:the )?([a-z]+|[1-9]\d?)(?:th)?", text)
-    words = number_in_words(found[2]) if found else None
-    number = (words and words.value) or (
-        found and ((roman(found[2].upper()) if re.fullmatch("[ivx]+", found[2]) else None) or found[2])
-    )
-    return f"{found[1]} {number}" if found and str(number).isdecimal() else text
+    if found is None:
+        return text
+    words, sign = number_in_words(found[2]), roman(found[2].upper()) if re.fullmatch("[ivx]+", found[2]) else None
+    number = str((words and words.value) or sign or found[2])
+    return f"{found[1]} {number}" if number.isdecimal() else text
 
 
 def is_acronym(short: str, full: str) -> bool:
@@ -310,12 +303,8 @@ def written_alike(name: str, text: str) -> Iterator[str]:
     """Yield what of a text may be a name in another spelling: the same letters, the same first or last word, an acronym."""
     bare, folded = (without_accents(each.translate(QUOTES).lower()) for each in (name, text))
     letters = [*filter(str.isalnum, re.sub(r"^(?:the|an?) (?=\w{2})", "", bare))]
-    if (
-        letters
-        and len(folded) == len(text)
-        and "".join(letters) in "".join(filter(str.isalnum, folded))
-        and len(letters) < SHOWN
-    ):
+    held = "".join(letters) in "".join(filter(str.isalnum, folded))
+    if held and 0 < len(letters) < SHOWN and len(folded) == len(text):
         pattern = r"[\W_]{0,3}".join(map(re.escape, letters))
         yield from (text[slice(*each.span())] for each in re.finditer(rf"(?<!\w)\+?{pattern}(?!\w)", folded))
     known = [each.strip(TRIMMED) for each in bare.split()]
