@@ -180,10 +180,6 @@ class _Letters(ReadAnswer["ChoiceReference"]):
         other = self.reference.whole(mark.string[mark.end() :]) if mark else None
         return frozenset((mark[1].upper(), other)) if mark and other else frozenset()
 
-    def ticked(self) -> frozenset[str]:
-        ticks = re.findall(r"([A-J])[^A-Z\n]{0,3}[\u2705\u2713\u2714\u2611]", self.text)
-        return frozenset(ticks) if len(ticks) == 1 and "\u274c" in self.text else frozenset()
-
     def first(self) -> frozenset[str]:
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
         is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
@@ -232,7 +228,6 @@ class ChoiceReference(OptionReference):
     ways: ClassVar[tuple[Way[_Letters, frozenset[str]], ...]] = (
         Way("the option alone", "paris", _Letters.alone),
         Way("a letter with an option", "(B) Paris", _Letters.marked),
-        Way("the only one with a tick", "A ❌ B ✅ C ❌", _Letters.ticked),
         Way("the letter that comes first", "B, as A and C are older.", _Letters.first),
         Way("the letter that is better", "I find that B is better than A.", _Letters.praised),
         Way("the only letter", "The answer is (B).", _Letters.only),
@@ -366,9 +361,6 @@ SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:
     """Return the letter of the only option that a text is, with or without its letter; empty for none."""
-    same = [
-        letter
-        for letter, option in options.items()
-        if plain(text) in (plain(option), *(plain(f"{letter}{mark} {option}") for mark in ").:"))
-    ]
+    forms = {letter: (option, *(f"{letter}{mark} {option}" for mark in ").:")) for letter, option in options.items()}
+    same = [letter for letter, written in forms.items() if plain(text) in map(plain, written)]
     return same[0] if len(same) == 1 else ""

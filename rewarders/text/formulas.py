@@ -257,12 +257,9 @@ def is_formula(text: str, prompt: str = "") -> bool:
     Beside a prompt in LaTeX a difference is one, too, and a product without a sign: ``p - q``, ``9x``.
     """
     bare = bare_reference(text).strip(" $.")
+    is_prose = re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare)) is not None
     if _MATHS.search(prompt) and _EXPRESSION.fullmatch(bare):
-        return not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
-    return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(
-        (re.search("[√π]", bare) and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare)))
-        or re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
-        or (
-            (_OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare)) and not re.search(r"[A-Za-z]{3}", _FUNCTIONS.sub("", bare))
-        )
-    )
+        return not is_prose
+    worked = not is_prose and (re.search("[√π]", bare) or _OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare))
+    latex = re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
+    return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(worked or latex)

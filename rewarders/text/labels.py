@@ -105,14 +105,10 @@ class LabelReference(OptionReference):
         _, known, pattern, either = self._readings
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
-        opens = (
-            first
-            and not re.match(rest, statement[first.end() :])
-            and not is_denied(statement, *first.span())
-            and _CLAUSE_ENDS.match(statement, first.end())
-            and not re.search(rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$", statement)
-        )
-        return known[first[0]] if first and opens else None
+        more = rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$"
+        if first is None or not _CLAUSE_ENDS.match(statement, first.end()) or is_denied(statement, *first.span()):
+            return None
+        return None if re.match(rest, statement[first.end() :]) or re.search(more, statement) else known[first[0]]
 
     def _mentioned(self, statement: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that a statement names, and those that it denies."""
@@ -145,10 +141,8 @@ class LabelReference(OptionReference):
         return frozenset(found) if len(found) == 1 else frozenset()
 
     def is_denied_in(self, stated: Stated) -> bool:
-        """Return what ``Reference`` does, but of an answer that says yes or no by other words: it denies something else."""
-        said = plain(stated.whole[-LONGEST_PART:])
-        named = not self.is_truth or any(re.search(rf"\b{re.escape(each)}\b", said) for each in self._readings.known)
-        return named and Reference.is_denied_in(self, stated)
+        """Return what ``Reference`` does, but of an answer that says yes or no: it may deny something else."""
+        return not self.is_truth and Reference.is_denied_in(self, stated)
 
     def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
         """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
@@ -175,8 +169,6 @@ class LabelReference(OptionReference):
     def _spelled(self, part: str) -> str:
         """Return the plain form of a part with the words of each label parted by spaces."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        if not any("_" in label for label in self.labels):  # else an identifier is one word
-            borders += r"|(?<=[A-Za-z])_(?=[A-Za-z])"
         statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
         spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"

@@ -433,13 +433,10 @@ _CHINESE: Final = re.compile(
 def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]]) -> _Values:
     """Return a line with the years alone where a question asks when, and with what it asks to count where else are years."""
     others = {each for each in line.tokens if (each.number.value, "/" in each.number.text) in known}
-    years, counted = (
-        [each for each in line.tokens if _YEAR_LIKE.fullmatch(each.number.text) and each not in others],
-        _counted(asked),
-    )
+    years = [each for each in line.tokens if _YEAR_LIKE.fullmatch(each.number.text) and each not in others]
     if WHEN.search(asked):
         return line._replace(tokens=[each for each in years if not _THINGS.match(line.text, each.end)] or line.tokens)
-    of_it = [each for each in line.tokens if each not in others and counted.match(line.text, each.end)]
+    of_it = [each for each in line.tokens if each not in others and _counted(asked).match(line.text, each.end)]
     whole = [each for each in of_it if _PARTS_FOLLOW.match(line.text, each.end)]
     is_only = {*line.tokens} == {*others, *years, *of_it}
     return line._replace(tokens=whole or (is_only and of_it) or line.tokens)

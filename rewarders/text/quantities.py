@@ -34,7 +34,6 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
-        question = question if _YEAR.fullmatch(self.wanted.text) else numbers.WHEN.sub(" ", question)
         number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
@@ -97,7 +96,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         """Return whether the prompt asks how many of something else there are, or for another unit."""
         number, prompt = self.number, last_question(self.reference.prompt).replace("percent", "%")
         unit = number and ("%" if number.percent else re.split("[/23]", number.unit)[0])
-        if not unit or self.wanted.unit or self.wanted.percent or _DOLLARS.search(self.text):
+        if not unit or self.wanted.unit or self.wanted.percent:
             return False
         counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
         asked = {unit_of(word) for words in counted for word in words} - {""}
@@ -187,11 +186,9 @@ class _Numeric(ReadAnswer["NumberReference"]):
         return bool(asked and self.number is not None and self.number.value == 100 * self.wanted.value)
 
     def says_none(self) -> bool:
-        asked = self.wanted.value == 0 and re.search(r"\bhow many\b", self.reference.prompt, re.IGNORECASE)
-        none = _NONE.match(plain(self.text)) if asked else None
-        return bool(
-            none and (none[1] is None or re.search(rf"how many (?:\w+ ){{0,2}}{none[1][:4]}", self.reference.prompt.lower()))
-        )
+        prompt = self.reference.prompt.lower()
+        none = _NONE.match(plain(self.text)) if self.wanted.value == 0 and re.search(r"\bhow many\b", prompt) else None
+        return bool(none and (none[1] is None or re.search(rf"how many (?:\w+ ){{0,2}}{none[1][:4]}", prompt)))
 
     def is_in_base(self) -> bool:
         return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
@@ -325,7 +322,6 @@ _FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|l
 _CLOSE: Final = 12
 _CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
 _ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
-_DOLLARS: Final = re.compile(r"\$[^$\n]+\$")
 _NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
 _FAILED: Final = (
     r"^traceback \(|^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed"

@@ -238,15 +238,13 @@ _ABSENT: Final = re.compile(
 NEGATION: Final = re.compile(
     rf"\b(?:{_NOT}|no|none|nobody|nothing|un(?:known|clear|stated)|empty|without|isn|aren)\b|n't\b|cannot"
 )
+_ENDLESS: Final = r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite"
 _OUTCOMES: Final = tuple(
     (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{said or wanted})", re.DOTALL))
     for wanted, said in (
         (r"(?:there (?:is|are) )?no (?:real |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set", ""),
         (r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)", ""),
-        (
-            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite",
-            r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite|diverges",
-        ),
+        (_ENDLESS, f"{_ENDLESS}|diverges"),
     )
 )
 """What a problem may come to other than a value: nothing, no meaning, no end."""
@@ -323,14 +321,10 @@ def as_asked(statement: str, prompt: str) -> str:
 def is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     question = re.compile(r"[^.!?\n]{0,60}\?").match(text, end)
-    asked = (
-        question
-        and (
-            re.match(r"\W*\w", text[question.end() :])  # a question that is answered by what follows it
-            or re.search(r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$", text[:start][-60:])
-        )
-    )
-    return bool(asked or DENIALS.of(text, start, end))
+    if question and re.match(r"\W*\w", text[question.end() :]):  # which is answered by what follows it
+        return True
+    opens = r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$"
+    return bool((question and re.search(opens, text[:start][-60:])) or DENIALS.of(text, start, end))
 
 
 def is_aside(text: str, start: int, end: int) -> bool:

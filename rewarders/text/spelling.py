@@ -225,10 +225,7 @@ def is_same_in_base(prompt: str, one: str, other: str) -> bool:
     named = (asked[-1][4] or ("2", "8", "16")[(asked[-1].lastindex or 1) - 1]).lower()
     base = _BASES.get(named, named)
     either = "|".join((base, *(word for word, value in _BASES.items() if value == base)))
-    bare = (
-        re.sub("[\u2080-\u2089]+(?=\\W*$)", lambda it: "_" + unicodedata.normalize("NFKC", it[0]), each)
-        for each in (one, other)
-    )
+    bare = (re.sub("[\u2080-\u2089]+(?=\\W*$)", r"_\g<0>", each) for each in (one, other))
     return len({re.sub(rf"^0{_SIGN_OF_BASE.get(base, '(?!)')}|_\{{?(?:{either})\}}?$", "", plain(each)) for each in bare}) == 1
 
 

@@ -52,7 +52,7 @@ class _Spelled(ReadAnswer["TextReference"]):
         return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
 
     def may_lack_country(self) -> bool:
-        national, whole = sorted((code(self.form), code(self.wanted)), key=lambda each: each[:1] == "+")
+        national, whole = sorted(map(code, (self.form, self.wanted)), key=lambda each: each[:1] == "+")
         return bool(national) and whole[:1] == "+" != national[0] and whole.endswith(national.lstrip("0"))
 
     def lacks_preposition(self) -> bool:
@@ -114,10 +114,8 @@ class _Mention(ReadAnswer["TextReference"]):
             wanted, statement = _ARTICLE.sub("", spelling.american(wanted)), spelling.american(statement)
             if f"{wanted}'" in statement and _OWNER_ASKED.search(last_question(reference.prompt)):
                 statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
-        if not re.match("https?:", wanted):
-            statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
+        statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
-        statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if base.is_sentence(reference.text) else ""), statement)]
         named = found or respelled or base.is_sentence(reference.text) or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
@@ -132,12 +130,9 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_stated_spaceless(self) -> bool:
         wanted = re.escape(self.wanted)
-        return self.is_spaceless() and bool(
-            re.match(rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))", self.statement)
-            or re.search(
-                rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)", self.statement
-            )
-        )
+        begins = rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))"
+        ends = rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)"
+        return self.is_spaceless() and bool(re.match(begins, self.statement) or re.search(ends, self.statement))
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
