@@ -525,12 +525,7 @@ def last_question(prompt: str) -> str:
 def is_order_free(prompt: str) -> bool:
     """Return whether a question is for all of something, in no order."""
     asked = last_question(prompt)
-    return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not _ORDER_ASKED.search(prompt)))
-
-
-def asks_order(prompt: str) -> bool:
-    """Return whether a question is for an order."""
-    return _ORDER_ASKED.search(prompt) is not None
+    return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not ORDER_ASKED.search(prompt)))
 
 
 _BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
@@ -541,7 +536,7 @@ _ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matte
 _ALL_ASKED: Final = re.compile(
     r"\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b", re.IGNORECASE
 )
-_ORDER_ASKED: Final = re.compile(
+ORDER_ASKED: Final = re.compile(
     r"\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
     r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
     re.IGNORECASE,

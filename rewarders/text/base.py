@@ -106,27 +106,11 @@ def whole_words(text: str) -> str:
 
 
 VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-_SETS_ASIDE: Final = re.compile(
-    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
-)
-_SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
-
-
-def is_set_aside(span: re.Match[str]) -> bool:
-    """Return whether what is in bold is not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
-    before = span.string[: span.start()]
-    return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(span.string, span.end())))
 
 
 def states_text(wanted: str, clause: str) -> bool:
     """Return whether a clause ends in a text behind a verb, or is it."""
     return bool(re.search(rf"(?:{VERB.pattern}|^) ?{DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
-
-
-def is_sentence(text: str) -> bool:
-    """Return whether a text has a sentence's length and end."""
-    ends = text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", text)  # King Jr.
-    return ends and text.count(" ") > 2
 
 
 LONGEST_PART: Final = 2_000

@@ -113,7 +113,10 @@ class FormulaReference(Reference):
 
 def in_latex(formula: str) -> str:
     """Return a formula as LaTeX, also one in the notation of programs: ``sqrt(2)*x**2``."""
-    formula = _MATRIX.sub(_as_matrix, _RAISED.sub(_raised, " ".join(formula.split())).replace("**", "^"))
+    for found in reversed([*_RAISED.finditer(formula := " ".join(formula.split()))]):
+        digits = unicodedata.normalize("NFKC", found[0]).translate(QUOTES)
+        formula = f"{formula[: found.start()]}{'_' if found[1] else '^'}{{{digits}}}{formula[found.end() :]}"
+    formula = _MATRIX.sub(_as_matrix, formula.replace("**", "^"))
     formula = formula if "\\" in formula else written(formula, "formulas")
     return written(written(formula, "arguments"), "notations")
 
@@ -123,10 +126,6 @@ def _as_matrix(rows: re.Match[str]) -> str:
     listed = re.findall(r"\[([^\[\]]*)\]", rows[0]) if rows[0][:2] == "[[" else rows[0].strip("[]").split(";")
     entries = [[*filter(None, re.split(r",|\s+", row.strip()))] for row in listed]
     return r"\begin{pmatrix}" + r" \\ ".join(" & ".join(map(str.strip, row)) for row in entries) + r"\end{pmatrix}"
-
-
-def _raised(raised: re.Match[str]) -> str:
-    return f"{'_' if raised[1] else '^'}{{{unicodedata.normalize('NFKC', raised[0]).translate(QUOTES)}}}"
 
 
 class _Run(NamedTuple):

@@ -254,12 +254,7 @@ class MomentReference(TextReference):
 
     def _compare(self, stated: Stated) -> Compared:
         told = " ".join(each for each in _SENTENCES.split(stated.text) if re.search(r"\d", each)) or stated.text
-        for part in () if denies(told) else parts_of(stated, MomentReference._whole):
+        for part in () if denies(told) else parts_of(stated, lambda line: (read := MomentReference.of(line)) and read.moments):
             if compared := first_of(self.moment_rules, _Moment(self, part)):
                 return compared
         return Compared(self.states(stated), shown(stated.text))
-
-    @staticmethod
-    def _whole(line: str) -> object:
-        moment = MomentReference.of(line)
-        return None if moment is None else moment.moments

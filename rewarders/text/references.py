@@ -302,7 +302,7 @@ class JsonReference(Reference):
     rules: ClassVar[Rules[_Json]] = (
         Rule("right", "says too that it is empty", "[]", "none", lambda it: it.says_empty()),
         Rule("unclear", "may say that it is empty", "[]", "There are no labels.", lambda it: it.says_empty() is None),
-        Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(it.reference.entries)),
+        Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(answers.in_words(it.reference.text))),
         Rule("unclear", "is one of several", '["a1", "b2"]', "a1", lambda it: it.states(*it.reference.value)),
         Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda said: isinstance(said.value, ValueError)),
         Rule("wrong", "is denied", '{"a": 1}', 'It is not {"a": 1}.', lambda it: is_denied(it.text.lower(), *it.span)),
@@ -318,11 +318,6 @@ class JsonReference(Reference):
         value = written_value(text)
         is_list = isinstance(value, list) and (not value or any(not isinstance(each, int | float) for each in value))
         return cls(text, value) if isinstance(value, dict) or is_list else None
-
-    @property
-    def entries(self) -> str:
-        """The entries of a list as text."""
-        return ", ".join(map(str, self.value))
 
     def _compare(self, stated: Stated) -> Compared:
         return self.compare(stated.whole)

@@ -48,7 +48,7 @@ class _Spelled(ReadAnswer["TextReference"]):
 
     def has_all_asked(self) -> bool:
         asked = last_question(self.reference.prompt) if self.has_other_order() else ""
-        two = _TWO_ASKED.search(asked) and not answers.asks_order(asked)
+        two = _TWO_ASKED.search(asked) and not answers.ORDER_ASKED.search(asked)
         return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
 
     def may_lack_country(self) -> bool:
@@ -116,8 +116,10 @@ class _Mention(ReadAnswer["TextReference"]):
                 statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
         statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
-        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if base.is_sentence(reference.text) else ""), statement)]
-        named = found or respelled or base.is_sentence(reference.text) or ", " in wanted
+        ends = reference.text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", reference.text)  # King Jr.
+        is_sentence = ends and reference.text.count(" ") > 2
+        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if is_sentence else ""), statement)]
+        named = found or respelled or is_sentence or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
             return cls.of(replace(reference, text=name), part, respelled=True)
@@ -164,7 +166,8 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_emphasised(self) -> bool:
         spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":"]
-        aside = any(map(base.is_set_aside, spans))
+        around = [(self.text[: each.start()], self.text[each.end() :]) for each in spans]
+        aside = any(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(behind)) for before, behind in around)
         with suppress(RewardError):
             return bool(spans) and not aside and all(self.reference.equals(each[1]) for each in spans)
         return False
@@ -530,7 +533,7 @@ class TextReference(Reference):
         wanted = one_spelling(self.text)
         part = answers.in_words(part)
         part = _REMARK.sub("", part) if ", " in self.text and ", " in part and "(" not in self.text else part
-        if ", " in self.text and answers.asks_order(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
+        if ", " in self.text and answers.ORDER_ASKED.search(self.prompt) and not re.search("[<>→]", self.text):  # a ranking
             ranks = re.split(r" ?(?:<|>|→|->) ?", re.sub(r"^[^<>→:]*: ", "", part))
             part = ", ".join(ranks[::-1] if "<" in part else ranks) if len(ranks) > 2 else part
         bare = base.OPTION_MARK.sub("", part, count=1) if base.OPTION_MARK.match(part) else part
@@ -619,6 +622,11 @@ _NAME_BEFORE: Final = re.compile(
     rf"(?i:{spelling.TITLES}))\b)[A-Z][a-z]+[ ]$"
 )
 _ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
+_SETS_ASIDE: Final = re.compile(
+    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
+)
+_SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
+"""Around what is in bold and not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
 _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
 """A word for the kind of what follows: the city of Chicago is Chicago."""
