@@ -29,9 +29,8 @@ UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
 AnswerSource: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
 _REASONING: Final = re.compile(
-    r"(?!(?<=`)[^\s`]{5,14}`(?!`))"  # in backticks it is quoted
-    r"(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))",
-    re.IGNORECASE,
+    r"(?i)(?!(?<=`)[^\s`]{5,14}`(?!`))"  # in backticks it is quoted
+    r"(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))"
 )
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
 """Where the answer starts in the channels of gpt-oss, which come before it."""
@@ -57,12 +56,11 @@ _ANSWER_LINE: Final = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _TAG: Final = re.compile(
-    r"<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)"
-    r"|\[ANSWER\](?P<bracketed>(?:(?!\[ANSWER\]).)*?)\[/ANSWER\]",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)"
+    r"|\[ANSWER\](?P<bracketed>(?:(?!\[ANSWER\]).)*?)\[/ANSWER\]"
 )
 _CALL: Final = re.compile(
-    r"\b(?:final_answer|finish|submit)[(\[](?P<quote>[\"'`]?)(?P<inside>[^\n]+?)(?P=quote)[)\]][ \t`]*\Z", re.IGNORECASE
+    r"(?i)\b(?:final_answer|finish|submit)[(\[](?P<quote>[\"'`]?)(?P<inside>[^\n]+?)(?P=quote)[)\]][ \t`]*\Z"
 )
 """How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
@@ -72,7 +70,7 @@ _JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${}]")
 """What there is between boxes, but for words and commas."""
 _JOINT: Final = re.compile(r"(?:[,;]|[,;]?and)(?:\w=)?")
 """What makes two boxes one answer: ``x = \\boxed{1}, \\boxed{2}``."""
-_HASHES: Final = re.compile(r"^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))", re.MULTILINE)
+_HASHES: Final = re.compile(r"(?m)^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))")
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
     rf"""(?:คำตอบคือ|\bjibu\ ni\b
@@ -92,67 +90,63 @@ _SENTENCE_END: Final = re.compile(
 )
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
-_FENCED: Final = re.compile(r"(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)", re.DOTALL)
+_FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
 _OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
 _CODE: Final = re.compile(
     r"```(?!(?:json|la?te?x|markdown|md|output|plaintext|te?xt|yaml)\b)[A-Za-z][^\n`]*\n[^`]*(?:`(?!``)[^`]*)*```(?=\s*\S)"
 )
 """A program with something below: its ``answer = 6 * 7`` states nothing."""
-_TOOL_CALL: Final = re.compile(r"<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>", re.DOTALL)
+_TOOL_CALL: Final = re.compile(r"(?s)<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>")
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
-_OPENS_OBJECT: Final = re.compile(r"^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"", re.MULTILINE)
+_OPENS_OBJECT: Final = re.compile(r"(?m)^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"")
 _FIELD: Final = re.compile(
-    rf"""[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")|(?P<bare>[^\s"{{}}\[\],]+))""",
-    re.IGNORECASE,
+    rf"""(?i)[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")"""
+    r"""|(?P<bare>[^\s"{}\[\],]+))"""
 )
 """The answer in an object: ``"final_answer": "B"``."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _REMARK_LINE: Final = re.compile(
-    r"\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
-    r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)",
-    re.IGNORECASE,
+    r"(?i)\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
+    r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)"
 )
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
 """A matrix, of whatever lines: one formula."""
 _REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
 """Where another part begins: ``B。【解析】…``."""
 _ENDED: Final = re.compile(
-    r"(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
-    r"|(?:<\|?end\|?>|\[END\])\s*\Z",
-    re.DOTALL,
+    r"(?s)(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
+    r"|(?:<\|?end\|?>|\[END\])\s*\Z"
 )
 """What follows the token that ends a reply, and that token: ``B</s>``."""
 _STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
 """What Markdown crosses out: ``~~5~~ 6``."""
 _OPENER: Final = re.compile(
-    rf"\A(?!\W*(?:first|step|yes|no)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
-    r"(?=\S[^\n]*\n[ \t]*\n\s*\S)",
-    re.IGNORECASE,
+    rf"(?i)\A(?!\W*(?:first|step|yes|no)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
+    r"(?=\S[^\n]*\n[ \t]*\n\s*\S)"
 )
 """A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``."""
 MOST_BARE: Final = 5
 """Words of a line that is an answer as a whole."""
-_NEXT_QUESTION: Final = re.compile(r"\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)", re.IGNORECASE)
+_NEXT_QUESTION: Final = re.compile(r"(?i)\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)")
 """Where a model goes on with a question of its own, as base models do."""
 _ASIDE: Final = re.compile(r"(?<=[^\s,;*/+^-]) \((?![A-J]\))[^()\n]*\)")
 _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
 """What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``."""
-_NEGATED: Final = re.compile(rf"(?:{any_of('not')}|isn't|n't)\b", re.IGNORECASE)
-_CORRECTED: Final = re.compile(r"^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)", re.IGNORECASE)
+_NEGATED: Final = re.compile(rf"(?i)(?:{any_of('not')}|isn't|n't)\b")
+_CORRECTED: Final = re.compile(r"(?i)^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)")
 """``not 5 but 7`` states 7."""
-REJECTED: Final = re.compile(r"(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$", re.IGNORECASE)
+REJECTED: Final = re.compile(r"(?i)(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$")
 """What a statement rejects at its end: ``Paris, not London``."""
 TAKES_BACK: Final = re.compile(
-    r"(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that|but i(?:'d| would) say))"
+    r"(?i)(?:(?<=[.\u2026!?;\n\u2014])\s{0,3}|^|(?<=\w), (?:no, )?(?=scratch that|i mean|make that|but i(?:'d| would) say))"
     r"(?:(?:hmm|oh|oops|no|sorry)[,. \u2026]{1,4})?(?:wait|actually|correction|scratch that|i mean|make that"
     r"|on (?:second thought|reflection)|(?<=\.\. )no(?=,)"
     r"|(?:but )?(?:now|today|currently)(?=,? (?:it|they|he|she)\b| \d)"
-    r"|but i(?:'d| would) say|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?",
-    re.IGNORECASE,
+    r"|but i(?:'d| would) say|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?"
 )
 """The beginning of a clause that may state another answer than what comes before it."""
 
@@ -279,29 +273,22 @@ def _marked(text: str) -> Stated | None:
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
 
-_TASK: Final = re.compile(
-    r"\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b", re.IGNORECASE
-)
-_ANNOUNCES: Final = re.compile(
-    rf"(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*", re.IGNORECASE
-)
+_TASK: Final = re.compile(r"(?i)\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b")
+_ANNOUNCES: Final = re.compile(rf"(?i)(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*")
 """The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
-_WORKED: Final = re.compile(r"[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b", re.IGNORECASE)
+_WORKED: Final = re.compile(r"(?i)[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b")
 """The beginning of a solution, of which the last line is the answer."""
 _OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
 """Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
-_LABEL_NOT: Final = re.compile(r"not?\b.", re.IGNORECASE)
+_LABEL_NOT: Final = re.compile(r"(?i)not?\b.")
 _JUDGED: Final = re.compile(
-    r"(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
-    r"(?=\W*(?:$|\n|[.!] ))",
-    re.IGNORECASE,
+    r"(?i)(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
+    r"(?=\W*(?:$|\n|[.!] ))"
 )
 """What a reply says of its own answer: ``So the answer is correct.``"""
-_CONCLUDES: Final = re.compile(
-    r"(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b", re.IGNORECASE
-)
+_CONCLUDES: Final = re.compile(r"(?i)(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b")
 """A conclusion from a result: ``the result is 24. Therefore, …``."""
-_CONCLUSION: Final = re.compile(r"\b(?:so|thus|therefore|hence)\b[ ,:]*", re.IGNORECASE)
+_CONCLUSION: Final = re.compile(r"(?i)\b(?:so|thus|therefore|hence)\b[ ,:]*")
 
 
 def _is_empty(line: str) -> bool:
@@ -387,7 +374,7 @@ def until_closing(text: str) -> str:
     return text
 
 
-_FENCE_BEGINS: Final = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
+_FENCE_BEGINS: Final = re.compile(r"(?m)^[ \t]*(?:`{3}|~{3})")
 _FENCE_OPENS: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`\n]*")
 _FENCE_CLOSES: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
 _BRACKET: Final = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*[\[{\"\]\d\-tfn])")
@@ -528,16 +515,15 @@ def is_order_free(prompt: str) -> bool:
     return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not ORDER_ASKED.search(prompt)))
 
 
-_BEFORE_QUESTION: Final = re.compile(r"\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)", re.DOTALL)
+_BEFORE_QUESTION: Final = re.compile(r"(?s)\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)")
 """What a prompt has before its last question."""
 _IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
 _FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
-_ANY_ORDER: Final = re.compile(r"\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b", re.IGNORECASE)
+_ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b")
 _ALL_ASKED: Final = re.compile(
-    r"\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b", re.IGNORECASE
+    r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
 )
 ORDER_ASKED: Final = re.compile(
-    r"\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
-    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
+    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b"
 )

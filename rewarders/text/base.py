@@ -121,8 +121,8 @@ _TICK, _CROSS = (
     for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
 )
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s", re.IGNORECASE)
-_OPENING: Final = re.compile(rf"(?:{any_of('openings')})\b", re.IGNORECASE)
+_LISTED: Final = re.compile(r"(?i)\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s")
+_OPENING: Final = re.compile(rf"(?i)(?:{any_of('openings')})\b")
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:

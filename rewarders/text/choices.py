@@ -64,7 +64,6 @@ class _Named(ReadAnswer["OptionReference"]):
         return self.reference.is_truth and _CONDITIONAL.match(plain(self.text)) is not None
 
     def repeats(self) -> bool:
-        """Return whether a part repeats most of a question for yes or no."""
         asked = {*WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
         return bool(asked) and "?" not in self.text and 2 * len({*WORD.findall(self.text.casefold())} & {*asked}) > len(asked)
 
@@ -270,10 +269,10 @@ class ChoiceReference(OptionReference):
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
-_REJECTS: Final = re.compile(r"(?:\bnot|n't) (?:\w+ )?$", re.IGNORECASE)
+_REJECTS: Final = re.compile(r"(?i)(?:\bnot|n't) (?:\w+ )?$")
 """What denies that an option is the answer, and nothing of the option."""
 _PREDICATE: Final = re.compile(
-    r"\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)", re.IGNORECASE
+    r"(?i)\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)"
 )
 """What is said of an option."""
 _LETTER_OF_TEXT: Final = re.compile(r"[(\[]?([A-Ja-j])(?:[).:\]]\s*|\s?[-\u2013\u2014]{1,2}\s?)(?=\S)")
@@ -281,7 +280,7 @@ _LETTER_OF_TEXT: Final = re.compile(r"[(\[]?([A-Ja-j])(?:[).:\]]\s*|\s?[-\u2013\
 _PRAISE: Final = re.compile(r" (?:is|was|seems) (?:(?:clearly|much|slightly|the) )*(?:best|better|correct|right)\b(?! or\b)")
 _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
 """The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
-_REASONED: Final = re.compile(r"(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*", re.DOTALL)
+_REASONED: Final = re.compile(r"(?s)(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*")
 """A choice with its reason, in one clause."""
 _JOINED: Final = r"\s*(?:,|[/&]|,?\s*(?:and|or)\b)\s*(?:(?:and|or)\s+)?[(\[]?[A-J]\b"
 """A second letter next to the first, which is then no answer alone: ``(A) or (B)``."""
@@ -347,9 +346,7 @@ class ChoicesReference(Reference):
 
 
 _CLAUSE: Final = re.compile(r"[;.] |\n|,?\s*\b(?:while|whereas|but)\b")
-_ANSWERS: Final = re.compile(
-    r"^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$", re.MULTILINE | re.IGNORECASE
-)
+_ANSWERS: Final = re.compile(r"(?im)^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$")
 """A line of the answers to several questions: ``21. B``."""
 _PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
 _LETTERS_ALONE: Final = re.compile(

@@ -44,12 +44,10 @@ class _Formula(ReadAnswer["FormulaReference"]):
         return is_in_prompt(self.text, self.reference.prompt) and not self.is_same()
 
     def names_another(self) -> bool:
-        """Return whether an equation is for another name: ``x = 5`` for ``y = 5``."""
         ours, theirs = (re.match(r"\W*([A-Za-z])\s*=(?!=)", each) for each in (self.stated.text.strip(), self.reference.text))
         return bool(ours and theirs and ours[1].lower() != theirs[1].lower())
 
     def has_other_ends(self) -> bool:
-        """Return whether one interval is open where the other is closed."""
         ours, theirs = (_ENDS.fullmatch(in_latex(each).strip("$ .")) for each in (self.text, self.reference.text))
         mixed = ours and theirs and ours.groups() != theirs.groups()
         return bool(mixed and ours and theirs and {*ours.groups(), *theirs.groups()} & {"[", "]"})
@@ -200,8 +198,7 @@ def _without_condition(text: str) -> str:
 
 _WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]")
 PROSE: Final = re.compile(
-    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]{0,40}[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)",
-    re.IGNORECASE,
+    r"(?i)(?:(?<![\\{A-Za-z])[A-Za-z'’]{0,40}[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)"
 )
 _CONDITION: Final = re.compile(r"(?<=.)(?:,\s?|\s\(?|\\q?quad\s?\(?)(?:for|where|when|if|\w\s?(?:\\neq?|≠))(?![A-Za-z]).*")
 """What says for which values a formula holds: ``x + 2, for x ≠ 2``."""
@@ -217,13 +214,12 @@ _SIGNS: Final = re.compile(r"\d|\\[a-z]|[²³π√∞]")
 """What a formula has between words."""
 _SENTENCE_ENDS: Final = re.compile(r"(?:(?<=[.!?])|(?<=[.!?]\$)|(?<=[.!?]\\[\])]))\s+(?=[A-Z])")
 _DISPLAYED: Final = re.compile(
-    r"(?:\\\[((?:(?!\\\[).)+?)\\\]|\$\$((?:(?!\$\$).)+)\$\$|(\\begin\{(?:(?!\\begin).)+?\\end\{\w+\*?\}))[\s.*]{0,9}\Z",
-    re.DOTALL,
+    r"(?s)(?:\\\[((?:(?!\\\[).)+?)\\\]|\$\$((?:(?!\$\$).)+)\$\$|(\\begin\{(?:(?!\\begin).)+?\\end\{\w+\*?\}))[\s.*]{0,9}\Z"
 )
 """A formula in lines of its own at the end."""
 _CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
 """That of an integral."""
-_INTEGRAL: Final = re.compile(r"\bintegra|antideriv|\\int(?![a-z])|∫", re.IGNORECASE)
+_INTEGRAL: Final = re.compile(r"(?i)\bintegra|antideriv|\\int(?![a-z])|∫")
 _MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]|\[[-\d./ ]+(?:;[-\d./ ]+)+\]")
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+|([\u2080-\u2089]+)")
 AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
@@ -232,7 +228,7 @@ _EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\
 _OPERATION: Final = re.compile(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=]|(?:[<>]=?|[≤≥])\s*-?)\s*[\w(][\w\s()+*/=.-]*")
 _BETWEEN: Final = re.compile(r"-?[\d.]+\s*[<≤]=?\s*[A-Za-z]\s*[<≤]=?\s*-?[\d.]+")
 """An inequality of two sides: ``-3 < a <= 10``."""
-_MATHS: Final = re.compile(r"\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b", re.DOTALL)
+_MATHS: Final = re.compile(r"(?s)\$.*\$|\\\(|\\[a-z]{3,}|\b[a-z]\^\d|\b[fgh]\(x\)|\b(?:derivative|integral)\b")
 """What a prompt of mathematics has."""
 _FUNCTIONS: Final = re.compile(r"\b(?:sqrt|sin|cos|tan|log|exp|pi|abs)\b")
 

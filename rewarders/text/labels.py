@@ -52,7 +52,7 @@ class LabelReference(OptionReference):
         flags = ["not " * (each == "no") + key for key, each in pairs if each and self.named(key)]
         if flags:  # {"is_spam": false}
             return [", ".join(flags)]
-        field = _FIELD_LAST.search(stated.text[-_LAST_FIELD:]) if "\n" not in stated.whole else None
+        field = _FIELD_LAST.search(stated.text[-80:]) if "\n" not in stated.whole else None
         if field and self.whole(field[1]) is not None:
             return [field[1]]
         head, *remark = _EXPLAINED.split(stated.text if stated.is_marked else stated.whole[:LONGEST_PART], maxsplit=1)
@@ -134,7 +134,7 @@ class LabelReference(OptionReference):
         found = {
             self._readings.forms[place[0]]
             for place in self._readings.pattern.finditer(statement)
-            if _IS.search(statement[max(0, place.start() - _LAST_FIELD) : place.start()])
+            if _IS.search(statement[max(0, place.start() - 80) : place.start()])
             and _IS_ALL.match(statement, place.end())
             and not is_denied(statement, *place.span())
         }
@@ -219,7 +219,7 @@ def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...])
     return _Readings(known, forms, pattern, either)
 
 
-_EXPLAINED: Final = re.compile(r"(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:", re.IGNORECASE)
+_EXPLAINED: Final = re.compile(r"(?i)(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:")
 """Where an answer is followed by its reason: ``It is negative. Reasoning: …``."""
 _REMARK: Final = re.compile(r" \([^()]*$")
 """What a label has in brackets, in plain form: ``positive (4-5``."""
@@ -228,8 +228,8 @@ _ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as
 _ATTRIBUTE: Final = re.compile(r"(?:in)?correct (?!(?:as|because|since|and|in|for|if)\b)[a-z0-9]")
 """Says nothing of the question: ``the correct year``."""
 _ERROR_ASKED: Final = re.compile(
-    r"\A(?!.*\bor\W+(?:in)?correct|.*correct\W+or\b|.*\bor (?:right|wrong)).*\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)\A(?!.*\bor\W+(?:in)?correct|.*correct\W+or\b|.*\bor (?:right|wrong))"
+    r".*\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b"
 )
 """A question for an error, to which ``correct`` says no; not the one whether it is right or wrong."""
 _NO_SIGN: Final = re.compile(
@@ -243,8 +243,6 @@ _IS: Final = re.compile(
 )
 _IS_ALL: Final = re.compile(r"\W*(?:$|(?<=[.,;:!?)\n])\s|(?:because|since|as|in|for|here|overall|and|with)\b)")
 """With the one before: around a label that something is said to be."""
-_LAST_FIELD: Final = 80
-"""Characters from the end of a line in which its last field is."""
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
 """A field as the last thing: ``It sounds fine. Sentiment: positive``."""
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}

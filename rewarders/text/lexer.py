@@ -18,8 +18,9 @@ from tfgrpo.rewarders.text.rules import Beside, Surroundings
 DecimalMark: TypeAlias = Literal[".", ","]
 _MAX_DIGITS: Final = 400
 """Longer runs of digits, and powers with more digits, are not read."""
-_DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
-_MARKS: Final = _DASHES | dict(zip(map(ord, "\uff05\u066a\uff0e\uff0c\u2044\u2215"), "%%.,//", strict=True))
+_MARKS: Final = str.maketrans(
+    "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d\uff0b\uff05\u066a\uff0e\uff0c\u2044\u2215", "-------+%%.,//"
+)
 CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
@@ -218,8 +219,7 @@ DENIED: Final = Surroundings(
 )
 """What makes a number none that an output states."""
 _QUESTION: Final = re.compile(
-    r"(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?im)(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?"
 )
 _NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
     nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()

@@ -57,7 +57,7 @@ _CLOCK: Final = re.compile(
     re.IGNORECASE,
 )
 _ZONES: Final = {name: offset for names, offset in VOCABULARY["zones"].items() for name in names.split()}
-_ZONED: Final = re.compile(rf"{_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?", re.IGNORECASE)
+_ZONED: Final = re.compile(rf"(?i){_CLOCK.pattern}\.?\s*\(?(?P<zone>{'|'.join(_ZONES)})(?!\w)\)?")
 _SENTENCES: Final = re.compile(r"(?<=\w{2}[.!?])\s+")
 _TIME_UNITS: Final = "|".join(
     name for name, unit in UNITS.items() if unit in TO_BASE and TO_BASE[unit][0] in ("second", "inch")

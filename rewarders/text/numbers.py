@@ -20,41 +20,37 @@ from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, Decim
 from tfgrpo.rewarders.text.rules import Beside, Surroundings, Way, shown
 from tfgrpo.stores.errors import RewardError
 
-_LOOSE_SIGN: Final = re.compile(r"(^|=)[ \t]*([+-])[ \t]+", re.MULTILINE)
+_LOOSE_SIGN: Final = re.compile(r"(?m)(^|=)[ \t]*([+-])[ \t]+")
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
-_ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
+_ALTERNATIVES: Final = re.compile(r"(?i),(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])")
 _OUT_OF: Final = re.compile(
-    r"\b(?:out\s+|(?<!total |sists )(?<!sisted |verage )(?<!mainder )(?<!at the age ))of\s+(?:(?:the|all|a\s+total\s+of)\s+)*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:out\s+|(?<!total |sists )(?<!sisted |verage )(?<!mainder )(?<!at the age ))of\s+"
+    r"(?:(?:the|all|a\s+total\s+of)\s+)*$"
 )
 """What the number behind it is the whole of: ``3 of the 12``, but not ``it consists of 12``."""
 _CONCLUSION: Final = re.compile(
-    r"\b(?:(?<!ained )(?<!\bor )so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)|(?<!\w )(?:in total|altogether)"
-    r"|(?:which|that) (?:is|makes|gives|leaves))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?<!ained )(?<!\bor )so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)"
+    r"|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b"
 )
 _EXPRESSION: Final = re.compile(r"\s*(?=[\d.$€£])[\d\s.,$€£]+[-+*/×÷·][-+*/×÷·\d\s.,$€£]+")
 _FRACTION: Final = re.compile(r"\s*\d+\s*/\s*\d+[\s.]*")
 _BREAKDOWN: Final = re.compile(
-    r"\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z", re.IGNORECASE
+    r"(?i)\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z"
 )
 """A list below an answer of the parts of a sum."""
 _CLAUSE: Final = re.compile(r"[,;:]\s")
 _WHERE: Final = re.compile(r"(=[^=.;]*?\d(?:[^\d=.,;]|,(?=\w))*)\b(?:that|where|when|if|satisfying)\b[^.;]*+[.;]?\s*$")
 """A clause behind a result with other equations: ``= 15 pairs that satisfy x + y = 9``."""
-_IS: Final = re.compile(r"\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$", re.IGNORECASE)
-_REASON: Final = re.compile(r"\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b(?!.*\banswer\b)", re.IGNORECASE)
+_IS: Final = re.compile(r"(?i)\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$")
+_REASON: Final = re.compile(r"(?i)\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b(?!.*\banswer\b)")
 """A number with a reason behind it."""
-_OF_YEAR: Final = re.compile(r"\b(?:in|since|by|until|of)[ ]$", re.IGNORECASE)
-_IS_ALL: Final = re.compile(
-    r"[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]", re.IGNORECASE
-)
+_OF_YEAR: Final = re.compile(r"(?i)\b(?:in|since|by|until|of)[ ]$")
+_IS_ALL: Final = re.compile(r"(?i)[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]")
 """What may be behind a number that something is at present."""
-_CONDITION: Final = re.compile(rf"\b(?:{any_of('conditions')})\b", re.IGNORECASE)
+_CONDITION: Final = re.compile(rf"(?i)\b(?:{any_of('conditions')})\b")
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _ENUMERATION: Final = re.compile(
-    r"^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?im)^[ \t>*_#|-]*(?:\(?(?P<number>\d{1,3})[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)"
 )
 """Numbers of list items and steps, which are no values."""
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
@@ -62,7 +58,7 @@ REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 _FULL_STARS: Final = "\u2b50\u2605"
 _STARS: Final = re.compile(f"(?=.*[{_FULL_STARS}])[{_FULL_STARS}\u2606\ufe0f ]+")
 """A rating in stars."""
-_BESIDE_IT: Final = re.compile(r"(?<=\d),? (?:or (?:about|approximately|roughly) [\d.]+ ?%|of which\b)[^\n;]*$", re.MULTILINE)
+_BESIDE_IT: Final = re.compile(r"(?m)(?<=\d),? (?:or (?:about|approximately|roughly) [\d.]+ ?%|of which\b)[^\n;]*$")
 """What a number is roughly, or a part of it."""
 _FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
@@ -99,7 +95,7 @@ _NAMED_BY_NUMBER: Final = re.compile(
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
 _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)")
 """Digits within code: ``xs[-1]``, ``n ** 2``."""
-_BOUND: Final = re.compile(rf"\b(?:{any_of('bounds')})\b|^[<>]", re.IGNORECASE)
+_BOUND: Final = re.compile(rf"(?i)\b(?:{any_of('bounds')})\b|^[<>]")
 _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
@@ -128,9 +124,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _TIMES: Final = {"once": 1, "twice": 2, "thrice": 3}
 _WORD_OF_NUMBER: Final = "|".join((*_UNITS, *(name for name in MAGNITUDES if len(name) > 5)))
 _SPELLED: Final = re.compile(
-    rf"(?<![\w-])(?:(?<!at )once(?! (?:upon|again|more|he|she|it|they)\b)|twice|thrice|(?:{_WORD_OF_NUMBER})"
-    rf"(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*)(?![\w-])",
-    re.IGNORECASE,
+    rf"(?i)(?<![\w-])(?:(?<!at )once(?! (?:upon|again|more|he|she|it|they)\b)|twice|thrice|(?:{_WORD_OF_NUMBER})"
+    rf"(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*)(?![\w-])"
 )
 """A number in words within a text, but for that of ``two-digit``."""
 
@@ -355,7 +350,7 @@ def _number_of_sentence(text: str, decimal: DecimalMark, asked: str, prompt: str
     sentence = next((each for each in _SENTENCE.split(text) if re.search(r"\d", each)), "")
     line = _Values.of(plain_digits(sentence, decimal))
     known = {*_DIGITS.findall(plain_digits(prompt, decimal))}
-    short = len(sentence.split()) <= _BARE_WORDS and sentence.isascii()
+    short = len(sentence.split()) <= 3 and sentence.isascii()
     if len({each.number.value for each in line.tokens}) < 2 or short or re.match(r"\W*(?:n?either|not)\b", sentence):
         return None
     if any(each.value is None for each in line.tokens):
@@ -395,7 +390,7 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     """Return the number that a line is, but for a unit and a word with a colon before it; no line of a list."""
     said = re.sub(r"^(?:[Tt]otal[\w ]*|[A-Za-z]+):\s*", "", line.strip(" *_`"))
     listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
-    is_one = len(said.split()) <= _BARE_WORDS and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
+    is_one = len(said.split()) <= 3 and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
 
 
@@ -406,11 +401,9 @@ _WORD_FIRST: Final = re.compile(
 _DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
 """The end of a sentence."""
-_BARE_WORDS: Final = 3
-_TAKEN_BACK: Final = re.compile(rf"\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}", re.IGNORECASE)
+_TAKEN_BACK: Final = re.compile(rf"(?i)\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}")
 WHEN: Final = re.compile(
-    r"(?:^|[.:?!\n])\W{0,9}when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b",
-    re.IGNORECASE,
+    r"(?i)(?:^|[.:?!\n])\W{0,9}when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b"
 )
 """A question for a year: ``When was it made?``, ``In what year …``."""
 _YEAR_LIKE: Final = re.compile(r"[12]\d{3}")
@@ -418,8 +411,8 @@ _THINGS: Final = re.compile(r" (?:people|men|women|(?!(?:ha|i|wa|a)s\b)[a-z]+s)\
 _PARTS_FOLLOW: Final = re.compile(r"[^\d:.;]*(?:: (?=[^.]*\d)|, (?:including|of which)\b)")
 """What is behind the number of all: ``4 chambers: 2 atria and 2 ventricles``."""
 _HOW_MANY: Final = re.compile(
-    r"\b(?:how many|number of) (?:[\w'-]+ ){0,3}?(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:how many|number of) (?:[\w'-]+ ){0,3}?"
+    r"(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b"
 )
 """What a question asks to count: ``episodes`` of "How many episodes are there?"."""
 _MOST_WORDS: Final = 14

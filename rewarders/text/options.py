@@ -12,7 +12,7 @@ from tfgrpo.rewarders.text.spelling import MARKUP
 LETTERS: Final = "ABCDEFGHIJ"
 _OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), "123456789")
 _OPTION_LINE: Final = re.compile(
-    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
+    r"(?m)^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$"
 )
 _NEXT_OPTION: Final = re.compile(r"(?<=\S)[ \t\u3000]{2,9}(?=[(\[]?[B-J][.:)\]\u3001])")
 """Between two options of a line."""
@@ -28,7 +28,7 @@ _MARKS: Final = {
     for sign in signs
 }
 """What is before an option within a line, by its sign."""
-_EXCEPTION: Final = re.compile(r"(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)", re.IGNORECASE)
+_EXCEPTION: Final = re.compile(r"(?i)(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)")
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
     (?:(?P<upper>[A-J])

@@ -34,13 +34,14 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
+        question = question if _YEAR.fullmatch(self.wanted.text) else numbers.WHEN.sub(" ", question)
         number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     def _falls(self, number: Number) -> bool:
         """Return whether something falls by a number, where the reference has a sign or the question is for a change."""
         at, _, behind = self.text.partition(number.text)
-        close, prompt = f"{at.rpartition(',')[2][-_CLOSE:]}{behind[:_CLOSE]}", self.reference.prompt
+        close, prompt = f"{at.rpartition(',')[2][-12:]}{behind[:12]}", self.reference.prompt
         asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
         in_books = re.search(r"\([$€£]?[\d.,]+ ?%?\)\W*$", self.text) and self.wanted.value < 0  # brackets for a minus
         falls = in_books or _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else asked
@@ -125,6 +126,9 @@ class _Numeric(ReadAnswer["NumberReference"]):
         left = self.number is None and (_WORKED.search(formula) or constant.match(formula)) and not _POWER.fullmatch(formula)
         left = left and not self.wanted.unit and not is_in_prompt(formula, self.reference.prompt)
         return formula if left and not PROSE.search(re.sub(rf"\\[a-z]+|choose|{FUNCTION}", "", formula)) else ""
+
+    def needs_algebra(self) -> bool:
+        return self.formula != "" and self.reference.equal is None
 
     def has_formula_for_it(self) -> bool:
         equal = self.reference.equal if self.formula else None
@@ -261,11 +265,7 @@ class NumberReference(Reference):
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule(
-            "unclear",
-            f"is a formula, which match: auto works out; {NEEDS_MATH}",
-            "120",
-            r"\boxed{5!}",
-            lambda it: it.formula and it.reference.equal is None,
+            "unclear", f"is a formula, which match: auto works out; {NEEDS_MATH}", "120", r"\boxed{5!}", _Numeric.needs_algebra
         ),
         Rule("right", "is a formula for it", "120", r"\boxed{5!}", _Numeric.has_formula_for_it),
         Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
@@ -313,15 +313,14 @@ _NONE: Final = re.compile(
     r"(?:none|nothing|zero)$|(?:(?:there|it|they|we) (?:is|are|was|were|has|have|had) )?"
     r"no (?:[a-z]+ )?([a-z]+)(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
 )
-_PERCENT_ASKED: Final = re.compile(r"\bhow many per ?cent\b|\bwhat percentage\b", re.IGNORECASE)
+_PERCENT_ASKED: Final = re.compile(r"(?i)\bhow many per ?cent\b|\bwhat percentage\b")
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")
 _COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
 _SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
-_FALL: Final = re.compile(r"\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b", re.IGNORECASE)
+_FALL: Final = re.compile(r"(?i)\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b")
 """What makes a number negative next to a reference with a sign, or close to it where a change is asked for."""
-_CLOSE: Final = 12
-_CHANGE: Final = re.compile(r"\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*", re.IGNORECASE)
-_ASKED: Final = re.compile(r"\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)", re.IGNORECASE)
+_CHANGE: Final = re.compile(r"(?i)\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*")
+_ASKED: Final = re.compile(r"(?i)\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)")
 _NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
 _FAILED: Final = (
     r"^traceback \(|^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed"

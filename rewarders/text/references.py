@@ -85,7 +85,6 @@ class _Series(ReadAnswer["ListReference"]):
         return self.read is not None and ours == theirs
 
     def has_same_apart(self) -> bool:
-        """Return whether the numbers are the same, in points on one side only."""
         ours, theirs = self.pair
         return len(ours) != len(theirs) and sorted(sum(ours, ())) == sorted(sum(theirs, ()))
 
@@ -114,7 +113,6 @@ class _Series(ReadAnswer["ListReference"]):
         return self.is_equal() and len(ours) == 2 and ours[0] < ours[1] and self.edges == ["()", "[]"]
 
     def has_other_edges(self) -> bool:
-        """Return whether an interval is open where the reference is closed, or the other way round."""
         edges = self.edges
         closed = "[" in edges[0] and len(self.pair[1]) == 2 and len(edges[-1]) == 2
         mixed = any({*each} in ({"[", ")"}, {"(", "]"}) for each in edges)
@@ -210,22 +208,20 @@ _POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.patte
 """Several points: ``(1, 2), (3, 4)``."""
 _NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
 """Those of the coordinates of a point: ``(x, y) = (3, 4)``."""
-_POINTS_ASKED: Final = re.compile(r"\bordered (?=pair|triple|quad|tuple|n-)", re.IGNORECASE)
-_ROOTS: Final = re.compile(
-    r"\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})", re.IGNORECASE
-)
+_POINTS_ASKED: Final = re.compile(r"(?i)\bordered (?=pair|triple|quad|tuple|n-)")
+_ROOTS: Final = re.compile(r"(?i)\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})")
 """Between the solutions of an equation: ``x = 2 or x = 3``."""
 _EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?(?:\d+(?:\.\d+)?)?)\s?(?:\\pm|±)\s?(\d+(?:\.\d+)?)\W{0,9}$")
 """Two solutions in one: ``x = 1 ± 2``."""
-_SETS_ASKED: Final = re.compile(r"\b(?:interval|domain|range|solve|inequalit\w+|values)\b", re.IGNORECASE)
+_SETS_ASKED: Final = re.compile(r"(?i)\b(?:interval|domain|range|solve|inequalit\w+|values)\b")
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
 _BETWEEN_OBJECTS: Final = re.compile(
-    r"</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)", re.MULTILINE
+    r"(?m)</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)"
 )
 """What is around and between objects that are a list together: each in its tag, or one below the other."""
-INTEGER_ASKED: Final = re.compile(r"\b(?:integer|remainder|how many)\b", re.IGNORECASE)
+INTEGER_ASKED: Final = re.compile(r"(?i)\b(?:integer|remainder|how many)\b")
 
 
 def _sum(found: re.Match[str], sign: int) -> str:

@@ -136,7 +136,7 @@ _COPULA: Final = r"(?<!\bit )(?<!\bhe )(?<!\bthat )(?<!\bthis )(?:is|are|was|wer
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*"
 UNCLEAR: Final = re.compile(
-    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/", re.IGNORECASE
+    r"(?i)\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/"
 )
 """Words with which a list, a formula, a moment or letters are denied, or one of several answers."""
 DENIALS: Final = Surroundings(

@@ -71,7 +71,7 @@ _SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
 _SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
 _SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
 """That of an ion or a footnote; powers are formulas, which are not compared as texts."""
-_DOTTED: Final = re.compile(r"\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)", re.IGNORECASE)
+_DOTTED: Final = re.compile(r"(?i)\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)")
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
@@ -176,15 +176,15 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
 _SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
 _BASES: Final = {word: str(value) for word, value in VOCABULARY["numbers"].items() if 1 < value < 17}
-_BASE_ASKED: Final = re.compile(rf"\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b", re.IGNORECASE)
+_BASE_ASKED: Final = re.compile(rf"(?i)\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b")
 """The base of a number that is asked for: ``in base eight``."""
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
 TITLES: Final = any_of("titles")
 TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
-_COMPANY: Final = re.compile(r"^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$", re.DOTALL)
+_COMPANY: Final = re.compile(r"(?s)^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$")
 """A name, with or without its legal form."""
 _REMARK: Final = re.compile(
-    r"(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?", re.IGNORECASE
+    r"(?i)(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?"
 )
 """A text with a remark before or behind it: ``World Health Organization (WHO)``."""
 _ENUMERATED: Final = re.compile(r"[A-Za-z]|[IVXLivxl]+|\d{1,3}|.*[=<>;].*")
@@ -332,7 +332,7 @@ def without_accepted(statement: str, wanted: str, accepted: tuple[str, ...]) -> 
 
 
 CallsBeside: TypeAlias = Literal["same", "more", "others", ""]
-_BETWEEN_BLOCKS: Final = re.compile(r"\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$", re.MULTILINE)
+_BETWEEN_BLOCKS: Final = re.compile(r"(?m)\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$")
 """What parts calls from the prose above and below them."""
 _NAMED: Final = re.compile(r"[(,][\w ]{1,60}=(?!=)")
 """An argument with its name; calls without are formulas: ``f(2)``, ``O(n)``."""

@@ -308,8 +308,7 @@ class _Said(ReadAnswer["TextReference"]):
         """What the calls that the answer makes are beside those of the reference."""
         return spelling.calls_beside(self.reference.text, self.stated)
 
-    def has_other_literal(self) -> bool:
-        """Return whether both are string literals of code, of which every sign counts, and they differ."""
+    def has_other_literal(self) -> bool:  # of code, where every sign counts
         said, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
         return bool(said and wanted and said["inside"] != wanted["inside"])
 
@@ -585,28 +584,26 @@ _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
 """A number and what it is of: ``Berlin: 3.6 million``."""
 _ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
-_FENCED: Final = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCED: Final = re.compile(r"(?ms)^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$")
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
 _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
 """A text in single quotes, of which the last one is no possessive: ``'Friends'``."""
-_TWO_ASKED: Final = re.compile(r"\bbetween (?:which|what)\b|\b(?:which|what) (?:two|three|four|five) \w+s\b", re.IGNORECASE)
+_TWO_ASKED: Final = re.compile(r"(?i)\bbetween (?:which|what)\b|\b(?:which|what) (?:two|three|four|five) \w+s\b")
 """A question for several things in no order: ``Between which two countries``."""
-_OWNER_ASKED: Final = re.compile(r"^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ", re.IGNORECASE)
+_OWNER_ASKED: Final = re.compile(r"(?i)^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ")
 """A question for the owner of something: ``Whose house``, ``Which king's daughter``."""
-_ARTICLE: Final = re.compile(r"^(?:the|an?) (?=\w{2})", re.IGNORECASE)
+_ARTICLE: Final = re.compile(r"(?i)^(?:the|an?) (?=\w{2})")
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
 """A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``."""
 _REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
-_LITERAL: Final = re.compile(r"(?P<sign>['\"])(?P<inside>.*)(?P=sign)", re.DOTALL)
+_LITERAL: Final = re.compile(r"(?s)(?P<sign>['\"])(?P<inside>.*)(?P=sign)")
 _MASK: Final = "\ue000"
 _SHORTENED: Final = re.compile(r"\b(Mrs|Prof|Rev|Gen|Col|Sgt|Inc|Ltd|Vol)\.")
 """An abbreviation, of which the dot is no end of a sentence."""
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
-_NO_ENTRY: Final = re.compile(
-    rf"(?!no one\b)(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$", re.IGNORECASE
-)
+_NO_ENTRY: Final = re.compile(rf"(?i)(?!no one\b)(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$")
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 """Words that are in most sentences."""
@@ -614,7 +611,7 @@ _NAME_BEHIND: Final = re.compile(
     r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+"
     r"|,[ ]and[ ][A-Z]\w+\b(?:[ ][A-Z]\w+\b)*(?![ ](?:[A-Z]|is\b|was\b|has\b|\w+ed\b))"
 )
-_REGION: Final = re.compile(rf"(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or) )", re.IGNORECASE)
+_REGION: Final = re.compile(rf"(?i)(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or) )")
 """What stands behind a place for where it is: ``Cincinnati, Ohio``."""
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
@@ -623,7 +620,7 @@ _NAME_BEFORE: Final = re.compile(
 )
 _ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]\w+"))
 _SETS_ASIDE: Final = re.compile(
-    r"\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$", re.IGNORECASE
+    r"(?i)\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$"
 )
 _SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
 """Around what is in bold and not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
