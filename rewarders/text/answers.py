@@ -149,6 +149,34 @@ TAKES_BACK: Final = re.compile(
     r"|but i(?:'d| would) say|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?"
 )
 """The beginning of a clause that may state another answer than what comes before it."""
+_TASK: Final = re.compile(r"(?i)\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b")
+_ANNOUNCES: Final = re.compile(rf"(?i)(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*")
+"""The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
+_WORKED: Final = re.compile(r"(?i)[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b")
+"""The beginning of a solution, of which the last line is the answer."""
+_OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
+"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
+_LABEL_NOT: Final = re.compile(r"(?i)not?\b.")
+_JUDGED: Final = re.compile(
+    r"(?i)(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
+    r"(?=\W*(?:$|\n|[.!] ))"
+)
+"""What a reply says of its own answer: ``So the answer is correct.``"""
+_CONCLUDES: Final = re.compile(r"(?i)(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b")
+"""A conclusion from a result: ``the result is 24. Therefore, …``."""
+_CONCLUSION: Final = re.compile(r"(?i)\b(?:so|thus|therefore|hence)\b[ ,:]*")
+_BEFORE_QUESTION: Final = re.compile(r"(?s)\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)")
+"""What a prompt has before its last question."""
+_IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
+_FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
+_ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b")
+_ALL_ASKED: Final = re.compile(
+    r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
+)
+ORDER_ASKED: Final = re.compile(
+    r"(?i)\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
+    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,24 +299,6 @@ def _marked(text: str) -> Stated | None:
     inner = in_a_sentence(prose.strip()) if source == "answer line" else None
     stated = _CORRECTED.sub("", stated.strip()) if inner is None else inner.text
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
-
-
-_TASK: Final = re.compile(r"(?i)\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b")
-_ANNOUNCES: Final = re.compile(rf"(?i)(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*")
-"""The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
-_WORKED: Final = re.compile(r"(?i)[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b")
-"""The beginning of a solution, of which the last line is the answer."""
-_OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
-"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
-_LABEL_NOT: Final = re.compile(r"(?i)not?\b.")
-_JUDGED: Final = re.compile(
-    r"(?i)(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
-    r"(?=\W*(?:$|\n|[.!] ))"
-)
-"""What a reply says of its own answer: ``So the answer is correct.``"""
-_CONCLUDES: Final = re.compile(r"(?i)(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b")
-"""A conclusion from a result: ``the result is 24. Therefore, …``."""
-_CONCLUSION: Final = re.compile(r"(?i)\b(?:so|thus|therefore|hence)\b[ ,:]*")
 
 
 def _is_empty(line: str) -> bool:
@@ -513,17 +523,3 @@ def is_order_free(prompt: str) -> bool:
     """Return whether a question is for all of something, in no order."""
     asked = last_question(prompt)
     return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not ORDER_ASKED.search(prompt)))
-
-
-_BEFORE_QUESTION: Final = re.compile(r"(?s)\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)")
-"""What a prompt has before its last question."""
-_IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
-_FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
-_ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b")
-_ALL_ASKED: Final = re.compile(
-    r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
-)
-ORDER_ASKED: Final = re.compile(
-    r"(?i)\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
-    r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b"
-)

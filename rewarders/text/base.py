@@ -24,6 +24,17 @@ DETERMINER: Final = re.compile(
 ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
 BECAUSE: Final = re.compile(r",? because\b")
 ADDRESS: Final = re.compile(r"@|[/\\]|[A-Za-z]\w+\.[A-Za-z]{2,}")
+VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
+LONGEST_PART: Final = 2_000
+"""Characters of an answer, or of a line, that are searched for a text, a label or an option."""
+OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
+_TICK, _CROSS = (
+    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
+    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
+)
+_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
+_LISTED: Final = re.compile(r"(?i)\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s")
+_OPENING: Final = re.compile(rf"(?i)(?:{any_of('openings')})\b")
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
 """The beginning of a clause with an answer: a clause about others does not withdraw it."""
 
@@ -105,24 +116,9 @@ def whole_words(text: str) -> str:
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"
 
 
-VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals|ist|sind|est|es|é|è)\b|'s\b")
-
-
 def states_text(wanted: str, clause: str) -> bool:
     """Return whether a clause ends in a text behind a verb, or is it."""
     return bool(re.search(rf"(?:{VERB.pattern}|^) ?{DETERMINER.pattern}{re.escape(wanted)}\W*$", clause))
-
-
-LONGEST_PART: Final = 2_000
-"""Characters of an answer, or of a line, that are searched for a text, a label or an option."""
-OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
-_TICK, _CROSS = (
-    re.compile(rf"\s*(?:[{signs}]\ufe0f?|\[{box}\])\s*", re.IGNORECASE)
-    for signs, box in (("\u2705\u2713\u2714\u2611", "x"), ("\u274c\u2717\u2718\u2716", " "))
-)
-_LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
-_LISTED: Final = re.compile(r"(?i)\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s")
-_OPENING: Final = re.compile(rf"(?i)(?:{any_of('openings')})\b")
 
 
 def parts_of(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:

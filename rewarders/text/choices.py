@@ -285,6 +285,15 @@ _REASONED: Final = re.compile(r"(?s)(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:
 _JOINED: Final = r"\s*(?:,|[/&]|,?\s*(?:and|or)\b)\s*(?:(?:and|or)\s+)?[(\[]?[A-J]\b"
 """A second letter next to the first, which is then no answer alone: ``(A) or (B)``."""
 _LETTER_FIRST: Final = re.compile(rf"[(\[]?[A-Ja-j](?:[).\]:](?!{_JOINED})|(?!{_JOINED}),|\s+(?:because|since|as)\b)")
+_CLAUSE: Final = re.compile(r"[;.] |\n|,?\s*\b(?:while|whereas|but)\b")
+_ANSWERS: Final = re.compile(r"(?im)^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$")
+"""A line of the answers to several questions: ``21. B``."""
+_PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
+_LETTERS_ALONE: Final = re.compile(
+    rf"{_PARTED}(?:(?:(?:options?|choices?)\b|选项|选){_PARTED})?(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
+)
+JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
+SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
 
 
 def _holds(part: str, option: str) -> bool:
@@ -343,17 +352,6 @@ class ChoicesReference(Reference):
         if names and not letters:
             raise RewardError(f"{shown(text)} denies all that it names")
         return [*dict.fromkeys(letters)]
-
-
-_CLAUSE: Final = re.compile(r"[;.] |\n|,?\s*\b(?:while|whereas|but)\b")
-_ANSWERS: Final = re.compile(r"(?im)^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$")
-"""A line of the answers to several questions: ``21. B``."""
-_PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
-_LETTERS_ALONE: Final = re.compile(
-    rf"{_PARTED}(?:(?:(?:options?|choices?)\b|选项|选){_PARTED})?(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"
-)
-JOINED_LETTERS: Final = re.compile("(?=..)A?B?C?D?E?F?G?H?I?J?")
-SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
 
 
 def letter_of(text: str, options: Mapping[str, str]) -> str:

@@ -128,6 +128,33 @@ _SPELLED: Final = re.compile(
     rf"(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*)(?![\w-])"
 )
 """A number in words within a text, but for that of ``two-digit``."""
+_WORD_FIRST: Final = re.compile(
+    r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\((?!wrong|incorrect|no\b|it is|actually)[^()\n]*\d[^()\n]*\)\W*$"
+)
+"""A number in words with a remark: ``Eight (not nine, since 2006)``."""
+_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
+"""The end of a sentence."""
+_TAKEN_BACK: Final = re.compile(rf"(?i)\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}")
+WHEN: Final = re.compile(
+    r"(?i)(?:^|[.:?!\n])\W{0,9}when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b"
+)
+"""A question for a year: ``When was it made?``, ``In what year …``."""
+_YEAR_LIKE: Final = re.compile(r"[12]\d{3}")
+_THINGS: Final = re.compile(r" (?:people|men|women|(?!(?:ha|i|wa|a)s\b)[a-z]+s)\b")
+_PARTS_FOLLOW: Final = re.compile(r"[^\d:.;]*(?:: (?=[^.]*\d)|, (?:including|of which)\b)")
+"""What is behind the number of all: ``4 chambers: 2 atria and 2 ventricles``."""
+_HOW_MANY: Final = re.compile(
+    r"(?i)\b(?:how many|number of) (?:[\w'-]+ ){0,3}?"
+    r"(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b"
+)
+"""What a question asks to count: ``episodes`` of "How many episodes are there?"."""
+_MOST_WORDS: Final = 14
+_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
+"""Words before ``one`` where it is a pronoun."""
+_CHINESE: Final = re.compile(
+    "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
+)
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
@@ -392,35 +419,6 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
     is_one = len(said.split()) <= 3 and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
     return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
-
-
-_WORD_FIRST: Final = re.compile(
-    r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\((?!wrong|incorrect|no\b|it is|actually)[^()\n]*\d[^()\n]*\)\W*$"
-)
-"""A number in words with a remark: ``Eight (not nine, since 2006)``."""
-_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
-_SENTENCE: Final = re.compile(r"(?<=\w)[.!?](?=\s)|\n")
-"""The end of a sentence."""
-_TAKEN_BACK: Final = re.compile(rf"(?i)\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}")
-WHEN: Final = re.compile(
-    r"(?i)(?:^|[.:?!\n])\W{0,9}when (?:was|were|did|do|does|is|are|will|has|had)\b|\b(?:what|which) (?:calendar )?year\b"
-)
-"""A question for a year: ``When was it made?``, ``In what year …``."""
-_YEAR_LIKE: Final = re.compile(r"[12]\d{3}")
-_THINGS: Final = re.compile(r" (?:people|men|women|(?!(?:ha|i|wa|a)s\b)[a-z]+s)\b")
-_PARTS_FOLLOW: Final = re.compile(r"[^\d:.;]*(?:: (?=[^.]*\d)|, (?:including|of which)\b)")
-"""What is behind the number of all: ``4 chambers: 2 atria and 2 ventricles``."""
-_HOW_MANY: Final = re.compile(
-    r"(?i)\b(?:how many|number of) (?:[\w'-]+ ){0,3}?"
-    r"(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b"
-)
-"""What a question asks to count: ``episodes`` of "How many episodes are there?"."""
-_MOST_WORDS: Final = 14
-_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
-"""Words before ``one`` where it is a pronoun."""
-_CHINESE: Final = re.compile(
-    "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
-)
 
 
 def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]]) -> _Values:

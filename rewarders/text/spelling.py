@@ -193,6 +193,12 @@ _NAME: Final = re.compile(r"[^\W\d_a-z]\S*(?: (?:d[aeiu]|de[lr]|von|van|l[ae]|of
 """Words with capitals, and what is between them: ``Leonardo da Vinci``."""
 _MOST_NAMES: Final = 6
 """Words of a name that is looked for within a sentence, and one more."""
+CallsBeside: TypeAlias = Literal["same", "more", "others", ""]
+_BETWEEN_BLOCKS: Final = re.compile(r"(?m)\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$")
+"""What parts calls from the prose above and below them."""
+_NAMED: Final = re.compile(r"[(,][\w ]{1,60}=(?!=)")
+"""An argument with its name; calls without are formulas: ``f(2)``, ``O(n)``."""
+_AROUND_CALLS: Final = " \t\n`;"
 
 
 def code(text: str) -> str:
@@ -329,14 +335,6 @@ def without_accepted(statement: str, wanted: str, accepted: tuple[str, ...]) -> 
             name = rf"[\"']?(?<!\w){re.escape(each)}(?!\w)[\"']?"
             statement = re.sub(rf",? (?:{OR}) (?:the |an? )?{name}|/{name}|{name}(?: (?:{OR}) |/)", "", statement)
     return statement
-
-
-CallsBeside: TypeAlias = Literal["same", "more", "others", ""]
-_BETWEEN_BLOCKS: Final = re.compile(r"(?m)\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$")
-"""What parts calls from the prose above and below them."""
-_NAMED: Final = re.compile(r"[(,][\w ]{1,60}=(?!=)")
-"""An argument with its name; calls without are formulas: ``f(2)``, ``O(n)``."""
-_AROUND_CALLS: Final = " \t\n`;"
 
 
 class _Notation(ast.NodeTransformer):
