@@ -84,9 +84,9 @@ class OptionReference(Reference):
     )
 
     @property
-    @abstractmethod
     def wanted(self) -> str:
-        """The name of the option or label."""
+        """The letter of the option, or the key of the label."""
+        return self.text
 
     @property
     def is_truth(self) -> bool:
@@ -240,11 +240,6 @@ class ChoiceReference(OptionReference):
         """The letter, and the option if it is known."""
         option = self.options.get(self.text)
         return shown(self.text if option is None else f"{self.text}) {option}")
-
-    @property
-    def wanted(self) -> str:
-        """The letter."""
-        return self.text
 
     def whole(self, line: str) -> str | None:
         """Return the letter that a line is, or whose option it is."""

@@ -268,13 +268,11 @@ class _Values(NumberLine):
         """Return whether a number is the year of something: ``in 2021``."""
         return bool(re.fullmatch(r"(?:1[5-9]|20)\d\d", token.number.text) and _OF_YEAR.search(self.lead(token)))
 
-    @property
     def undated(self) -> list[Token]:
         """Return the numbers but for years; nothing where all may be years."""
         has_other = any(not _YEAR_LIKE.fullmatch(each.number.text) for each in self.tokens)
         return [*filterfalse(self.is_year, self.tokens)] if has_other else []
 
-    @property
     def present(self) -> list[Token]:
         """What something is at present, at the end of the last clause; nothing where the line has a condition."""
         clause = [] if _CONDITION.search(self.text) else self.behind(_CLAUSE)
@@ -285,21 +283,18 @@ class _Values(NumberLine):
         """Return whether a number is what another is out of: ``3 of the 12``."""
         return _OUT_OF.search(self.lead(token)) is not None
 
-    @property
     def left(self) -> list[Token]:
         """Return the numbers before the only ``=``, where an expression follows."""
         left, _, right = self.text.partition("=")
         is_worked = _EXPRESSION.fullmatch(right) and not _FRACTION.fullmatch(right)
         return [each for each in self.tokens if each.end <= len(left)] if is_worked else []
 
-    @property
     def equal(self) -> list[Token]:
         """Return the numbers behind the last ``=``, but for that of a clause behind a result."""
         until = len(_WHERE.sub(r"\1", self.text, count=1))
         at = max(self.text.rfind(sign, 0, until) for sign in ("=", "\u2248", r"\approx"))
         return [each for each in self.tokens if 0 <= at < each.start < until]
 
-    @property
     def total(self) -> list[Token]:
         """Return the last number, or the first with its parts behind a colon."""
         first = [each for each in self.tokens[:1] if re.match(r"[^\d.]*(?:[:(]|, (?:with )?(?=\d))", self.text[each.end :])]
@@ -313,14 +308,14 @@ class _Values(NumberLine):
 
 WAYS: Final[tuple[Way[_Values, Iterable[Token]], ...]] = (
     Way("the only one", "It costs 42 dollars.", lambda line: line.tokens),
-    Way("what something is", "The bill for 3 people is 42 dollars.", lambda line: line.present),
-    Way("before =", "42 = 6 × 7", lambda line: line.left),
-    Way("behind =", "6 × 7 = 42", lambda line: line.equal),
+    Way("what something is", "The bill for 3 people is 42 dollars.", _Values.present),
+    Way("before =", "42 = 6 × 7", _Values.left),
+    Way("behind =", "6 × 7 = 42", _Values.equal),
     Way("behind so", "7 times 6 is asked, so 42.", lambda line: filterfalse(line.is_total, line.behind(_CONCLUSION))),
     Way("outside brackets", "It has 42 (6 rows, 7 each).", lambda line: filterfalse(line.is_bracketed, line.tokens)),
     Way("before its reason", "42, since 6 groups of 7 are there", lambda line: line.before(_REASON)),
-    Way("but for a year", "In 2021 they won 42 of them.", lambda line: line.undated),
-    Way("the total", "12 on Monday and 30 on Tuesday, 42 in total", lambda line: line.total),
+    Way("but for a year", "In 2021 they won 42 of them.", _Values.undated),
+    Way("the total", "12 on Monday and 30 on Tuesday, 42 in total", _Values.total),
 )
 """How a line with several numbers concludes with one, the surest first."""
 
