@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import FINITE, canonical_json, load_json
@@ -391,21 +391,15 @@ _BRACKET: Final = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*[\[{\"\]\d\-tfn])")
 _BRACE: Final = re.compile(r"[{}]")
 
 
-class Block(NamedTuple):
-    """Position of the lines between two fences."""
+def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield where blocks begin and end, from left to right, none inside another: the lines between two fences.
 
-    begin: int
-    end: int
-
-
-def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[Block]:
-    """Yield the blocks from left to right, none inside another. Each pattern matches a line; its first group is the fence.
-
-    A block extends from an opening line to the next closing one with the same fence; an opening without one is skipped.
-    Both patterns may match only lines that start with three backticks or tildes, after white space.
+    Each pattern matches a line; its first group is the fence. A block extends from an opening line to the next closing one
+    with the same fence; an opening without one is skipped. Both patterns may match only lines that start with three
+    backticks or tildes, after white space.
     """
     starts = (match.start() for match in _FENCE_BEGINS.finditer(text))
-    lines = [Block(begin, len(text) if (end := text.find("\n", begin)) < 0 else end) for begin in starts]
+    lines = [(begin, len(text) if (end := text.find("\n", begin)) < 0 else end) for begin in starts]
     closers: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         if match := closing.fullmatch(text, *line):
@@ -416,7 +410,7 @@ def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str])
         ascending = closers.get(match[1], []) if match else []
         place = bisect_right(ascending, number)
         if place < len(ascending):
-            yield Block(lines[number].end + 1, lines[ascending[place]].begin)
+            yield lines[number][1] + 1, lines[ascending[place]][0]
             number = ascending[place]
         number += 1
 
