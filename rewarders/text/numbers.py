@@ -219,9 +219,8 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
-    if re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text) or _CODE.search(text):
-        return True
-    if hyphenated and hyphenated[1] not in UNITS:
+    joined = hyphenated and hyphenated[1] not in UNITS
+    if joined or re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text) or _CODE.search(text):
         return True
     word = _WORD_BEFORE.match(re.sub(r"\\[dtc]?frac", " ", text))
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
