@@ -17,7 +17,9 @@ from tfgrpo.rewarders.text.base import LONGEST_PART, OPTION_MARK, Reference, par
 from tfgrpo.rewarders.text.moments import MomentReference
 from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, reference_number
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
-from tfgrpo.rewarders.text.rules import NEGATION, Compared, ReadAnswer, Rule, Rules, Way, first_of, is_denied, shown, stems
+from tfgrpo.rewarders.text.rules import NEGATION, Compared, ReadAnswer, Way, first_of, is_denied, shown, stems
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError

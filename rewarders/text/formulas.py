@@ -12,7 +12,9 @@ from typing import ClassVar, Final, NamedTuple
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.lexer import unit_of, written
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, denies, is_same_outcome, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, plain
 
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'

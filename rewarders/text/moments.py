@@ -12,7 +12,9 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
 from tfgrpo.rewarders.text.base import parts_of
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
-from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, Rule, Rules, denies, first_of, shown
+from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import BOLD, NAMES_OF_DAYS, plain
 from tfgrpo.rewarders.text.words import TextReference
 

@@ -17,7 +17,9 @@ from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in
 from tfgrpo.rewarders.text.lexer import CONSTANT, FUNCTION, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import MEANINGS, REFUSAL, answered_number, number_of, numbers_agree, ordinal
-from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, Rule, Rules, denies, shown, verdict_by
+from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
 

@@ -26,7 +26,9 @@ from tfgrpo.rewarders.text.lexer import DecimalMark, Number
 from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, denies, is_denied, says_absent, shown, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError

@@ -48,7 +48,7 @@ class ReadAnswer(Generic[_R]):
 _A_contra = TypeVar("_A_contra", bound=ReadAnswer[Any], contravariant=True)
 
 
-class Rule(NamedTuple, Generic[_A_contra]):
+class AnswerRule(NamedTuple, Generic[_A_contra]):
     """One reason for a verdict on an answer."""
 
     verdict: _Verdict
@@ -62,7 +62,7 @@ class Rule(NamedTuple, Generic[_A_contra]):
     """Of the example, where the rule looks at it."""
 
 
-Rules: TypeAlias = tuple[Rule[_A_contra], ...]
+AnswerRules: TypeAlias = tuple[AnswerRule[_A_contra], ...]
 _S = TypeVar("_S")
 _F = TypeVar("_F")
 
@@ -76,7 +76,7 @@ class Way(NamedTuple, Generic[_S, _F]):
     of: Callable[[_S], _F]
 
 
-def first_of(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared | None:
+def first_of(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared | None:
     """Return the verdict of the first rule that holds; None where none does. Raise ``RewardError`` where it is unclear."""
     for rule in rules:
         if rule.holds(answer):
@@ -86,7 +86,7 @@ def first_of(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared | 
     return None
 
 
-def verdict_by(rules: Iterable[Rule[_A_contra]], answer: _A_contra) -> Compared:
+def verdict_by(rules: Iterable[AnswerRule[_A_contra]], answer: _A_contra) -> Compared:
     """Return the verdict of the first rule that holds, of rules of which the last always does."""
     return first_of(rules, answer) or Compared(False, answer.answered, states=False)
 

@@ -14,7 +14,9 @@ from tfgrpo.rewarders.text.answers import MOST_BARE, Stated, any_of, is_order_fr
 from tfgrpo.rewarders.text.base import ADDRESS, DETERMINER, ELABORATION, VERB, Reference, is_bare, parts_of, whole_words
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, Rule, Rules, first_of, is_denied, shown, stems, verdict_by
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import AnswerRules as Rules
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, is_denied, shown, stems, verdict_by
 from tfgrpo.rewarders.text.spelling import BOLD, MARKUP, QUOTES, TRIMMED, code, comparable, one_spelling, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tfgrpo.rewarders.scorer import GraderInput, parse_completion
 from tfgrpo.rewarders.text import base, choices, formulas, lexer, moments, numbers, quantities, references, rules, words
 from tfgrpo.rewarders.text.references import read_reference
-from tfgrpo.rewarders.text.rules import Rule, Surroundings
+from tfgrpo.rewarders.text.rules import AnswerRule as Rule
+from tfgrpo.rewarders.text.rules import Surroundings
 from tfgrpo.stores.errors import RewardError
 
 OPTIONS = {"A": "Rome", "B": "Paris", "C": "Berlin"}
