@@ -19,7 +19,6 @@ from tfgrpo.rewarders.text.numbers import answered_number, numbers_agree, refere
 from tfgrpo.rewarders.text.options import exception_asked, letters_in, narrow, sign_of
 from tfgrpo.rewarders.text.rules import NEGATION, Compared, ReadAnswer, Way, first_of, is_denied, shown, stems
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import MARKUP, comparable, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
@@ -74,7 +73,7 @@ class _Named(ReadAnswer["OptionReference"]):
 class OptionReference(Reference):
     """One of several options or labels. Right when an output names it and no other."""
 
-    rules: ClassVar[Rules[_Named]] = (
+    rules: ClassVar[tuple[Rule[_Named], ...]] = (
         Rule("unclear", "names one on a condition", "yes", "Yes if it is dry, no otherwise.", _Named.is_conditional),
         Rule("right", "names it", "B", "The answer is B.", lambda it: it.names == {it.reference.wanted}),
         Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),

@@ -13,7 +13,6 @@ from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.lexer import unit_of, written
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, plain
 
@@ -67,7 +66,7 @@ class FormulaReference(Reference):
 
     equal: Callable[[str, str], bool] | None = None
     """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
-    rules: ClassVar[Rules[_Formula]] = (
+    rules: ClassVar[tuple[Rule[_Formula], ...]] = (
         Rule("unclear", "denies a formula, or has several", "x^2", "x^2 or x^3", _Formula.is_denied),
         Rule("wrong", "repeats the question", r"2\sqrt{2}", r"\sqrt{8}", _Formula.repeats_question, r"Simplify $\sqrt{8}$."),
         Rule("wrong", "is of another name", "y = x^2", "z = x^2", _Formula.names_another),

@@ -14,7 +14,6 @@ from tfgrpo.rewarders.text.base import parts_of
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import BOLD, NAMES_OF_DAYS, plain
 from tfgrpo.rewarders.text.words import TextReference
 
@@ -213,7 +212,7 @@ class MomentReference(TextReference):
 
     moments: frozenset[tuple[Fraction | int, ...]]
     read: Callable[[str], list[Readings]]
-    moment_rules: ClassVar[Rules[_Moment]] = (
+    moment_rules: ClassVar[tuple[Rule[_Moment], ...]] = (
         Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
         Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
         Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),

@@ -19,7 +19,6 @@ from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import MEANINGS, REFUSAL, answered_number, number_of, numbers_agree, ordinal
 from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
 
@@ -244,7 +243,7 @@ class NumberReference(Reference):
     tolerance: Fraction = Fraction(0)
     equal: Callable[[str, str], bool] | None = None
     """As in ``FormulaReference``."""
-    rules: ClassVar[Rules[_Numeric]] = (
+    rules: ClassVar[tuple[Rule[_Numeric], ...]] = (
         Rule("right", "is the number in the base asked for", "1010", "0b1010", _Numeric.is_in_base, "What is 10 in binary?"),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
         Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),

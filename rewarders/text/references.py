@@ -27,7 +27,6 @@ from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
@@ -129,7 +128,7 @@ class ListReference(Reference):
     decimal: DecimalMark = "."
     equal: Callable[[str, str], bool] | None = None
     """As in ``FormulaReference``."""
-    rules: ClassVar[Rules[_Series]] = (
+    rules: ClassVar[tuple[Rule[_Series], ...]] = (
         Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda said: denies(said.stated.text)),
         Rule("right", "is the inequality of the interval", "(3, 4]", "3 < x ≤ 4", _Series.is_its_relation),
         Rule("unclear", f"is an inequality; {NEEDS_MATH}", "(3, 4]", "3 < x ≤ 4", _Series.needs_algebra),
@@ -297,7 +296,7 @@ class JsonReference(Reference):
     """A JSON object or list, compared by value."""
 
     value: Any
-    rules: ClassVar[Rules[_Json]] = (
+    rules: ClassVar[tuple[Rule[_Json], ...]] = (
         Rule("right", "says too that it is empty", "[]", "none", lambda it: it.says_empty()),
         Rule("unclear", "may say that it is empty", "[]", "There are no labels.", lambda it: it.says_empty() is None),
         Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(answers.in_words(it.reference.text))),

@@ -62,7 +62,6 @@ class AnswerRule(NamedTuple, Generic[_A_contra]):
     """Of the example, where the rule looks at it."""
 
 
-AnswerRules: TypeAlias = tuple[AnswerRule[_A_contra], ...]
 _S = TypeVar("_S")
 _F = TypeVar("_F")
 

@@ -15,7 +15,6 @@ from tfgrpo.rewarders.text.base import ADDRESS, DETERMINER, ELABORATION, VERB, R
 from tfgrpo.rewarders.text.lexer import UNITS
 from tfgrpo.rewarders.text.numbers import REFUSAL, only_number
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import AnswerRules as Rules
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, first_of, is_denied, shown, stems, verdict_by
 from tfgrpo.rewarders.text.spelling import BOLD, MARKUP, QUOTES, TRIMMED, code, comparable, one_spelling, plain, without_accents
 from tfgrpo.stores.errors import RewardError
@@ -392,7 +391,7 @@ class TextReference(Reference):
     It has two readings where it may be a part of a longer name or of a list.
     """
 
-    rules: ClassVar[Rules[_Said]] = (
+    rules: ClassVar[tuple[Rule[_Said], ...]] = (
         Rule("right", "makes the same calls", "[f(a=1, b=2)]", "[\nf(b=2.0, a=1)\n]", lambda it: it.calls == "same"),
         Rule("unclear", "makes other calls, too", "f(a=1)", "f(a=1)\ng(b=2)", lambda it: it.calls == "more"),
         Rule("wrong", "makes other calls", "[f(a=1)]", "[f(a=1), g(b=2)]", lambda it: it.calls == "others"),
@@ -413,7 +412,7 @@ class TextReference(Reference):
         Rule("unclear", "may be the number of the reference", "5k", "5000", _Said.may_be_number),
         Rule("wrong", "is another text", "Paris", "Rome", lambda _: True),
     )
-    spellings: ClassVar[Rules[_Spelled]] = (
+    spellings: ClassVar[tuple[Rule[_Spelled], ...]] = (
         Rule("right", "is the text but for an article", "the Nile", "Nile", _Spelled.is_same),
         Rule("right", "has all that is asked for", "red, blue", "blue, red", _Spelled.has_all_asked, "List all colours."),
         Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
@@ -441,7 +440,7 @@ class TextReference(Reference):
         Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
         Rule("right", "lacks or has accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
     )
-    mentions: ClassVar[Rules[_Mention]] = (
+    mentions: ClassVar[tuple[Rule[_Mention], ...]] = (
         Rule("right", "states it in a script without spaces", "東京", "答えは東京です", _Mention.is_stated_spaceless),
         Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
