@@ -83,7 +83,7 @@ class Reference(ABC):
         opens = _OPENS.pattern + whole_words(wanted)
         told = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
         refused = REFUSAL.search(told.replace(wanted, "")) and not re.search(opens, statement)
-        places = [*re.finditer(whole_words(wanted), statement)]
+        places = [*re.finditer(whole_words(wanted) + r"\??" * self.text.endswith("?"), statement)]
         denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
         if not denied and not stated.is_marked and (about or refused):
             raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
@@ -113,7 +113,8 @@ def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if ADDRESS.search(text):
         return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
-    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"
+    apart = r"(?<!\w')" if re.fullmatch("[dmst]|re|ll|ve", text) else ""  # don't, I'm
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){apart}{re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"
 
 
 def states_text(wanted: str, clause: str) -> bool:

@@ -215,7 +215,12 @@ TURNED: Final = Surroundings(
         r"(?: (?!and|but|or)\w+)? (?:not(?! only| just)|never|nothing)\b| \w+n't\b| \w{3,}s that (?!(?:s?he|it|they)\b)",
     ),
     Beside("conceded", "«paris» is large but rome is old", "", r"[^\n]* but "),
-    Beside("preceded", "the previous host, «ann»", r"\b(?:previous|predecessor|t(?:ook|aking) over from)\b[^.;:!?\n]{0,40}"),
+    Beside(
+        "preceded",
+        "the previous host, «ann»",
+        r"\b(?:previous|predecessor|t(?:ook|aking) over from|previously(?= \Z)|with [^.;:!?\n]{1,40} over)\b[^.;:!?\n]{0,40}"
+        r"|(?:\A|[.!?:] )while [^.,;!?]{0,40}",
+    ),
     Beside("owned", "rome, the capital of «italy»", r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?"),
 )
 """What makes a sentence with a text one about something else."""
@@ -288,7 +293,7 @@ def denies(text: str) -> bool:
 
 def stems(text: str) -> set[str]:
     """Return the beginnings of the words of a text, which their forms share: ``study``, ``studied``."""
-    return {each[:STEM] for each in re.findall(r"(?!wh)[^\W\d_]{3,}", text.casefold())}
+    return {each[:STEM] for each in re.findall(r"\b(?!wh|the\b)[^\W\d_]{3,}", text.casefold())}
 
 
 @lru_cache(maxsize=16)

@@ -117,13 +117,15 @@ class _Mention(ReadAnswer["TextReference"]):
                 statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
         statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
         statement = re.sub(r'(?<= )"(\w+)"(?= \w)', r"\1", statement)  # Robert "Ted" Turner
+        statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         ends = reference.text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", reference.text)  # King Jr.
         is_sentence = ends and reference.text.count(" ") > 2
-        found = [*re.finditer(whole_words(wanted) + (r"(?=[.!?\"']|$)" if is_sentence else ""), statement)]
+        found = [*re.finditer(whole_words(wanted) + (r"(?:\?|(?=[.!\"']|$))" if is_sentence else ""), statement)]
         named = found or respelled or is_sentence or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
-            return cls.of(replace(reference, text=name), part, respelled=True)
+            written = part if name in part else MARKUP.sub("", part)
+            return cls.of(reference, written.replace(name, reference.text), respelled=True)
         places = [each for each in found if not is_denied(statement, *each.span())]
         return cls(reference, part, wanted, statement, places, name)
 
@@ -173,6 +175,16 @@ class _Mention(ReadAnswer["TextReference"]):
             return bool(spans) and not aside and all(self.reference.equals(each[1]) for each in spans)
         return False
 
+    def has_other_in_bold(self) -> bool:
+        """Return whether the one thing in bold is another answer: ``It is **Paris** (not far from Lyon)``."""
+        spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":" and not base.is_set_aside(each)]
+        bold = spans[0][1] if len(spans) == 1 and len(spans[0][1].split()) <= MOST_BARE else ""
+        return (
+            bold != ""
+            and _shape(bold) == _shape(self.reference.text)
+            and not (re.search(whole_words(self.wanted), comparable(bold)) or self.reference.is_asked(bold))
+        )
+
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
         masked = _SHORTENED.sub(r"\1", MARKUP.sub("", self.text)).replace(self.reference.text, _MASK)
@@ -201,14 +213,28 @@ class _Mention(ReadAnswer["TextReference"]):
             return True
         return bool(clause) and not base.states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
-    def is_beside_answer(self) -> bool:
-        """Return whether a sentence without the text has words of the question, and none that says something of the text."""
-        asked = stems(last_question(self.reference.prompt))
-        sentences = [comparable(each) for each in _CLAUSES.split(self.text)]
-        pattern = re.compile(whole_words(self.wanted))
-        holding, others = ([each for each in sentences if bool(pattern.search(each)) is held] for held in (True, False))
-        told = any(stems(each) & asked or self.reference.is_alone(each) for each in holding)
-        return bool(holding) and not told and any(stems(each) & asked for each in others)
+    def is_outdone(self) -> bool:
+        """Return whether a clause without the text states what looks like it, and says as much of what is asked for.
+
+        One before the clauses with the text counts where those say nothing of it.
+        """
+        asked = stems(last_question(self.reference.prompt).partition("?")[0])
+        clauses = [each for each in _CLAUSES.split(MARKUP.sub("", self.text)) if each]
+        forms = [*map(comparable, clauses)]
+        held = [at for at, each in enumerate(forms) if re.search(whole_words(self.wanted), each)]
+        if not held or any(self.reference.is_alone(forms[at]) for at in held):
+            return False
+        about = [stems(each) & asked for each in clauses]
+        like = [at not in held and self.reference.has_like(each) for at, each in enumerate(clauses)]
+        inherited = [at - 1 if at and not like[at - 1] and _SAME_SUBJECT.match(clauses[at]) else at for at in held]
+        told = max(
+            len(about[at] | about[before]) + base.states_text(self.wanted, forms[at])
+            for at, before in zip(held, inherited, strict=True)
+        )
+        return any(
+            is_like and (_SETTLES.match(clauses[at]) or (len(about[at]) >= max(told, 1) and (at > held[-1] or not told)))
+            for at, is_like in enumerate(like)
+        )
 
     def has_others_like(self) -> bool:
         """Return whether another code has the same shape: ``831 BGB`` for ``823 BGB``, ``O(n)`` for ``O(1)``."""
@@ -450,15 +476,16 @@ class TextReference(Reference):
         Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", lambda said: all(said.alternatives)),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
         Rule("right", "has nothing else in bold", "positive", "It is **positive**. I like it.", _Mention.is_emphasised),
+        Rule("unclear", "has another in bold", "Lyon", "It is **Paris** (founded in Lyon).", _Mention.has_other_in_bold),
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
         Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
         Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
         Rule(
             "unclear",
-            "has another sentence about the question",
+            "states another, too",
             "Ann",
             "It was signed by Ben. Ann was there.",
-            _Mention.is_beside_answer,
+            _Mention.is_outdone,
             "Who signed it?",
         ),
         Rule("unclear", "has another code like it", "823 BGB", "It is 831 BGB and 823 BGB.", _Mention.has_others_like),
@@ -508,10 +535,7 @@ class TextReference(Reference):
     def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
         """Return whether no other of several values may be the answer. Raise ``RewardError`` otherwise."""
         others = [each for each in values if 0 < len(each.split()) <= MOST_BARE and not self.is_in(each)]
-        like, *unlike = (
-            (each[0].isupper(), each[0].isdigit(), re.search(r"\w\.\w", each) is not None) for each in (self.text, *others)
-        )
-        if like in unlike:
+        if _shape(self.text) in map(_shape, others):
             raise RewardError(f"{shown(stated.whole)} has several values, one of which is {self.shown}")
         return True
 
@@ -522,7 +546,10 @@ class TextReference(Reference):
             if is_bare(last) and not told and ":" not in last and not self.is_in(last):
                 raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
-        held = any(map(self.is_in, (last, first)))
+        held = last_held = self.is_in(last)
+        held = held or self.is_in(first)
+        if held and not last_held and _Mention.of(self, f"{first}\n{last}").is_outdone():
+            raise RewardError(f"{shown(last)} may be the answer, and {self.shown} is mentioned above it")
         apart = stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and is_bare(first)
         if held and apart and not self.is_in(first):
             raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
@@ -548,7 +575,11 @@ class TextReference(Reference):
 
     def written_in(self, part: str) -> tuple[str, bool]:
         """Return another spelling of the text that a sentence has, and whether it surely is one; empty for none."""
-        alike = dict.fromkeys(spelling.written_alike(self.text, MARKUP.sub("", part)))
+        bare, entries = MARKUP.sub("", part), comparable(self.text).count(", ")
+        told = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
+        ends = {each["name"] for each in told if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
+        ends = {each for each in ends if not entries or comparable(each).count(", ") <= entries}
+        alike = dict.fromkeys((*(() if entries else spelling.written_alike(self.text, bare)), *ends))
         asked, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
         for each in alike:
             if plain(each) == plain(self.text) or (" or " not in asked and re.search(whole_words(one_spelling(each)), asked)):
@@ -556,6 +587,8 @@ class TextReference(Reference):
             try:
                 if self.equals(each):
                     return each, True
+                if each in ends and _Said(self, each, Stated(each, "sentence", each)).is_part_of_name():
+                    unsure = unsure or each
             except RewardError:
                 unsure = unsure or each
         return unsure, False
@@ -564,6 +597,15 @@ class TextReference(Reference):
         """Return whether the question has every word of a text, in some form, and the reference is none of its choices."""
         words = stems(text)
         return bool(words) and words <= stems(self.prompt) and not re.search(whole_words(plain(self.text)), plain(self.prompt))
+
+    def has_like(self, clause: str) -> bool:
+        """Return whether a clause states, at its end or as its subject, what looks like the text: a name, a code, a word."""
+        found = (pattern.match(clause.rstrip(TRIMMED + "!")) for pattern in (_STATED_LAST, _STATED_FIRST))
+        names = [each["name"] for each in found if each and not re.search(r"\balso\b", clause)]
+        names = [each for each in names if len(each.split()) < MOST_BARE]
+        like = (_shape(each) == _shape(self.text) and not self.is_asked(each) for each in names)
+        short = len(DETERMINER.sub("", comparable(clause), count=1).split()) <= len(self.text.split()) + 1
+        return short or any(like)
 
     def _refuse_list(self, part: str) -> None:
         """Raise ``RewardError`` where the text is one of several short ones with nothing else: ``red, blue and green``."""
@@ -578,6 +620,11 @@ class TextReference(Reference):
 
 def _is_capital(name: str) -> bool:
     return any(map(str.isupper, name.split(" ", 1)[0]))
+
+
+def _shape(text: str) -> tuple[bool, bool, bool]:
+    """Return what tells names, codes and words apart."""
+    return text[:1].isupper(), text[:1].isdigit(), re.search(r"\w[.@]\w", text) is not None
 
 
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
@@ -633,6 +680,18 @@ _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|r
 """Before two names of one thing: ``it is called X or Y``."""
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
+_SETTLES: Final = re.compile(
+    r"\W*(?:(?:so|thus|therefore|hence|overall|finally)\b|[^.,;]{0,20}\b(?:right|correct|name)\b)", re.IGNORECASE
+)
+"""The beginning of a sentence that states the answer: ``Hence Paris``, ``The right one is``."""
+_SAME_SUBJECT: Final = re.compile(r"(?:it|he|she|they|this|that|these)\b", re.IGNORECASE)
+_STATED_LAST: Final = re.compile(
+    rf".*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$", re.IGNORECASE
+)
+_STATED_FIRST: Final = re.compile(
+    r"^(?:\w+, )?(?!(?:The|An?|It|This|That|He|She|They|There|We|I|You|Who|What|Where|When|Which|How)\b)(?P<name>\S+(?: [A-Z]\S*)*) (?:is|was|are|were|\w+(?:ed|s))\b"
+)
+"""With the one above: what a sentence states or is about."""
 _CLAUSES: Final = re.compile(
-    r"(?<=\w{3}[.!?])\s+|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
+    r"\n+|(?<=\w{3}[.!?])\s+|(?<=[a-z]{2}[.!?])\s+(?=[A-Z])|(?<=\S\d[.!?])\s+(?=[A-Z])|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
 )
