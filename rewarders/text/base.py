@@ -19,7 +19,7 @@ from tfgrpo.stores.errors import RewardError
 
 DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
-    rf"(?:(?:{any_of('article')})(?!\w))?\s*"
+    rf"(?:(?:{any_of('article')})(?!\w)|l'(?=\w))?\s*"
 )
 ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
 BECAUSE: Final = re.compile(r",? because\b")

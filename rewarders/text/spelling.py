@@ -272,9 +272,8 @@ def may_be_same_person(said: str, wanted: str, written: str) -> bool:
     nickname = re.search(rf"[\"'(]{given[0]}[\"')]", written.translate(QUOTES), re.IGNORECASE)
     others = iter(many)
     same = (nickname or _is_initial(few[0], many[0])) and all(any(_is_initial(each, one) for one in others) for each in few)
-    is_name = all(
-        each.strip("\"'(")[:1].isupper() for each in written.split() if each not in ("von", "van", "de", "da")
-    ) and not re.match("(?:the|an?) ", wanted)
+    capital = re.compile(r"[\"'(]*[^\W\d_a-z]|(?:v[ao]n|d[aei])$")
+    is_name = all(map(capital.match, written.split())) and not re.match("(?:the|an?) ", wanted)
     is_name = is_name or any(re.search(r" [a-z]\b| [js]r$", each) for each in untitled)
     return bool(is_name and last == surname and (same or (len(given) == 1 and re.fullmatch(TITLES, given[0]))))
 

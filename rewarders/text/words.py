@@ -113,6 +113,8 @@ class _Mention(ReadAnswer["TextReference"]):
         statement = statement if re.search(r"\W'\w", wanted) else _IN_QUOTES.sub(r'"\1"', statement)
         if not re.search(whole_words(wanted), statement):
             wanted, statement = _ARTICLE.sub("", spelling.american(wanted)), spelling.american(statement)
+            if article := _ARTICLE_ABROAD.match(wanted):
+                statement = re.sub(rf"{_INFLECTED}(?={re.escape(wanted[article.end() :])}(?!\w))", article[0], statement)
             if f"{wanted}'" in statement and _OWNER_ASKED.search(last_question(reference.prompt)):
                 statement = re.sub(rf"(?<!\w)({re.escape(wanted)})'s? (?=\w)", r"\1 ", statement)
         statement = re.sub(rf"https?://(?={re.escape(wanted)})", "", statement)
@@ -120,12 +122,14 @@ class _Mention(ReadAnswer["TextReference"]):
         statement += "?" if part.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         ends = reference.text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", reference.text)  # King Jr.
         is_sentence = ends and reference.text.count(" ") > 2
-        found = [*re.finditer(whole_words(wanted) + (r"(?:\?|(?=[.!\"']|$))" if is_sentence else ""), statement)]
+        ends_in = r"(?:\?|(?=[.!\"']|$))" if is_sentence else r"\??" * reference.text.endswith("?")
+        found = [*re.finditer(whole_words(wanted) + ends_in, statement)]
         named = found or respelled or is_sentence or ", " in wanted
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
-            written = part if name in part else MARKUP.sub("", part)
-            return cls.of(reference, written.replace(name, reference.text), respelled=True)
+            told = cls.of(replace(reference, text=name), part, respelled=True)
+            written = MARKUP.sub("", part).replace(name, reference.text)
+            return told if re.search(whole_words(told.wanted), told.statement) else cls.of(reference, written, respelled=True)
         places = [each for each in found if not is_denied(statement, *each.span())]
         return cls(reference, part, wanted, statement, places, name)
 
@@ -137,7 +141,9 @@ class _Mention(ReadAnswer["TextReference"]):
         wanted = re.escape(self.wanted)
         begins = rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))"
         ends = rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)"
-        return self.is_spaceless() and bool(re.match(begins, self.statement) or re.search(ends, self.statement))
+        place = rf"[^,。;]*(?<!不)(?:在|[位设設]于|は|는|은) ?{wanted}(?:にあり?[るま]す?|에 있습니다)?\W*$"
+        told = re.match(rf"{begins}|{place}", self.statement) or re.search(ends, self.statement)
+        return self.is_spaceless() and bool(told)
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
@@ -177,13 +183,10 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def has_other_in_bold(self) -> bool:
         """Return whether the one thing in bold is another answer: ``It is **Paris** (not far from Lyon)``."""
-        spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":" and not base.is_set_aside(each)]
-        bold = spans[0][1] if len(spans) == 1 and len(spans[0][1].split()) <= MOST_BARE else ""
-        return (
-            bold != ""
-            and _shape(bold) == _shape(self.reference.text)
-            and not (re.search(whole_words(self.wanted), comparable(bold)) or self.reference.is_asked(bold))
-        )
+        spans = [each for each in BOLD.finditer(self.text) if ":" not in each[1][-1] + self.text[each.end() :][:1]]
+        bold = spans[0][1] if len(spans) == 1 and not base.is_set_aside(spans[0]) else ""
+        own = re.search(whole_words(self.wanted), comparable(bold)) or self.reference.is_asked(bold)
+        return bool(bold) and len(bold.split()) <= MOST_BARE and not own and _shape(bold) == _shape(self.reference.text)
 
     def begins_otherwise(self) -> bool:
         """Return whether the first words, before the text, are an answer: ``Rome. Paris is larger``."""
@@ -214,10 +217,7 @@ class _Mention(ReadAnswer["TextReference"]):
         return bool(clause) and not base.states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
     def is_outdone(self) -> bool:
-        """Return whether a clause without the text states what looks like it, and says as much of what is asked for.
-
-        One before the clauses with the text counts where those say nothing of it.
-        """
+        """Return whether a clause without the text states what looks like it, and says as much of what is asked for."""
         asked = stems(last_question(self.reference.prompt).partition("?")[0])
         clauses = [each for each in _CLAUSES.split(MARKUP.sub("", self.text)) if each]
         forms = [*map(comparable, clauses)]
@@ -226,11 +226,8 @@ class _Mention(ReadAnswer["TextReference"]):
             return False
         about = [stems(each) & asked for each in clauses]
         like = [at not in held and self.reference.has_like(each) for at, each in enumerate(clauses)]
-        inherited = [at - 1 if at and not like[at - 1] and _SAME_SUBJECT.match(clauses[at]) else at for at in held]
-        told = max(
-            len(about[at] | about[before]) + base.states_text(self.wanted, forms[at])
-            for at, before in zip(held, inherited, strict=True)
-        )
+        since = {at: at - bool(at and not like[at - 1] and _SAME_SUBJECT.match(clauses[at])) for at in held}
+        told = max(len(about[at] | about[on]) + base.states_text(self.wanted, forms[at]) for at, on in since.items())
         return any(
             is_like and (_SETTLES.match(clauses[at]) or (len(about[at]) >= max(told, 1) and (at > held[-1] or not told)))
             for at, is_like in enumerate(like)
@@ -319,7 +316,7 @@ class _Mention(ReadAnswer["TextReference"]):
         if self.reference.is_asked(" ".join(rest)):
             return False
         is_phrase = len(head.split()) <= 3 and not VERB.search(head) and not _BETWEEN.search(" ".join(rest))
-        return bool(rest) and is_phrase and term.isascii()
+        return bool(rest) and is_phrase and term.isascii() and _MASK in head
 
 
 @dataclass(frozen=True)
@@ -334,6 +331,11 @@ class _Said(ReadAnswer["TextReference"]):
     def calls(self) -> spelling.CallsBeside:
         """What the calls that the answer makes are beside those of the reference."""
         return spelling.calls_beside(self.reference.text, self.stated)
+
+    def has_arguments(self) -> bool:
+        wanted, said = self.reference.text, self.stated.whole
+        call = re.escape(wanted[:-1]) + r"\s*[^\s)]"
+        return wanted.endswith("()") and wanted not in said and re.search(call, said) is not None
 
     def has_other_literal(self) -> bool:  # of code, where every sign counts
         said, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
@@ -421,6 +423,7 @@ class TextReference(Reference):
         Rule("right", "makes the same calls", "[f(a=1, b=2)]", "[\nf(b=2.0, a=1)\n]", lambda it: it.calls == "same"),
         Rule("unclear", "makes other calls, too", "f(a=1)", "f(a=1)\ng(b=2)", lambda it: it.calls == "more"),
         Rule("wrong", "makes other calls", "[f(a=1)]", "[f(a=1), g(b=2)]", lambda it: it.calls == "others"),
+        Rule("wrong", "adds arguments to the call", "f()", "f(a=1)", _Said.has_arguments),
         Rule("wrong", "is another literal", "'a b'", "'A b'", _Said.has_other_literal),
         Rule("wrong", "has other signs", "] ] >", "] >", _Said.has_other_signs),
         Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
@@ -480,14 +483,7 @@ class TextReference(Reference):
         Rule("unclear", "begins otherwise", "Paris", "Rome, because Paris is larger.", _Mention.begins_otherwise),
         Rule("unclear", "may state another answer", "Paris", "It is larger than Paris.", _Mention.is_aside),
         Rule("unclear", "concludes otherwise", "Paris", "Paris is old; it is Rome.", _Mention.is_told_otherwise),
-        Rule(
-            "unclear",
-            "states another, too",
-            "Ann",
-            "It was signed by Ben. Ann was there.",
-            _Mention.is_outdone,
-            "Who signed it?",
-        ),
+        Rule("unclear", "states another answer", "Ann", "Ben signed it. Ann was there.", _Mention.is_outdone, "Who signed it?"),
         Rule("unclear", "has another code like it", "823 BGB", "It is 831 BGB and 823 BGB.", _Mention.has_others_like),
         Rule("unclear", "may state a longer list", "red, blue", "They are red, blue, green.", _Mention.is_longer_list),
         Rule("unclear", "may mean something else by a common word", "it", "It is there.", _Mention.is_common),
@@ -518,7 +514,8 @@ class TextReference(Reference):
             entered = [*map(str, (first, *more))]
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
-        whole = (stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
+        below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if "\n" in self.text else ""
+        whole = (below.partition("\n\n")[0], stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         forms = (comparable(each) for each in whole if len(each) < 20 * len(self.text))
         if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):
             return True
@@ -546,10 +543,10 @@ class TextReference(Reference):
             if is_bare(last) and not told and ":" not in last and not self.is_in(last):
                 raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
-        held = last_held = self.is_in(last)
-        held = held or self.is_in(first)
-        if held and not last_held and _Mention.of(self, f"{first}\n{last}").is_outdone():
-            raise RewardError(f"{shown(last)} may be the answer, and {self.shown} is mentioned above it")
+        if not (held := self.is_in(last)) and (held := self.is_in(first)):
+            both = _Mention.of(self, f"{first}\n{last}")
+            if both.is_outdone() or (both.is_spaceless() and not both.is_stated_spaceless()):
+                raise RewardError(f"{shown(last)} may be the answer, and {self.shown} is mentioned above it")
         apart = stated.whole[len(first) :].lstrip(" ").startswith("\n\n") and is_bare(first)
         if held and apart and not self.is_in(first):
             raise RewardError(f"{shown(first)} comes first, and {self.shown} is mentioned below it")
@@ -566,7 +563,9 @@ class TextReference(Reference):
         bare = base.OPTION_MARK.sub("", part, count=1) if base.OPTION_MARK.match(part) else part
         head = ELABORATION.split(bare)[0]
         whole = (", " in self.text or spelling.makes_calls(self.text)) and bare.startswith(",", len(head))  # of a list no part
-        forms = dict.fromkeys(map(one_spelling, (bare, bare if whole else head)))
+        full, short = spelling.without_remark(part)
+        short = short if spelling.is_acronym(short, full) else bare  # Chief Financial Officer (CFO)
+        forms = dict.fromkeys(map(one_spelling, (bare, bare if whole else head, short)))
         return any(first_of(self.spellings, _Spelled(self, part, form, wanted)) for form in forms)
 
     def is_in(self, part: str) -> bool:
@@ -601,8 +600,7 @@ class TextReference(Reference):
     def has_like(self, clause: str) -> bool:
         """Return whether a clause states, at its end or as its subject, what looks like the text: a name, a code, a word."""
         found = (pattern.match(clause.rstrip(TRIMMED + "!")) for pattern in (_STATED_LAST, _STATED_FIRST))
-        names = [each["name"] for each in found if each and not re.search(r"\balso\b", clause)]
-        names = [each for each in names if len(each.split()) < MOST_BARE]
+        names = [each["name"] for each in found if each and " also " not in clause and len(each["name"].split()) < MOST_BARE]
         like = (_shape(each) == _shape(self.text) and not self.is_asked(each) for each in names)
         short = len(DETERMINER.sub("", comparable(clause), count=1).split()) <= len(self.text.split()) + 1
         return short or any(like)
@@ -641,6 +639,9 @@ _TWO_ASKED: Final = re.compile(r"(?i)\bbetween (?:which|what)\b|\b(?:which|what)
 _OWNER_ASKED: Final = re.compile(r"(?i)^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ")
 """A question for the owner of something: ``Whose house``, ``Which king's daughter``."""
 _ARTICLE: Final = re.compile(r"(?i)^(?:the|an?) (?=\w{2})")
+_ARTICLE_ABROAD: Final = re.compile(r"(?:d(?:er|ie|as) |l')(?=\w{3})")
+_INFLECTED: Final = r"\b(?:d(?:e[rmns]|ie|as)|am|im|en|beim|zu[mr]) "
+"""With the one above: articles, some within prepositions, of one name: ``Der Rhein``, ``am Rhein``."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
@@ -681,7 +682,8 @@ _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|r
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
 _SETTLES: Final = re.compile(
-    r"\W*(?:(?:so|thus|therefore|hence|overall|finally)\b|[^.,;]{0,20}\b(?:right|correct|name)\b)", re.IGNORECASE
+    r"\W*(?:(?:so|thus|therefore|hence|overall|finally|in fact)\b|[^.;]{0,30}\bthe (?:right|correct|name)[ ,]+\w)",
+    re.IGNORECASE,
 )
 """The beginning of a sentence that states the answer: ``Hence Paris``, ``The right one is``."""
 _SAME_SUBJECT: Final = re.compile(r"(?:it|he|she|they|this|that|these)\b", re.IGNORECASE)
@@ -689,9 +691,11 @@ _STATED_LAST: Final = re.compile(
     rf".*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$", re.IGNORECASE
 )
 _STATED_FIRST: Final = re.compile(
-    r"^(?:\w+, )?(?!(?:The|An?|It|This|That|He|She|They|There|We|I|You|Who|What|Where|When|Which|How)\b)(?P<name>\S+(?: [A-Z]\S*)*) (?:is|was|are|were|\w+(?:ed|s))\b"
+    r"^(?:\w+, )?(?!(?:The|An?|It|This|That|He|She|They|There|We|I|You|Who|What|Where|When|Which|How)\b)"
+    r"(?P<name>\S+(?: [A-Z]\S*)*) (?:is|was|are|were|\w+(?:ed|s))\b"
 )
 """With the one above: what a sentence states or is about."""
 _CLAUSES: Final = re.compile(
-    r"\n+|(?<=\w{3}[.!?])\s+|(?<=[a-z]{2}[.!?])\s+(?=[A-Z])|(?<=\S\d[.!?])\s+(?=[A-Z])|;\s+|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
+    r"\n+|(?<=\w{3}[.!?])\s+|(?:(?<=[a-z]{2}[.!?])|(?<=\S\d[.!?]))\s+(?=[A-Z])|;\s+"
+    r"|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b|\w+(?:ed|s) (?:at|by|from|in|to) )"
 )
