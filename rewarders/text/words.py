@@ -175,16 +175,19 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_emphasised(self) -> bool:
         spans = [each for each in BOLD.finditer(self.text) if each[1][-1] != ":"]
-        around = [(self.text[: each.start()], self.text[each.end() :]) for each in spans]
-        aside = any(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(behind)) for before, behind in around)
         with suppress(RewardError):
-            return bool(spans) and not aside and all(self.reference.equals(each[1]) for each in spans)
+            equal = spans and all(self.reference.equals(each[1]) for each in spans)
+            return bool(equal) and not any(map(self._is_set_aside, spans))
         return False
+
+    def _is_set_aside(self, span: re.Match[str]) -> bool:
+        before = self.text[: span.start()]
+        return bool(_SETS_ASIDE.search(before) or (before.strip() and _SUBJECT.match(self.text, span.end())))
 
     def has_other_in_bold(self) -> bool:
         """Return whether the one thing in bold is another answer: ``It is **Paris** (not far from Lyon)``."""
         spans = [each for each in BOLD.finditer(self.text) if ":" not in each[1][-1] + self.text[each.end() :][:1]]
-        bold = spans[0][1] if len(spans) == 1 and not base.is_set_aside(spans[0]) else ""
+        bold = spans[0][1] if len(spans) == 1 and not self._is_set_aside(spans[0]) else ""
         own = re.search(whole_words(self.wanted), comparable(bold)) or self.reference.is_asked(bold)
         return bool(bold) and len(bold.split()) <= MOST_BARE and not own and _shape(bold) == _shape(self.reference.text)
 
@@ -205,13 +208,13 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_told_otherwise(self) -> bool:
         """Return whether the last clause states what an earlier one, with the text, does not: ``X is old; it is Y``."""
-        wanted, part = self.wanted, self.text
-        *before, last = map(comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", part))
+        wanted = self.wanted
+        *before, last = map(comparable, re.split(r"[;:]\s+|,\s+(?:so|hence|thus)\b", self.text))
         clause = next((each for each in before if re.search(whole_words(wanted), each)), "")
-        first, _, then = comparable(part).partition(". ")
+        first, _, then = comparable(self.text).partition(". ")
         supposed = first.startswith("if ") and wanted in first and then and wanted not in then
         clause = first if supposed and not clause else clause
-        place = _ELSEWHERE.search(part)
+        place = _ELSEWHERE.search(self.text)
         if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *spelling.NAMES_OF_DAYS):
             return True
         return bool(clause) and not base.states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
@@ -649,19 +652,16 @@ _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;
 _REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
 _LITERAL: Final = re.compile(r"(?s)(?P<sign>['\"])(?P<inside>.*)(?P=sign)")
 _MASK: Final = "\ue000"
-_SHORTENED: Final = re.compile(r"\b(Mrs|Prof|Rev|Gen|Col|Sgt|Inc|Ltd|Vol)\.")
-"""An abbreviation, of which the dot is no end of a sentence."""
+_SHORTENED: Final = re.compile(r"\b(Mrs|Prof|Rev|Gen|Col|Sgt|Inc|Ltd|Vol)\.")  # whose dot ends no sentence
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
 _NO_ENTRY: Final = re.compile(rf"(?i)(?!no one\b)(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$")
 """The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
-"""Words that are in most sentences."""
 _NAME_BEHIND: Final = re.compile(
     r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+"
     r"|,[ ]and[ ][A-Z]\w+\b(?:[ ][A-Z]\w+\b)*(?![ ](?:[A-Z]|is\b|was\b|has\b|\w+ed\b))"
 )
-_REGION: Final = re.compile(rf"(?i)(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or) )")
-"""What stands behind a place for where it is: ``Cincinnati, Ohio``."""
+_REGION: Final = re.compile(rf"(?i)(?:, )?(?:{any_of('regions')})(?!\w|,? (?:and|or) )")  # Cincinnati, Ohio
 _NAME_BEFORE: Final = re.compile(
     r"(?:^|(?<=[a-z,:*] )|\*\*)"
     r"(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer|Maybe|Perhaps|\w+ly|"
@@ -682,13 +682,12 @@ _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|r
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 """What announces a list: ``The colours are red, blue``."""
 _SETTLES: Final = re.compile(
-    r"\W*(?:(?:so|thus|therefore|hence|overall|finally|in fact)\b|[^.;]{0,30}\bthe (?:right|correct|name)[ ,]+\w)",
-    re.IGNORECASE,
+    r"(?i)\W*(?:(?:so|thus|therefore|hence|overall|finally|in fact)\b|[^.;]{0,30}\bthe (?:right|correct|name)[ ,]+\w)"
 )
 """The beginning of a sentence that states the answer: ``Hence Paris``, ``The right one is``."""
-_SAME_SUBJECT: Final = re.compile(r"(?:it|he|she|they|this|that|these)\b", re.IGNORECASE)
+_SAME_SUBJECT: Final = re.compile(r"(?i)(?:it|he|she|they|this|that|these)\b")
 _STATED_LAST: Final = re.compile(
-    rf".*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$", re.IGNORECASE
+    rf"(?i).*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$"
 )
 _STATED_FIRST: Final = re.compile(
     r"^(?:\w+, )?(?!(?:The|An?|It|This|That|He|She|They|There|We|I|You|Who|What|Where|When|Which|How)\b)"
