@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
+from math import gcd
 from statistics import median
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -284,6 +285,7 @@ ReferenceKind: TypeAlias = Literal["numbers", "options", "labels", "codes", "for
 
 _COMMA: Final = re.compile(r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+|\.\d{3}))(?![\w.,]*\d)")
 _VERSION: Final = re.compile(r"v?\d+(?:\.\d+)+(?:-[a-z]\w*)?", re.IGNORECASE)
+_PAIR: Final = re.compile(r"\d+/\d+")
 _POINT: Final = re.compile(
     r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
 )
@@ -374,9 +376,12 @@ def _order_of_dates(texts: Sequence[str]) -> DateOrder:
 
 
 def _are_codes(texts: Sequence[str]) -> bool:
-    """Return whether what looks like numbers is none: ``007``, or ``3.10`` next to ``3.1`` or ``3.1.4``."""
+    """Return whether what looks like numbers is none: ``007``, ``3.10`` next to ``3.1`` or ``3.1.4``, ``120/80`` or ``4/4``."""
     if all(re.fullmatch(r"\d+", text) for text in texts):
         return any(re.fullmatch(r"0\d+", text) for text in texts)
+    if texts and all(map(_PAIR.fullmatch, texts)):
+        reduced = (gcd(*map(int, text.split("/"))) == 1 for text in texts)
+        return 3 * sum(reduced) < 2 * len(texts)
     numbers = [*map(reference_number, {*texts})] if all(map(_VERSION.fullmatch, texts)) else []
     return 0 < len({number.value for number in numbers if number is not None}) < len(numbers)
 

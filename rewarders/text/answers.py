@@ -100,6 +100,10 @@ _CODE: Final = re.compile(
 _TOOL_CALL: Final = re.compile(r"(?s)<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>")
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
+_BESIDE_ANSWER: Final = frozenset(
+    "reasoning explanation rationale analysis justification thought thoughts confidence confidence_score".split()
+)
+"""Keys of what an object has beside its answer."""
 _OPENS_OBJECT: Final = re.compile(r"(?m)^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"")
 _FIELD: Final = re.compile(
     rf"""(?i)[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")"""
@@ -250,7 +254,10 @@ def _in_an_object(text: str) -> Stated | None:
         return _in_a_broken_object(text)
     called = value.get("arguments") if "name" in value else None
     value = called if isinstance(called, dict) else value
-    answers = [each for key, each in value.items() if str(key).lower().replace("_", " ") in _KEYS]
+    fields = {str(key).lower().replace("_", " "): each for key, each in value.items()}
+    answers = [each for key, each in fields.items() if key in _KEYS]
+    others = [each for key, each in fields.items() if key.replace(" ", "_") not in _BESIDE_ANSWER]
+    answers = answers or (others if len(others) == 1 < len(fields) else [])
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
     if not answers and (" " in str(value.get("error")) or (value.get("status") == "error" and len(value) > 1)):
@@ -501,9 +508,10 @@ def field_asked_for(output: str, prompt: str) -> str | None:
         value = fields if alone else None  # a text of fields, a line each
     if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
         return None
-    words = {*_IN_A_NAME.findall(last_question(prompt).casefold())}
+    asked = last_question(prompt).casefold()
     own = {key: {*_IN_A_NAME.findall(str(key).casefold())} for key in value}
-    named = {key: found for key, found in own.items() if found and found <= words}
+    named = {key: found for key, found in own.items() if found and found <= {*_IN_A_NAME.findall(asked)}}
+    named = {key: found for key, found in named.items() if str(key).casefold() in asked} or named
     longest = [value[key] for key, found in named.items() if not any(found < other for other in named.values())]
     return str(longest[0]) if len(longest) == 1 and isinstance(longest[0], str | int | float) else None
 

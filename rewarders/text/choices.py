@@ -329,9 +329,18 @@ class ChoicesReference(Reference):
         numbered = _ANSWERS.findall(lines)  # those of several questions
         if len(numbered) > 1 and all(int(one) + 1 == int(other) for (one, _), (other, _) in pairwise(numbered)):
             return [letter for _, letter in numbered]
-        text = narrow(parts_of(stated)[0]) if re.search(r"\w{2}", lines) else lines
-        if _LETTERS_ALONE.fullmatch(text):
-            return re.findall("[A-J]", text.upper() if text.islower() else text)
+        parts = parts_of(stated, self._alone) if re.search(r"\w{2}", lines) else [lines]
+        return next(filter(None, (self._letters_of(narrow(part)) for part in parts)), [])
+
+    def _alone(self, line: str) -> list[str] | None:
+        """Return the letters of a line that has nothing else."""
+        text = narrow(line)
+        alone = _LETTERS_ALONE.fullmatch(text)
+        return re.findall("[A-J]", text.upper() if text.islower() else text) if alone else None
+
+    def _letters_of(self, text: str) -> list[str]:
+        if alone := self._alone(text):
+            return alone
         named = [letter_of(each, self.options) for each in comparable(text).split(", ")]
         if all(named):
             return named
@@ -347,6 +356,9 @@ class ChoicesReference(Reference):
             names = names or bool(places)
         if names and not letters:
             raise RewardError(f"{shown(text)} denies all that it names")
+        if not names and not rules.denies(text):
+            held = {plain(option): letter for letter, option in self.options.items()}
+            return [letter for option, letter in held.items() if re.search(whole_words(option), plain(text))]
         return [*dict.fromkeys(letters)]
 
 

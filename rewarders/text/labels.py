@@ -69,7 +69,7 @@ class LabelReference(OptionReference):
         """Return the labels that a part names."""
         _, known, pattern, _ = self._readings
         statement = self._spelled(part)
-        if key := (_TRUTH_LETTERS if self.is_truth else known).get(statement) or known.get(statement):
+        if key := (_TRUTH_LETTERS if self.is_truth else self._readings.known).get(statement) or known.get(statement):
             return frozenset({key})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
         bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
@@ -209,15 +209,43 @@ def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...])
     heads = Counter(_REMARK.sub("", name) for name in known)
     short = {head: key for name, key in known.items() if heads[head := _REMARK.sub("", name)] == 1}
     numbers = {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced.items() if " " in name}
-    known = {**short, **bare, **tight, **_SPELLED.get(frozenset(known), {}), **spaced, **known, **keys}
+    known = {**short, **bare, **tight, **_other_names(known), **spaced, **known, **keys}
     forms = {**numbers, **known}
     either = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
     letter = rf"[^\W{UNSPACED}]"
     own = "".join({sign for label in forms for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
     longer = r"[+#-]|'(?!s (?:answer|output|reply|response|solution)\b)[a-z]" + (rf"|[{own}]\w" if own else "")
     pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|{longer})")
-    return _Readings(known, forms, pattern, either)
+    alone = {number: key for key, (_, number) in _numbered(known).items()}
+    return _Readings({**alone, **known}, forms, pattern, either)
 
+
+def _other_names(known: Mapping[str, str]) -> dict[str, str]:
+    """Return what else labels are called, to the label: ``female`` for ``f``, ``priority 1`` for ``p1``, ``o negative``."""
+    names: dict[str, str] = {}
+    for letters, spelled in VOCABULARY["labels"].items():
+        if {*known} <= {*letters.split()}:
+            names |= {name: letter for name, letter in spelled.items() if letter in known}
+    for short, long in VOCABULARY["short labels"].items():
+        names |= {long: known[short]} if short in known else {short: known[long]} if long in known else {}
+    for name, key in known.items():
+        signs = VOCABULARY["signs of labels"].get(name[-1:], "").split()
+        names |= {f"{name[:-1]} {sign}{word}": key for word in signs for sign in ("", "rh ", "rh-")}
+    for key, (head, number) in _numbered(known).items():
+        word = VOCABULARY["numbered labels"].get(head, head)
+        names |= dict.fromkeys((f"{word} {number}", f"{word} is {number}", f"{head[0]}{number}"), key)
+    return {name: key for name, key in names.items() if name not in known}
+
+
+def _numbered(known: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return labels that are one word with different numbers or letters, each with that word and its own."""
+    parts = {key: found for key in known.values() if (found := _NUMBERED.fullmatch(key))}
+    is_one = len({found[1] for found in parts.values()}) == 1 and len(parts) == len({*known.values()}) > 1
+    return {key: (found[1], found[2] or found[3]) for key, found in parts.items()} if is_one else {}
+
+
+_NUMBERED: Final = re.compile(r"([a-z]+)(?:[ _-]?(\d{1,2})|[ _-]([a-z]))")
+"""A label that is a word with a number or a letter: ``p1``, ``level 2``, ``speaker b``."""
 
 _EXPLAINED: Final = re.compile(r"(?i)(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:")
 """Where an answer is followed by its reason: ``It is negative. Reasoning: …``."""
@@ -247,8 +275,6 @@ _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]
 """A field as the last thing: ``It sounds fine. Sentiment: positive``."""
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
-_SPELLED: Final = {frozenset(names.split()): spelled for names, spelled in VOCABULARY["labels"].items()}
-"""What else labels of one letter are called."""
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
 """Readings of the labels of a yes-no question."""
 TRUTH_ABROAD: Final[Mapping[str, str]] = {

@@ -45,6 +45,8 @@ _NUMBER: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_MIXED: Final = re.compile(r"(?<![\d./-])(\d+)(?:-(?=\d+/\d+ [A-Za-z])|[ ]and[ ])(\d{1,2}/\d{1,2})(?![\d/])")
+"""A mixed number: ``1-1/2 cups``, ``1 and 1/2``."""
 _VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 _SPOKEN: Final = {
@@ -336,6 +338,7 @@ def plain_digits(text: str, decimal: DecimalMark) -> str:
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     if "\\" in text or "{" in text or "**" in text:
         text = written(_REPEATING.sub(_as_fraction, text), "latex")
+    text = _MIXED.sub(r"\1 \2", text)
     text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
     text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)

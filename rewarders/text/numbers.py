@@ -44,6 +44,11 @@ _WHERE: Final = re.compile(r"(=[^=.;]*?\d(?:[^\d=.,;]|,(?=\w))*)\b(?:that|where|
 _IS: Final = re.compile(r"(?i)\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$")
 _REASON: Final = re.compile(r"(?i)\W*[$€£]?[\d.,]+(?: \w+)?,? (?:since|because|as)\b(?!.*\banswer\b)")
 """A number with a reason behind it."""
+_MONTHS: Final = "|".join(name.title() for names in VOCABULARY["months"] for name in names.split() if len(name) > 2)
+_DATE: Final = re.compile(
+    rf"\b(?:(?:{_MONTHS})\.? \d{{1,2}}(?:st|nd|rd|th)?\b|\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of )?(?:{_MONTHS})\b)(?:,? \d{{4}}\b)?"
+)
+"""A day, whose numbers are no values: ``March 31, 2024``."""
 _OF_YEAR: Final = re.compile(r"(?i)\b(?:in|since|by|until|of)[ ]$")
 _IS_ALL: Final = re.compile(r"(?i)[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]")
 """What may be behind a number that something is at present."""
@@ -89,6 +94,7 @@ _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
 _NAMED_BY_NUMBER: Final = re.compile(
     r"\b0[xX][\da-fA-F]+|\d-[A-Z]{2}|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
     r"|^[A-Z]\w+(?: [A-Z]\w+)*, (?:in|who|which)\b[\w ]* \d|^[Aa]n? (?:\w+ )+circa "
+    r"|[A-Za-z]\)\d|^[A-Z][a-z]*\. \d+ [A-Z]{2}|^[2-6][GD]$"
     r"|\w\W{1,3}\((?:1[5-9]|20)\d\d\)\W*$"
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
@@ -144,6 +150,7 @@ _YEAR_LIKE: Final = re.compile(r"[12]\d{3}")
 _THINGS: Final = re.compile(r" (?:people|men|women|(?!(?:ha|i|wa|a)s\b)[a-z]+s)\b")
 _PARTS_FOLLOW: Final = re.compile(r"[^\d:.;]*(?:: (?=[^.]*\d)|, (?:including|of which)\b)")
 """What is behind the number of all: ``4 chambers: 2 atria and 2 ventricles``."""
+_RATE: Final = re.compile(r"(?: [a-z]+)? (?:per|each|apiece)\b")
 _HOW_MANY: Final = re.compile(
     r"(?i)\b(?:how many|number of) (?:[\w'-]+ ){0,3}?"
     r"(people|men|women|children|feet|teeth|fish|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b"
@@ -182,7 +189,7 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", asked: str = "", promp
         stated = stated if above == stated.whole else stated_answer(above) or stated
         written = _beside_known(stated.text, decimal, asked)
         stated = replace(stated, text=written, whole=stated.whole.replace(stated.text, written))
-        return (number_in_words(leading[1]) if leading else None) or _concluded_number(stated, decimal, asked)
+        return (number_in_words(leading[1]) if leading else None) or _concluded_number(stated, decimal, asked, prompt)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     is_sentence = stated.source != "box" and "=" not in text
@@ -247,7 +254,10 @@ class _Values(NumberLine):
     @classmethod
     def of(cls, text: str) -> Self:
         line = super().of(text)
-        return line._replace(tokens=[each for each in line.tokens if each.part != "span"])
+        dated = [found.span() for found in _DATE.finditer(text)] if len(line.tokens) > 1 else []
+        tokens = [each for each in line.tokens if each.part != "span"]
+        undated = [each for each in tokens if not any(begin <= each.start < end for begin, end in dated)]
+        return line._replace(tokens=undated or tokens)
 
     def lead(self, token: Token) -> str:
         """Return the characters before a number that say what it is."""
@@ -319,7 +329,7 @@ WAYS: Final[tuple[Way[_Values, Iterable[Token]], ...]] = (
 """How a line with several numbers concludes with one, the surest first."""
 
 
-def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Number | None:
+def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str, prompt: str) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
     listed = _without_items(_EMPHASIS.sub(r"\1", plain_digits(stated.whole, decimal)))
     lines = [_Values.of(each) for each in listed.split("\n")]
@@ -341,7 +351,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, asked: str) -> Numbe
         if len(bold) == 1 and (spelled := number_in_words(bold[0])):
             return spelled
         known = _numbers_in(asked, decimal)
-        line = _asked_for(line, asked, known)
+        line = _asked_for(line, asked, known | _numbers_in(prompt, decimal))
         fresh = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in known] if known else []
         inside = [token for each in bold or anywhere for token in _Values.of(plain_digits(each, decimal)).tokens]
         return _last_line_number(line, *((inside, fresh) if bold else ((), fresh, inside)))
@@ -417,7 +427,13 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
 
 def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]]) -> _Values:
     """Return a line with the years alone where a question asks when, and with what it asks to count where else are years."""
-    others = {each for each in line.tokens if (each.number.value, "/" in each.number.text) in known}
+    others = {
+        each
+        for each in line.tokens
+        if (each.number.value, "/" in each.number.text) in known
+        or _RATE.match(line.text, each.end)
+        or (each.number.unit in MONEY and counts(asked))
+    }
     years = [each for each in line.tokens if _YEAR_LIKE.fullmatch(each.number.text) and each not in others]
     if WHEN.search(asked):
         return line._replace(tokens=[each for each in years if not _THINGS.match(line.text, each.end)] or line.tokens)
@@ -425,6 +441,12 @@ def _asked_for(line: _Values, asked: str, known: Container[tuple[Fraction, bool]
     whole = [each for each in of_it if _PARTS_FOLLOW.match(line.text, each.end)]
     is_only = {*line.tokens} == {*others, *years, *of_it}
     return line._replace(tokens=whole or (is_only and of_it) or line.tokens)
+
+
+def counts(prompt: str) -> bool:
+    """Return whether a question is for how many things there are, not for money."""
+    found = _HOW_MANY.search(prompt)
+    return found is not None and UNITS.get(found[1].lower()) not in MONEY
 
 
 @lru_cache(maxsize=64)

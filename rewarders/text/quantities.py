@@ -36,8 +36,45 @@ class _Numeric(ReadAnswer["NumberReference"]):
         """The number that is stated, negative where something falls and the reference has a sign."""
         question = last_question(self.reference.prompt).partition("?")[0]
         question = question if _YEAR.fullmatch(self.wanted.text) else numbers.WHEN.sub(" ", question)
-        number = number_of(self.stated, self.reference.decimal, question, self.reference.prompt)
+        prompt = self.reference.prompt
+        given = re.search(rf"(?<![\d.,]){re.escape(self.wanted.text)}(?!\d|[.,]\d)", question)
+        if given and _EXTRACTED.search(prompt):  # it is to be read, not worked out
+            question, prompt = (each.replace(self.wanted.text, " ") for each in (question, prompt))
+        try:
+            number = number_of(self.stated, self.reference.decimal, question, prompt)
+        except RewardError:
+            number = self._only_of_its_kind() if self.kind else None
+            if number is None:
+                raise
+        else:
+            number = (self._only_of_its_kind() if self._is_of_other_kind(number) else None) or number
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
+
+    @property
+    def kind(self) -> str:
+        """The unit of the reference, or what its multiples have in common; empty without a unit."""
+        return _kind_of(self.wanted)
+
+    def _is_of_other_kind(self, number: Number | None) -> bool:
+        """Return whether a number has a unit of another kind, or counts things where the reference does not."""
+        if number is None:
+            return False
+        ours = _kind_of(number)
+        if self.kind:
+            counts = re.search(rf"(?<![\d.,]){re.escape(number.text)} [a-z]{{3,}}s\b", self.stated.whole)
+            return ours != self.kind if ours else counts is not None and not self.wanted.percent
+        return ours in ("$", "%") and numbers.counts(self.reference.prompt)
+
+    def _only_of_its_kind(self) -> Number | None:
+        """Return the only number of the kind of the reference, as ``500 mg every 8 hours`` has one; none of the question."""
+        text = plain_digits(self.text if self.stated.is_marked else self.stated.whole, self.reference.decimal)
+        line = NumberLine.of(text)
+        tokens = [each for each in line.tokens if not self._is_of_other_kind(each.number)]
+        ours = [each for each in tokens if _kind_of(each.number) == self.kind]
+        number = ours[0].number if len({each.number.value for each in ours}) == 1 else None
+        if number is None or any(each.part or line.relation(each) for each in line.tokens) or _RANGE.search(text):
+            return None
+        return number if self.equals(number) or number.text not in self.reference.prompt else None
 
     def _falls(self, number: Number) -> bool:
         """Return whether something falls by a number, where the reference has a sign or the question is for a change."""
@@ -159,14 +196,22 @@ class _Numeric(ReadAnswer["NumberReference"]):
         ours, theirs = (NAMED_VALUE.search(each) for each in (self.text, self.reference.text))
         return bool(ours and theirs and ours.groups() != theirs.groups())
 
-    def is_in_another_unit(self) -> bool:
-        ours, remark = self.number, re.search(r"\(([^() ]+ ?[^() ]+)\)", self.text)
-        number = numbers.only_number(remark[1], self.reference.decimal) if remark and ours is not None and ours.unit else None
-        return number is not None and "" != number.unit == self.wanted.unit and self.equals(number)
-
     def may_be_compared(self) -> bool:
         before, compares = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
         return compares > 0 and any(self.equals(each.number) for each in NumberLine.of(before).tokens)
+
+    def is_beside_what_is_asked(self) -> bool:
+        """Return whether an earlier line calls another number what is asked for, of which one is the reference."""
+        asked = None if self.stated.is_marked else _NAME_ASKED.search(self.reference.prompt)
+        if asked is None or self.number is None or "\n" not in self.stated.whole:
+            return False
+        is_it = rf"\b{re.escape(asked[1])} (?:is|was|are|were|=|:) ([^\s*]*\d[^\s*]*)[*.,;]*(?=\s*\n| *[.;,])"
+        called = {
+            numbers.only_number(each[1], self.reference.decimal)
+            for each in re.finditer(is_it, self.stated.whole, re.IGNORECASE)
+        }
+        others = [each for each in called if each is not None and not numbers_agree(each, self.number)]
+        return len(called) == len(others) == 1 and (self.agrees() or self.equals(others[0]))
 
     def is_share_of_another(self) -> bool:
         of = {found[1] for each in (self.text, self.reference.text) if (found := _SHARE_OF.fullmatch(plain(each)))}
@@ -259,9 +304,16 @@ class NumberReference(Reference):
         Rule("right", "is the ordinal asked for", "3", "She was third.", _Numeric.is_ordinal_asked, "Which place was it?"),
         Rule("wrong", "is a hundred times as much", "3", "300%", _Numeric.is_hundredfold, "By how many percent?"),
         Rule("right", "says that there are none", "0", "None", _Numeric.says_none, "How many errors are there?"),
+        Rule(
+            "unclear",
+            "is not what has the name asked for",
+            "$9",
+            "The total is $9.\nThe tax is $2.",
+            _Numeric.is_beside_what_is_asked,
+            "What is the total?",
+        ),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
         Rule("right", "is the bound asked for", "4", "At least 4.", _Numeric.is_bound_asked, "What is the smallest number?"),
-        Rule("right", "is given in another unit, too", "68 °F", "20 °C (68 °F)", _Numeric.is_in_another_unit),
         Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
@@ -294,6 +346,12 @@ class NumberReference(Reference):
         return True
 
 
+def _kind_of(number: Number) -> str:
+    """Return what the unit of a number is a multiple of; ``%`` for a percentage, ``$`` for any money."""
+    unit = number.unit.partition("/")[0] if number.unit.partition("/")[0] in lexer.MONEY else number.unit
+    return "%" if number.percent else "$" if unit in lexer.MONEY else lexer.TO_BASE.get(unit, (unit, 1))[0]
+
+
 _BOUNDS: Final = tuple(
     (re.compile(rf"\b(?:{extreme})\b", re.IGNORECASE), re.compile(rf"\b(?:{bound}) (?=\d)", re.IGNORECASE))
     for extreme, bound in (
@@ -302,6 +360,14 @@ _BOUNDS: Final = tuple(
     )
 )
 """What a question asks for, and how an answer says it."""
+_NAME_ASKED: Final = re.compile(
+    r"\b[Ww]hat (?:is|was|are|were) (?:the |its |their )([a-z][a-z ]{2,40}?)(?: (?:of|in|for|on|at)\b.*)?\?"
+)
+"""A question for something by its name: ``What is the total?``."""
+_EXTRACTED: Final = re.compile(
+    r"\A\W*(?:please )?(?:extract|identify|retrieve|parse|read)\b(?!.*\?)", re.IGNORECASE | re.DOTALL
+)
+_RANGE: Final = re.compile(r"\d (?:to|through|until|or) \d")
 _WORKED: Final = re.compile(r"\d!|\^|\\(?:binom|sqrt|log|ln)|\d\s*\*\*")
 """What a formula has that is left for the reader to work out; sums and products may be those of the question."""
 _NO_VARIABLE: Final = r"(?!.*(?<![\\A-Za-z])[a-df-hj-z](?![A-Za-z])).*"
