@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
+from itertools import chain
 from math import gcd
 from statistics import median
 from types import MappingProxyType
@@ -23,11 +24,18 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
-from tfgrpo.rewarders.text.answers import bare_reference, field_asked_for, is_order_free, stated_answer
+from tfgrpo.rewarders.text.answers import (
+    ORDER_ASKED,
+    SEVERAL_ASKED,
+    bare_reference,
+    field_asked_for,
+    is_order_free,
+    stated_answer,
+)
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import JOINED_LETTERS, SEVERAL_LETTERS, ChoiceReference, ChoicesReference, letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
-from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference
+from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference, LabelsReference
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
@@ -73,6 +81,7 @@ class Comparing(ItemScorer):
         found: list[Reference] = []
         reasons: list[str] = []
         texts = tuple(self.accepted(item))
+        texts = (", ".join(texts),) if len(texts) > 1 and SEVERAL_ASKED.search(prompt) else texts
         for text in texts:
             try:
                 found.append(replace(self.reference(text, options, prompt), prompt=prompt, accepted=texts))
@@ -93,7 +102,7 @@ class Comparing(ItemScorer):
             if stated is not None and text.strip() and same_text(stated.text, text):
                 return RewardScore("", 1.0, f"{how}: the same text as the reference {shown(text)}")
             return Abstained("", str(error))
-        if echo := next((text for text in self.accepted(item) if text.strip() == output.strip() != ""), ""):
+        if echo := next((text for text in wanted[0].accepted if text.strip() == output.strip() != ""), ""):
             return RewardScore("", 1.0, f"{how}: answered the reference {shown(echo)} itself")
         output = output.translate(INVISIBLE)
         unclear, undecided, compared = "", False, Compared(False, "nothing")
@@ -202,10 +211,7 @@ class GroundTruth(Options, Comparing):
 
     def _textual(self, bare: str, options: Mapping[str, str], prompt: str) -> Reference:
         if self.match == "label":
-            if plain(bare) not in map(plain, self.labels):
-                raise RewardError(f"the reference {shown(bare)} is none of the labels")
-            truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*map(plain, self.labels)} <= {*each}), {})
-            return LabelReference(bare, self.labels, truths)
+            return self._labelled(bare, prompt)
         if self.match == "choice":
             numbered = "1" in options
             if numbered and not re.fullmatch(r"\(?[A-J]\)?", bare):
@@ -214,6 +220,18 @@ class GroundTruth(Options, Comparing):
         if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
             return NumberReference(bare, number)  # 025 of a competition, not a code
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
+
+    def _labelled(self, bare: str, prompt: str) -> Reference:
+        known = [*map(plain, self.labels)]
+        several = [bare] if plain(bare) in known else _SEVERAL.split(bare)
+        if not all(plain(each) in known for each in several):
+            raise RewardError(f"the reference {shown(bare)} is none of the labels")
+        truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*known} <= {*each}), {})
+        if len(several) > 1 and ORDER_ASKED.search(prompt):
+            return read_reference(bare, self.decimal, Fraction(0), {}, self.equal, prompt=prompt)
+        if len(several) > 1:
+            return LabelsReference(bare, self.labels, several=tuple(several))
+        return LabelReference(bare, self.labels, truths)
 
     @property
     def knows_algebra(self) -> bool:  # type: ignore[override]
@@ -294,6 +312,8 @@ _BRACKETED: Final = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 """A pair, a list or an interval, whose commas are none of numbers."""
 _SPACED_LIST: Final = re.compile(r"\d,\s+\d")
 _MOST_LABELS: Final = 20
+_SEVERAL: Final = re.compile(r"\s*[,;|]\s*")
+"""Between the labels of one cell: ``refund, damaged``."""
 _LONGEST_LABEL: Final = 6
 """Words."""
 _NO_LABEL: Final = re.compile(r"[()\[\]{}\\|<>=*^$;\"]|(?:^|\s)-\w|^[\d.,%€£ -]+$")
@@ -349,13 +369,9 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     lists = [SEVERAL_LETTERS.fullmatch(text) or (total > 1 and JOINED_LETTERS.fullmatch(text)) for text in texts]
     if texts and all(one or several for one, several in zip(letters, lists, strict=True)):
         return ColumnReading("options", total)
-    spellings = {plain(text): text for text in reversed(texts)}
-    frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
-    short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
-    truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
-    few = len(frequent) <= most_labels and len(frequent) * _EACH <= total
-    if texts and short and ((few and not any(_NO_LABEL.search(_REMARK.sub("", each)) for each in frequent)) or truth):
-        return ColumnReading("labels", total, labels=tuple(frequent))
+    for labels in ([*chain.from_iterable(map(_SEVERAL.split, texts))] if _are_sets(texts) else [], texts):
+        if frequent := _labels_of(labels, most_labels):
+            return ColumnReading("labels", total, labels=frequent)
     kind: ReferenceKind = "mixed"
     if texts and all(JsonReference.of(text) is not None for text in texts):
         kind = "JSON"
@@ -366,6 +382,30 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
     elif not any(reference_number(text) is not None or is_formula(text) for text in texts):
         kind = "texts"
     return ColumnReading(kind, total, decimal, dates=_order_of_dates(texts))
+
+
+def _are_sets(texts: Sequence[str]) -> bool:
+    """Return whether cells have several labels, not the parts of one, ``Paris, France``, nor so many in different orders.
+
+    Two labels are alone in one cell and beside others in another, or there are fewer labels than cells that differ.
+    """
+    sets = {plain(text): _SEVERAL.split(plain(text)) for text in texts}
+    alone, beside = (
+        {label for each in sets.values() if (len(each) > 1) is several for label in each} for several in (False, True)
+    )
+    ordered = len({*map(len, sets.values())}) == 1 and len({*map(frozenset, sets.values())}) < len(sets)
+    return not ordered and bool(beside) and (len(alone & beside) > 1 or len(alone | beside) < len(sets))
+
+
+def _labels_of(texts: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return the distinct labels that texts are, the most frequent first; empty where they are none."""
+    spellings = {plain(text): text for text in reversed(texts)}
+    frequent = tuple(spellings[each] for each, _ in Counter(map(plain, texts)).most_common())
+    short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
+    few = len(frequent) <= most and len(frequent) * _EACH <= len(texts)
+    few = few and not any(_NO_LABEL.search(_REMARK.sub("", each)) for each in frequent)
+    truth = {*spellings} <= {"yes", "no"} or {*spellings} <= {"true", "false"}
+    return frequent if short and (few or truth) else ()
 
 
 def _order_of_dates(texts: Sequence[str]) -> DateOrder:

@@ -100,9 +100,7 @@ _CODE: Final = re.compile(
 _TOOL_CALL: Final = re.compile(r"(?s)<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>")
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
-_BESIDE_ANSWER: Final = frozenset(
-    "reasoning explanation rationale analysis justification thought thoughts confidence confidence_score".split()
-)
+_BESIDE_ANSWER: Final = re.compile(r"reasoning|explanation|rationale|analysis|justification|thoughts?|confidence(?: score)?")
 """Keys of what an object has beside its answer."""
 _OPENS_OBJECT: Final = re.compile(r"(?m)^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"")
 _FIELD: Final = re.compile(
@@ -177,6 +175,11 @@ _ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) m
 _ALL_ASKED: Final = re.compile(
     r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
 )
+SEVERAL_ASKED: Final = re.compile(
+    r"(?i)\ball (?:(?:that|which) (?:apply|applies|fit|match)|(?:applicable|relevant|matching))\b|\bone or more\b"
+    r"|\b(?:select|choose|pick|list|assign|name|give|find|extract) (?:all|every)\b|\bwhich (?:tags|labels|topics|categories)\b"
+)
+"""A question for several answers together, not for one of them: "Choose all that apply"."""
 ORDER_ASKED: Final = re.compile(
     r"(?i)\b(?:order\w*|sort\w*|\w+cending|rank\w*|respectively|sequence|steps|first|next|then|home|chronolog\w+|coordinates|top"
     r"|(?:small|larg|great|high|low|long|short|old|young|fast|near|new|late|earli|b|wor)(?:e)?st|and the|from \w+ to)\b"
@@ -256,7 +259,7 @@ def _in_an_object(text: str) -> Stated | None:
     value = called if isinstance(called, dict) else value
     fields = {str(key).lower().replace("_", " "): each for key, each in value.items()}
     answers = [each for key, each in fields.items() if key in _KEYS]
-    others = [each for key, each in fields.items() if key.replace(" ", "_") not in _BESIDE_ANSWER]
+    others = [each for key, each in fields.items() if not _BESIDE_ANSWER.fullmatch(key)]
     answers = answers or (others if len(others) == 1 < len(fields) else [])
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, last_question, written_value
+from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, in_words, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
 from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
@@ -185,6 +185,21 @@ class LabelReference(OptionReference):
 
     def _key(self, label: str) -> str:
         return self.synonyms.get(plain(label), plain(label))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsReference(LabelReference):
+    """Several labels of a set, in any order. Right when the answer names these and no others."""
+
+    several: tuple[str, ...] = ()
+
+    def _compare(self, stated: Stated) -> Compared:
+        bold = [*filter(None, map(self.whole, re.findall(r"\*\*([^*\n]+?):?\*\*", stated.whole)))]  # entries with reasons
+        parts = [", ".join(bold)] if bold and not stated.is_marked else parts_of(stated, self.told)
+        for part in parts:
+            if named := self._mentioned(self._spelled(in_words(part)))[0]:
+                return Compared(named == {*map(self._key, self.several)}, shown(part))
+        return Compared(False, f"{shown(stated.text)}, which names none", states=False)
 
 
 class _Readings(NamedTuple):
