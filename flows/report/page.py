@@ -268,7 +268,7 @@ def write_report(night: Night) -> Path:
             chart=picture(night.history),
             columns=COLUMNS,
             arms=arms,
-            costs=_costs(run),
+            costs=_shares(read_costs(run)),
             rollouts=rollouts,
             groups=groups,
             lessons=lessons,
@@ -298,14 +298,19 @@ def _template() -> Template:
     return environment.get_template("report.html.j2")
 
 
-def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
-    """Return the calls of each role with its share of the known cost; none for a replay, which makes no calls."""
+def read_costs(run: RunPaths) -> dict[str, RoleCost]:
+    """Return the calls of each role with what they cost; none for a replay, which makes no calls."""
     roles: dict[str, RoleCost] = {}
     for entry in read_objects(run.journal):
         # …/role/attempt#digest
         parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
         if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
             roles.setdefault(parts[1], RoleCost()).add(entry)
+    return roles
+
+
+def _shares(roles: Mapping[str, RoleCost]) -> list[tuple[str, RoleCost, float | None]]:
+    """Return roles by their names for a reader, each with its share of the known cost."""
     known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
     total = sum(known.values())
     return [(label, roles[role], known[role] / total if total else None) for role, label in labelled(roles, _ROLES)]

@@ -124,7 +124,7 @@ class _Mention(ReadAnswer["TextReference"]):
         is_sentence = ends and reference.text.count(" ") > 2
         ends_in = r"(?:\?|(?=[.!\"']|$))" if is_sentence else r"\??" * reference.text.endswith("?")
         found = [*re.finditer(whole_words(wanted) + ends_in, statement)]
-        named = found or respelled or is_sentence or ", " in wanted
+        named = found or respelled or is_sentence
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
             told = cls.of(replace(reference, text=name), part, respelled=True)
