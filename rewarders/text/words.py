@@ -629,8 +629,7 @@ def _shape(text: str) -> tuple[bool, bool, bool]:
 
 
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
-_NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")
-"""A number and what it is of: ``Berlin: 3.6 million``."""
+_NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")  # Berlin: 3.6 million
 _ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
 """What only a regular expression has, of which every sign counts."""
 _FENCED: Final = re.compile(r"(?ms)^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$")
@@ -696,5 +695,6 @@ _STATED_FIRST: Final = re.compile(
 """With the one above: what a sentence states or is about."""
 _CLAUSES: Final = re.compile(
     r"\n+|(?<=\w{3}[.!?])\s+|(?:(?<=[a-z]{2}[.!?])|(?<=\S\d[.!?]))\s+(?=[A-Z])|;\s+"
-    r"|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b|\w+(?:ed|s) (?:at|by|from|in|to) )"
+    r"|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"
+    r"|(?<!ed)(?<!en)(?<!wn)(?<!made)(?<!built)(?<!sung),? (?:and|but|while) (?=\w+(?:ed|s) (?:at|by|from|in|to) )"
 )
