@@ -12,10 +12,12 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from tfgrpo.rewarders.text.answers import VOCABULARY, Stated
 from tfgrpo.rewarders.text.base import parts_of
 from tfgrpo.rewarders.text.lexer import TO_BASE, UNITS, written
+from tfgrpo.rewarders.text.numbers import in_digits
 from tfgrpo.rewarders.text.rules import RELATED, Compared, ReadAnswer, denies, first_of, shown
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.spelling import BOLD, NAMES_OF_DAYS, plain
 from tfgrpo.rewarders.text.words import TextReference
+from tfgrpo.stores.errors import RewardError
 
 DateOrder: TypeAlias = Literal["", "day", "month"]
 Readings: TypeAlias = set[tuple[Fraction | int, ...]]
@@ -67,6 +69,9 @@ _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
 _NO_BOUND: Final = r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
 _DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
 
+_HALVES: Final = re.compile(r"\b(\d+)(?:\u00bd|1\u20442| 1[/\u2044]2| and a half)(?= \w)")
+"""``2\u00bd``, also as its plain form has it, ``two and a half``."""
+
 
 def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder = "") -> list[Readings]:
     """Return the dates of a plain text; 0 for the year or the day that one does not have."""
@@ -113,7 +118,8 @@ def _zoned_times(text: str) -> list[Readings]:
 
 def durations(text: str) -> list[Readings]:
     """Return the durations of a plain text in seconds, and its lengths of feet in inches."""
-    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(written(text, "spans")))
+    text = written(_HALVES.sub(r"\1.5", in_digits(text, "")), "spans")
+    spans = (re.findall(_TIME, each[0]) for each in _DURATION.finditer(text))
     return [
         {(sum(Fraction(number) * TO_BASE[UNITS["min" if unit == "m" else unit]][1] for number, unit in each),)}
         for each in spans
@@ -259,3 +265,35 @@ class MomentReference(TextReference):
             if compared := first_of(self.moment_rules, _Moment(self, part)):
                 return compared
         return Compared(self.states(stated), shown(stated.text))
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodReference(TextReference):
+    """A period from one moment to another: ``9am-5pm``, ``2024-03-01 to 2024-03-15``."""
+
+    ends: tuple[Readings, ...]
+    read: Callable[[str], list[Readings]]
+
+    @classmethod
+    def of(cls, text: str, order: DateOrder = "") -> PeriodReference | None:
+        """Return the period that a text is as a whole."""
+        parts = [MomentReference.of(each, order) for each in _TO.split(re.sub(r"^from ", "", plain(text)))]
+        read = parts[0].read if parts[0] is not None else None
+        if len(parts) != 2 or read is None or read is durations or any(each is None for each in parts):
+            return None
+        ends = tuple(set(each.moments) for each in parts if each is not None)
+        return cls(text, ends, read) if [*read(plain(text))] == [*ends] else None
+
+    def _compare(self, stated: Stated) -> Compared:
+        for part in () if denies(stated.text) else parts_of(stated):
+            found = self.read(_TO.sub(" to ", plain(part)))
+            if len(found) == 2 or not re.search(r"\d", part):
+                return Compared(found == [*self.ends], shown(part))
+            raise RewardError(f"{shown(part)} may be the period in another form")
+        return Compared(False, shown(stated.text))
+
+
+_TO: Final = re.compile(
+    r"\s*(?:[\u2012-\u2015]|-(?=\d{1,2}(?::\d\d|\s?[ap]\.?m))|(?<=\.\d{4})-(?=\d\d?\.)|\s-\s|\b(?:to|until|till|through|bis)\b)\s*"
+)
+"""Between the ends of a period; a hyphen is none within a date."""

@@ -23,7 +23,7 @@ from tfgrpo.rewarders.text.choices import letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, in_latex, is_formula, is_in_prompt, told_last
 from tfgrpo.rewarders.text.labels import label_reference
 from tfgrpo.rewarders.text.lexer import DecimalMark, Number
-from tfgrpo.rewarders.text.moments import DateOrder, MomentReference
+from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, PeriodReference
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
@@ -372,6 +372,7 @@ def read_reference(
         label_reference(bare, options)
         or (TextReference(bare) if makes_calls(bare) else None)
         or MomentReference.of(bare, order)
+        or PeriodReference.of(bare, order)
         or JsonReference.of(bare)
         or (ListReference.of(bare, decimal, equal) if None not in begins else None)
         or (FormulaReference(bare.replace("**", "^"), equal) if is_formula(bare, prompt) else TextReference(bare))

@@ -138,12 +138,13 @@ class _Mention(ReadAnswer["TextReference"]):
         return held and re.search(f"[{answers.UNSPACED}]", self.wanted) is not None
 
     def is_stated_spaceless(self) -> bool:
+        if not self.is_spaceless():
+            return False
         wanted = re.escape(self.wanted)
         begins = rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))"
         ends = rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)"
         place = rf"[^,。;]*(?<!不)(?:在|[位设設]于|は|는|은) ?{wanted}(?:にあり?[るま]す?|에 있습니다)?\W*$"
-        told = re.match(rf"{begins}|{place}", self.statement) or re.search(ends, self.statement)
-        return self.is_spaceless() and bool(told)
+        return bool(re.match(rf"{begins}|{place}", self.statement) or re.search(ends, self.statement))
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
@@ -638,8 +639,7 @@ _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
 """A text in single quotes, of which the last one is no possessive: ``'Friends'``."""
 _TWO_ASKED: Final = re.compile(r"(?i)\bbetween (?:which|what)\b|\b(?:which|what) (?:two|three|four|five) \w+s\b")
 """A question for several things in no order: ``Between which two countries``."""
-_OWNER_ASKED: Final = re.compile(r"(?i)^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ")
-"""A question for the owner of something: ``Whose house``, ``Which king's daughter``."""
+_OWNER_ASKED: Final = re.compile(r"(?i)^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ")  # Whose house
 _ARTICLE: Final = re.compile(r"(?i)^(?:the|an?) (?=\w{2})")
 _ARTICLE_ABROAD: Final = re.compile(r"(?:d(?:er|ie|as) |l')(?=\w{3})")
 _INFLECTED: Final = r"\b(?:d(?:e[rmns]|ie|as)|am|im|en|beim|zu[mr]) "

@@ -97,4 +97,4 @@ def test_a_runaway_completion_costs_time_in_proportion(unit):
         for name in set(SCORERS) - {"similarity"}:  # quadratic as its measures are, and so in a process with a clock
             began = time.process_time()
             assert not getattr(graded(name, item), "broke", False)
-            assert time.process_time() - began < 0.25, (name, unit)
+            assert time.process_time() - began < 0.4, (name, unit)
