@@ -90,11 +90,11 @@ COMMANDS = """if True:
 
 
 def finished(machine: Machine) -> dict[str, Any]:
-    """The first run asked for, when it has ended."""
+    """The first run that has ended: of two asked for at once either may begin."""
 
     def look() -> dict[str, Any] | None:
-        first = machine.runs("tfgrpo-learning")[0]
-        return first if first["state_type"] in ENDS else None
+        ended = [run for run in machine.runs("tfgrpo-learning") if run["state_type"] in ENDS]
+        return min(ended, key=lambda run: str(run["end_time"]), default=None)
 
     return dict(until(look, "the run to end"))
 
@@ -167,8 +167,8 @@ def test_the_run_asked_for_ends_completed_with_the_sentence_of_its_decision_and_
 
 
 def test_a_run_waits_for_its_turn_and_a_cancelled_one_closes_its_books_quietly(machine):
-    finished(machine)
-    run = machine.runs("tfgrpo-learning")[1]["id"]
+    first = finished(machine)["id"]
+    run = next(each["id"] for each in machine.runs("tfgrpo-learning") if each["id"] != first)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
     until(lambda: machine.state(run) == "RUNNING", "the second run to start")
     third = machine.ask(deployment["id"], {**few(machine.home / "refused"), "epoch": 3})
