@@ -41,7 +41,7 @@ from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.options import LETTERS, ends_in_numbered_options, options_of
 from tfgrpo.rewarders.text.quantities import NumberReference
-from tfgrpo.rewarders.text.references import INTEGER_ASKED, ExactReference, JsonReference, read_reference
+from tfgrpo.rewarders.text.references import INTEGER_ASKED, ExactReference, JsonReference, PairReference, read_reference
 from tfgrpo.rewarders.text.rules import Compared, shown
 from tfgrpo.rewarders.text.spelling import INVISIBLE, plain, same_text
 from tfgrpo.rewarders.text.words import TextReference
@@ -219,6 +219,8 @@ class GroundTruth(Options, Comparing):
             return _lettered(bare, {} if numbered else options, prompt, self.first)
         if self.match == "text" and bare.isdecimal() and INTEGER_ASKED.search(prompt) and (number := reference_number(bare)):
             return NumberReference(bare, number)  # 025 of a competition, not a code
+        if self.match == "text" and _PAIR.fullmatch(bare):
+            return PairReference(bare)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     def _labelled(self, bare: str, prompt: str) -> Reference:

@@ -142,7 +142,8 @@ class LabelReference(OptionReference):
 
     def is_denied_in(self, stated: Stated) -> bool:
         """Return what ``Reference`` does, but of an answer that says yes or no: it may deny something else."""
-        return not self.is_truth and Reference.is_denied_in(self, stated)
+        named = self.is_truth or plain(stated.text) in self._readings.known  # "not applicable (N/A)"
+        return not named and Reference.is_denied_in(self, stated)
 
     def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
         """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
@@ -195,11 +196,17 @@ class LabelsReference(LabelReference):
 
     def _compare(self, stated: Stated) -> Compared:
         bold = [*filter(None, map(self.whole, re.findall(r"\*\*([^*\n]+?):?\*\*", stated.whole)))]  # entries with reasons
-        parts = [", ".join(bold)] if bold and not stated.is_marked else parts_of(stated, self.told)
+        parts = [", ".join(bold)] if bold and not stated.is_marked else parts_of(stated, self._alone)
         for part in parts:
             if named := self._mentioned(self._spelled(in_words(part)))[0]:
                 return Compared(named == {*map(self._key, self.several)}, shown(part))
         return Compared(False, f"{shown(stated.text)}, which names none", states=False)
+
+    def _alone(self, line: str) -> frozenset[str] | None:
+        """Return the labels of a line that has nothing else."""
+        statement = self._spelled(in_words(line))
+        rest = re.sub(r"\band\b", "", self._readings.pattern.sub("", statement))
+        return None if re.search(r"\w", rest) else self._mentioned(statement)[0] or None
 
 
 class _Readings(NamedTuple):
@@ -242,7 +249,8 @@ def _other_names(known: Mapping[str, str]) -> dict[str, str]:
         if {*known} <= {*letters.split()}:
             names |= {name: letter for name, letter in spelled.items() if letter in known}
     for short, long in VOCABULARY["short labels"].items():
-        names |= {long: known[short]} if short in known else {short: known[long]} if long in known else {}
+        if key := known.get(short) or known.get(long):
+            names |= dict.fromkeys((short, long, f"{long} ({short}"), key)
     for name, key in known.items():
         signs = VOCABULARY["signs of labels"].get(name[-1:], "").split()
         names |= {f"{name[:-1]} {sign}{word}": key for word in signs for sign in ("", "rh ", "rh-")}

@@ -285,9 +285,11 @@ class PeriodReference(TextReference):
         return cls(text, ends, read) if [*read(plain(text))] == [*ends] else None
 
     def _compare(self, stated: Stated) -> Compared:
-        for part in () if denies(stated.text) else parts_of(stated):
+        if self.states(stated):
+            return Compared(True, shown(stated.text))
+        for part in () if denies(stated.text) else filter(re.compile(r"\d").search, parts_of(stated)):
             found = self.read(_TO.sub(" to ", plain(part)))
-            if len(found) == 2 or not re.search(r"\d", part):
+            if len(found) == 2:
                 return Compared(found == [*self.ends], shown(part))
             raise RewardError(f"{shown(part)} may be the period in another form")
         return Compared(False, shown(stated.text))

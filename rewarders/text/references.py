@@ -349,6 +349,19 @@ def _truths(value: Any) -> int:
     return isinstance(value, bool) + sum(map(_truths, inner))
 
 
+class PairReference(TextReference):
+    """Two numbers with a slash that are no fraction: ``120/80`` is ``120 over 80``, ``60/40`` is ``60:40``."""
+
+    def _compare(self, stated: Stated) -> Compared:
+        text, wanted = stated.text if stated.is_marked else stated.whole, tuple(self.text.split("/"))
+        pairs = {*re.findall(r"(\d+) ?%?(?: ?[/:\u2013-] ?| over | of | out of | to )(\d+)", text)}
+        if len(pairs) == 1 or self.states(stated):
+            return Compared(wanted in pairs, shown(stated.text))
+        if {*wanted} <= {*re.findall(r"\d+", text)}:
+            raise RewardError(f"{shown(stated.text)} may state the pair in another form")
+        return Compared(False, shown(stated.text))
+
+
 def read_reference(
     text: str,
     decimal: DecimalMark,
