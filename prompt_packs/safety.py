@@ -274,8 +274,8 @@ def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool
 def words_of_item(text: str, prompts: Prompts) -> str:
     """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
 
-    - Six words in a row (in scripts without spaces twelve characters), unless nine tenths of the batch have them: who
-      dictates a lesson writes it into several items.
+    - Six words in a row (in scripts without spaces twelve characters), unless more than nine tenths of the batch have
+      them: who dictates a lesson writes it into several items.
     - A number of two or more digits, unless it is common knowledge (``60 minutes``); a code of letters with digits or
       underscores; a name: a capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
 
@@ -298,7 +298,7 @@ def words_of_item(text: str, prompts: Prompts) -> str:
 def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", batch: Sequence[str] = ()) -> str:
     """Return six words in a row that a text has from one of the sources; empty for none.
 
-    What ``ordinary`` has does not count, nor what nine tenths of a ``batch`` say: that is the form of its questions.
+    What ``ordinary`` has does not count, nor what more than nine tenths of a ``batch`` say: that is the form of its questions.
     """
     words, known = _spaced(text).split(), _spaced(ordinary)
     size = 2 * _RUN_OF_PROMPT if _UNSPACED.search(text) else _RUN_OF_PROMPT

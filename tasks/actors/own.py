@@ -307,15 +307,15 @@ class CallableActor(OwnAgent):
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Call it with what it declares."""
 
-        async def chat(given: ChatInput) -> str:
-            raw: list[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        async def chat(messages: ChatInput) -> str:
+            raw: list[Mapping[str, str]] = [{"role": "user", "content": messages}] if isinstance(messages, str) else [*messages]
             for entry in raw:
                 if entry["role"] not in _ROLES:
                     raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
-            messages = [Message(_ROLES[entry["role"]], entry["content"]) for entry in raw]
-            if not any(message.role == "system" for message in messages):  # else the agent's own is in its place
-                messages.insert(0, Message("system", attempt.system))
-            reply = await attempt.chat(messages)
+            sent = [Message(_ROLES[entry["role"]], entry["content"]) for entry in raw]
+            if not any(message.role == "system" for message in sent):  # else the agent's own is in its place
+                sent.insert(0, Message("system", attempt.system))
+            reply = await attempt.chat(sent)
             return reply.message.content or ""
 
         if self._asynchronous:

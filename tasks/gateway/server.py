@@ -215,16 +215,16 @@ class Server(ABC):
         if coding not in _DECODED:
             text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
             raise GatewayRefusal(415, "invalid_request_error", text)
-        too_large = GatewayRefusal(413, "request_too_large", f"the request has more than {MAX_REQUEST_MB} MB")
+        too_large = f"the request has more than {MAX_REQUEST_MB} MB"  # a frame that holds its own error would keep the parts
         if (request.content_length or 0) > most:
-            raise too_large
+            raise GatewayRefusal(413, "request_too_large", too_large)
         size, parts = 0, list[bytes]()
         try:
             async for part in _decoded(request, _DECODED[coding], most):
                 size += len(part)
                 parts.append(part)
                 if size > most:
-                    raise too_large
+                    raise GatewayRefusal(413, "request_too_large", too_large)
         except (web.RequestPayloadError, zlib.error) as error:
             text = f"the request cannot be decoded: {' '.join(str(error).split())}"
             raise GatewayRefusal(400, "invalid_request_error", text) from None

@@ -199,7 +199,7 @@ async def test_a_user_may_answer_in_turns_that_can_be_read_only_once(tmp_path):
     roles = ["user", "assistant", "user"]
 
     async def agent(chat):
-        return await chat({"role": role, "content": role} for role in roles)
+        return await chat(messages=({"role": role, "content": role} for role in roles))
 
     model = ScriptedModel(lambda *_: "done")
     await attempt(CallableActor(agent), model, tmp_path)
