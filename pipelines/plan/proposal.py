@@ -69,7 +69,9 @@ _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
 _ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
 """Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
 _LIKE_AN_ANSWER: Final = re.compile(r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score")
-_ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid)$|(?:nr|nummer|_no)$")
+_ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
+_NUMBER: Final = re.compile(r"(?:nr|nummer|_no)$")
+"""The number of something, where each row has another: ``Rechnungsnr``, ``invoice_no``."""
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
 _WRONG_OPTION: Final = re.compile(r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?")
 _FLAGS: Final = frozenset({"true", "false", "yes", "no", "0", "1"})
@@ -174,19 +176,25 @@ class _Seen:
     def pair(self, taken: set[str | None]) -> list[str]:
         """Return the columns of a file with two besides ids, the likelier prompt first; empty for another file."""
         left = [column for column in self.columns if column not in taken and not _ID.search(_name(column))]
+        if len(left) > 2:
+            left = [column for column in left if not (_NUMBER.search(_name(column)) and self.differs(column))]
         texts = [self.values(column) for column in left]
-        objects = [column for column in left if _name(column) not in _CLOSED]  # an answer in JSON, no metadata
-        readable = all(
-            isinstance(value, str | int | float | (Mapping if column in objects else str))
-            for column, values in zip(left, texts, strict=True)
-            for value in values
-        )
+        objects = [any(isinstance(value, Mapping) for value in values) for values in texts]
+        if any(objects) and (all(objects) or any(_name(column) in _CLOSED for column in left)):
+            return []
+        readable = all(isinstance(value, str | int | float | Mapping) for values in texts for value in values)
         named = all(re.fullmatch(r"[^\W\d][\w .#-]{0,40}", column) for column in left)
         differ = all(len({*map(str, values)}) > 1 for values in texts)
         if len(left) != 2 or not readable or not named or not differ:
             return []
+        if any(objects):  # the answer
+            return left[::-1] if objects[0] else left
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
+
+    def differs(self, column: str) -> bool:
+        values = self.values(column)
+        return len({*map(str, values)}) == len(values)
 
     def texts(self, taken: set[str]) -> list[str]:
         """Return the one or two columns of text of three words and more; none where there are more of them."""

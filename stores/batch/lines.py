@@ -148,7 +148,8 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
     try:
         rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
         lines = [canonical_json(row) for row in rows]
-        "".join(lines).encode()  # lone surrogates are JSON, but cannot be encoded
+        for line in lines:
+            line.encode()  # lone surrogates are JSON, but cannot be encoded
         return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error

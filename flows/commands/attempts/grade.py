@@ -59,8 +59,8 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 BATCH: Final = 1_024
 """Completions that are graded together, as a trainer's request would have them."""
 _REASONS: Final = 20
-_QUOTED: Final = re.compile(r"'(?:[^'\\\n]|\\.)*'|\d+")
-"""What a reason quotes of a completion."""
+_QUOTED: Final = re.compile(r"\A(\w+: )'(?:[^'\\\n]|\\.)*'|(?<=clearly the answer: ).*")
+"""What reasons of ``gt`` quote of a completion: ``'2 or 3' names several``."""
 _STOPPED: Final = 3
 _IDS: Final = ("sample_id", "item_id", "id")
 _TEXTS: Final = ("completion", "output")
@@ -461,7 +461,7 @@ def _print(result: Mapping[str, Any], console: Console) -> None:
     if ungraded := result["reward"]["ungraded"]:
         reasons: dict[str, tuple[int, str]] = {}  # those that differ in what they quote are one
         for why, count in result["reasons"].items():
-            before, first = reasons.get(kind := _QUOTED.sub("…", why), (0, why))
+            before, first = reasons.get(kind := _QUOTED.sub(r"\1…", why), (0, why))
             reasons[kind] = before + count, first
         console.text(f"\n{pluralize(ungraded, 'completion')} ungraded, for:")
         for count, why in sorted(reasons.values(), key=lambda each: -each[0])[:_REASONS]:

@@ -187,7 +187,7 @@ def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]
 def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Generator[list[GroupResult], None, None]:
     """Run independent batches concurrently; record and yield each once it and all before it are complete.
 
-    Raises as ``run_batch`` does; closing the generator abandons the groups that run.
+    Raises as ``run_batch`` does, but for ``NothingRight``; closing the generator abandons the groups that run.
     """
     batch_of = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     arrived: list[list[GroupResult]] = [[] for _ in batches]

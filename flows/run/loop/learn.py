@@ -336,7 +336,7 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
 
 
 def measure_on_demand(session: Session, asked: Measuring) -> str:
-    """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_batch`` does."""
+    """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``accept_batches``."""
     draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
     if asked.control is not None:
         return _compare_with_control(session, asked.control)

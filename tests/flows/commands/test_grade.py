@@ -161,7 +161,7 @@ def test_a_mistake_is_one_clear_error(arguments, said, grade, pipeline):
 def test_what_is_ungraded_is_counted_by_reason_and_never_a_zero(grade, pipeline, tmp_path):
     Path("mine.py").write_text(
         "def mine(output, answer):\n"
-        "    if 'boom' in output:\n        raise RuntimeError(f'out of order: {output!r}')\n"
+        "    if 'boom' in output:\n        raise RuntimeError('out of order')\n"
         "    return 1.0 if answer in output else 0.0\n"
     )
     rows = [{"id": "1", "completion": text} for text in ("2", "boom", "boom 7", "", " \n")]
@@ -171,11 +171,17 @@ def test_what_is_ungraded_is_counted_by_reason_and_never_a_zero(grade, pipeline,
     assert re.search(r"^reward\s+1\s+4\s+1\.000\s+1\.000\s+1\.000$", said, re.MULTILINE)
     assert "4 completions ungraded, for:\n" in said
     assert "       2  completion: empty" in said
-    assert re.search(r"^       2  .*out of order: 'boom'$", said, re.MULTILINE)  # what it quotes makes it no other reason
+    assert re.search(r"^       2  .*out of order", said, re.MULTILINE)
     assert [row["reward"] for row in kit.lines(target)] == [1.0, None, None, None, None]
     none = grade(config, jsonl(tmp_path / "d.jsonl", {"id": "1", "completion": ""}), code=1).out
     assert re.search(r"^reward\s+0\s+1\s+–\s+–\s+–$", none, re.MULTILINE)
     grade(config, source, "--to", target, "--force")
+
+
+def test_reasons_that_differ_in_what_they_quote_of_a_completion_are_one(grade, pipeline, tmp_path):
+    rows = [{"id": "1", "completion": f"We see 2 on top and {n} below"} for n in (5, 7)]
+    said = grade(pipeline(), jsonl(tmp_path / "c.jsonl", *rows), code=1).out
+    assert "2 completions ungraded, for:\n       2  gt: of several numbers none is clearly the answer: 2 and 5\n" in said
 
 
 def test_a_reward_outside_its_declared_range_is_warned_of_as_a_run_does(grade, pipeline, tmp_path):

@@ -298,6 +298,11 @@ def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(capsys, monke
         ({"outcome": "u"}, "answer", "no column is surely the answer; 'outcome' may be: --answer names it"),
         ({"Rechnungsnr": "R{n}", "outcome": "u{n}"}, "outcome", ""),
         ({"entities": {"name": "A{n}"}}, "entities", "is 'entities', an object as a whole: --answer names a part of it"),
+        (
+            {"entities": {"name": f"A{{n}}, {'long ' * 20}"}},
+            "entities",
+            "is 'entities', an object as a whole: --answer names a part",
+        ),
         ({"metadata": {"name": "A{n}"}}, "answer", "no column is surely the answer: --answer names it"),
         ({"options": ["a", "b"], "answer": "c"}, "answer", "the prompt is without the options in 'options'"),
     ],
@@ -309,6 +314,11 @@ def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, l
     assert fields["answer"] == answer
     assert line in printed
     assert ("--answer" in printed) == ("--answer" in line)
+
+
+def test_of_two_columns_yes_or_no_is_the_answer(capsys):
+    fields, _, _ = read_by_init(capsys, [{"statement": f"s{n}", "yes_no": ("yes", "no")[n % 2]} for n in range(ROWS)])
+    assert (fields["prompt"], fields["answer"]) == ("statement", "yes_no")
 
 
 @pytest.mark.parametrize("column", ["messages", "conversations"])
