@@ -52,7 +52,7 @@ _ITEM = {"answer": "42", "system_prompt": "", "domain": "bench"}
 
 def _manifest(run_id: str) -> dict[str, Any]:
     learning = {"temperature": {"train": 0.7, "eval": 0.3}, "min_spread": 1e-6}
-    model = {"send_temperature": True, "max_tokens": 1024}
+    model = {"send_temperature": True, "max_tokens": 1024, "extra_body": {}}
     return {
         "schema_version": 1,
         "run_id": run_id,

@@ -87,6 +87,8 @@ class Sampling:
     seed: int | None = None
     max_tokens: _Count | None = None
     finish_reason: str | None = None
+    reshaped: bool | None = None
+    """Whether the request had more that changes the distribution, such as ``top_k``, ``min_p`` or a penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Rollout:
         """
         if self.logprob is None or not self.logprob.complete:
             return False
-        untouched = self.sampling.temperature == 1.0 and self.sampling.top_p == 1.0
+        untouched = self.sampling.temperature == 1.0 == self.sampling.top_p and not self.sampling.reshaped
         return self.logprob.kind == "processed" or untouched
 
     @property

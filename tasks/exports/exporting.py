@@ -151,12 +151,11 @@ def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
 
 def _unusable_logprob(rollout: Rollout) -> str:
     """Return why log-probabilities cannot be used in a ratio, which needs those of the distribution sampled from."""
-    logprob, sampling = rollout.logprob, rollout.sampling
+    logprob = rollout.logprob
     if logprob is None or not logprob.complete or logprob.tokens is None:
         return "not one for every token"
-    untouched = sampling.temperature == 1.0 and sampling.top_p in (None, 1.0)
-    if logprob.kind != "processed" and not untouched:
-        return f"{logprob.kind}: perhaps not of the distribution that was sampled from, at a temperature that is not 1"
+    if not rollout.ratio_ready:
+        return f"{logprob.kind}: perhaps not of the distribution sampled from, unless temperature and top_p are set to 1"
     return ""
 
 

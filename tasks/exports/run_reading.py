@@ -23,6 +23,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.json_values import FrozenDict, Json
+from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs import ManifestFile, attempt_name
 from tfgrpo.stores.text import shorten_middle
@@ -32,6 +33,10 @@ from tfgrpo.tasks.models.wire import called
 from tfgrpo.tasks.recorded import LineIndex, RecordedTurn, attempt_of_key, calls_of, turns_of
 
 RunLine = Mapping[str, Any]
+_RESHAPING: Final = frozenset(
+    ["top_k", "min_p", "top_a", "typical_p", "logit_bias", "frequency_penalty", "presence_penalty", "repetition_penalty"]
+)
+"""Further fields of a request that change the distribution that is sampled from."""
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 
 
@@ -48,6 +53,7 @@ class RunFacts(BaseModel):
     send_temperature: bool = Field(validation_alias=AliasPath("settings", "model", "send_temperature"))
     temperatures: Mapping[str, float | None] = Field(validation_alias=AliasPath("settings", "tfgrpo", "temperature"))
     max_tokens: int = Field(validation_alias=AliasPath("settings", "model", "max_tokens"))
+    extra_body: Mapping[str, Any] = Field(validation_alias=AliasPath("settings", "model", "extra_body"))
     min_spread: float = Field(validation_alias=AliasPath("settings", "tfgrpo", "min_spread"))
     actor: str = Field(validation_alias=AliasPath("settings", "actor", "kind"))
     """``chat``, ``tools``, or the name of a callable."""
@@ -188,6 +194,8 @@ def _rollout(head: RunLine, row: RunLine, journal: LineIndex, facts: RunFacts) -
             seed=row["seed"],
             max_tokens=facts.max_tokens,
             finish_reason=row["finish_reason"],
+            top_p=top_p if is_number(top_p := facts.extra_body.get("top_p"), allow_nan=False) else None,
+            reshaped=not _RESHAPING.isdisjoint(facts.extra_body),
         ),
         usage=RolloutUsage(
             prompt_tokens=row["prompt_tokens"] if known else None,

@@ -91,8 +91,9 @@ def test_an_attempt_that_cannot_be_trained_on_is_counted(text, more, why, tmp_pa
 
 
 @pytest.mark.parametrize(("kind", "temperature", "top_p", "complete", "why"), [
-    ("processed", 0.7, None, True, ""), ("raw", 1.0, None, True, ""), ("unknown", 1.0, 1.0, True, ""),
-    ("raw", 0.7, None, True, "raw: perhaps not of the distribution"), ("unknown", None, None, True, "unknown: perhaps not"),
+    ("processed", 0.7, None, True, ""), ("raw", 1.0, 1.0, True, ""), ("unknown", 1.0, 1.0, True, ""),
+    ("raw", 0.7, 1.0, True, "raw: perhaps not of the distribution"), ("unknown", None, 1.0, True, "unknown: perhaps not"),
+    ("raw", 1.0, None, True, "raw: perhaps not"),
     ("raw", 1.0, 0.9, True, "raw: perhaps not"), ("processed", 0.7, None, False, "not one for every token"),
 ])  # fmt: skip
 def test_log_probabilities_are_exported_only_when_they_are_of_the_sampled_distribution(

@@ -105,6 +105,20 @@ async def test_log_probabilities_are_complete_only_with_one_for_every_counted_to
     assert [rollout.usage.completion_tokens for rollout in group.rollouts] == [3, 4, 3, None]
 
 
+@pytest.mark.parametrize(("further", "top_p", "ready"), [
+    ({}, None, False), ({"top_p": 1}, 1, True), ({"top_p": 0.9}, 0.9, False), ({"top_p": "1"}, None, False),
+    ({"top_p": 1, "top_k": 20}, 1, False), ({"top_p": 1, "reasoning_effort": "low"}, 1, True),
+])  # fmt: skip
+async def test_what_was_asked_for_beside_the_settings_shapes_the_distribution_too(further, top_p, ready, tmp_path):
+    asked = {"model": {"extra_body": further}, "tfgrpo": {"temperature": {"train": 1.0}}}
+
+    def script(request, key):
+        return dataclasses.replace(reply("Answer: 7", tokens=1), token_logprobs=(-0.5,))
+
+    (group,) = read(await recorded_run(tmp_path, script, [spec(1)], **asked))
+    assert (group.rollouts[0].sampling.top_p, group.rollouts[0].ratio_ready) == (top_p, ready)
+
+
 async def test_of_several_turns_only_the_sum_of_log_probabilities_is_known(tmp_path):
     async def one() -> str:
         """One."""
