@@ -81,6 +81,7 @@ _ONLY_FOR = {
     "tools": ("tools",),
     "python_container": ("tools",),
     "mcp": ("tools",),
+    "max_turns": ("tools",),
     "command": ("command",),
     "stdin": ("command",),
     "workdir": ("command",),

@@ -89,6 +89,7 @@ def test_a_header_that_cannot_be_sent_or_would_be_recorded_is_refused(headers, s
     ({"kind": "http", "url": URL, "headers": {"X": "env:NOT_SET_HERE"}}, "header X", "NOT_SET_HERE, which is not set"),
     ({"headers": {"X-Team": "blue"}}, "actor.headers", "it with kind: http"),
     ({"stdin": "prompt"}, "actor.stdin", "it with kind: command"), ({"mcp": "mcp.json"}, "actor.mcp", "it with kind: tools"),
+    ({"max_turns": 3}, "actor.max_turns", "it with kind: tools"),
 ])  # fmt: skip
 def test_bad_settings_and_those_of_another_kind_are_refused_before_anything_is_sent(given, source, said):
     (problem,) = check_actor(ActorSettings(**given))
