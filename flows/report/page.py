@@ -52,6 +52,7 @@ _ROLES = {
     "digest": "digests of long attempts",
     "reflect": "reflection",
     "curate": "curation",
+    "second": "second reading of new lessons",
     "shorten": "shortening",
     "judge": "judging",
     "tool": "tools",

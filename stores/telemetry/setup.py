@@ -40,8 +40,7 @@ from tfgrpo.stores.telemetry.export import Delivery, Environment, Pipe, SignalNa
 from tfgrpo.stores.text import replace_surrogates
 
 RoleName: TypeAlias = Literal[
-    "rollout", "agent", "gateway", "tool", "judge", "summarize", "digest", "reflect", "curate", "shorten", "repair",
-    "other",
+    "rollout", "agent", "gateway", "tool", "judge", "digest", "reflect", "curate", "second", "shorten", "other",
 ]  # fmt: skip
 ToolOutcome: TypeAlias = Literal["ok", "error"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "rejected"]

@@ -14,6 +14,7 @@ from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.experiences.store import Reward, ToolStat, signature_holds
+from tfgrpo.stores.telemetry.setup import ROLES
 from tfgrpo.tasks.shapes import LessonJudgement, ToolMetricEvent
 
 CARRY, CONVERT, WRITE, GUESS, READ = TEXTS
@@ -399,6 +400,7 @@ async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_
     model = second_reading(refused)
     result = await curate(model, tmp_path, groups(CARRY, GUESS), real=True)
     told = [{"id": "N1", "polarity": "do", "text": CARRY}, {"id": "N2", "polarity": "do", "text": GUESS}]
+    assert {key.role for _, key in model.requests} <= ROLES, "as spans and metrics name them"
     assert model.asked("second") == [{"work": "arithmetic", "lessons": told}]
     assert {each.summary32 for each in result.records} == kept
     assert {each.experience_id for each in result.words} == {each.experience_id for each in result.records}
