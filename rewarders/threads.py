@@ -33,8 +33,9 @@ class RewarderThreads(Executor):
     A thread costs about 0.1 ms to start, far less than a rewarder that needs one.
     """
 
-    def __init__(self, limit: int = 8) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = 8, name: str = "rewarder") -> None:
+        """``name``: of the threads, for whoever looks at a process."""
+        self._limit, self._name = limit, name
         self._lock = threading.Lock()  # guards the three fields below
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._running: set[Future[Any]] = set()
@@ -71,7 +72,7 @@ class RewarderThreads(Executor):
             future, call = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
                 self._running.add(future)
-                threading.Thread(target=self._run, args=(future, call), name="rewarder", daemon=True).start()
+                threading.Thread(target=self._run, args=(future, call), name=self._name, daemon=True).start()
 
     def _run(self, future: Future[Any], call: Callable[[], Any]) -> None:
         try:

@@ -329,7 +329,7 @@ class PrefectArtifacts(Observer):
         """``patience_s``: how long the end of the flow waits for a slow server."""
         self._patience_s = patience_s
         # Their daemon threads do not keep the process from ending when a server hangs.
-        self._threads = RewarderThreads(1)
+        self._threads = RewarderThreads(1, "tfgrpo-artifacts")
         self._last: Future[None] | None = None
         self._complaint = logging.WARNING
         self._turn = Lock()

@@ -156,7 +156,7 @@ def error_line(error: BaseException) -> str:
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
-    return RewarderThreads(1).submit(copy_context().run, work)
+    return RewarderThreads(1, "tfgrpo-background").submit(copy_context().run, work)
 
 
 def serve_prefect(descriptor: int) -> None:

@@ -383,7 +383,7 @@ def notify(settings: Settings, summary: RunSummary) -> str | None:
     why = f"{variable} is not set"
     if url:
         try:
-            why = RewarderThreads(1).submit(_post, url, body).result(_LIMIT_S)
+            why = RewarderThreads(1, "tfgrpo-notify").submit(_post, url, body).result(_LIMIT_S)
         except OutOfTime:
             why = f"no answer within {_LIMIT_S:g} s"
     if not why:

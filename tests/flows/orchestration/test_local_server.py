@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import textwrap
+import threading
 from types import SimpleNamespace
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.runs.running import PATIENCE_S, ROOT
 from tfgrpo.flows.orchestration import local_server
-from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
+from tfgrpo.flows.orchestration.local_server import LocalServer, in_background, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
 
 HEALTHY = """
@@ -132,3 +133,7 @@ def test_the_runs_own_server_sends_no_usage_data_unless_it_is_asked_for(asked, m
     given = {} if asked is None else {"PREFECT_SERVER_ANALYTICS_ENABLED": asked}
     local_server.LocalServer({"DO_NOT_TRACK": "1", **given})._said.close()
     assert started[0]["PREFECT_SERVER_ANALYTICS_ENABLED"] == (asked or "false")
+
+
+def test_the_thread_of_a_whole_run_is_not_named_for_one_part_of_it():
+    assert in_background(lambda: threading.current_thread().name).result() == "tfgrpo-background"
