@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
-from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, ModelRole, Settings
+from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, MOST_KNOWN, MOST_REMEMBERED, ModelRole, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.statistics.credit import MIXED, RULES, SETTLED, PlannedNight, gains_in_force
@@ -86,8 +86,6 @@ _DIGEST_TOKENS = 500
 _SECOND_TOKENS = 500
 """Instruction of the second reading of new lessons."""
 _CAUSE_TOKENS = 200
-_MOST_KNOWN, _MOST_REJECTED = 120, 50
-"""Most known lessons, and texts that were turned down before, that a curation sees (``tfgrpo.tasks.learning``)."""
 NIGHTS = (1, 5, 10)
 
 
@@ -326,8 +324,8 @@ class _Estimate:
         size = self._model.curation_size
         proposals = min(MAX_PROPOSALS, groups * self._learning.LESSONS_PER_GROUP)
         replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)
-        known = _MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
-        shown = self._templates["curate"] + known + (each + _MOST_REJECTED) * self._lesson
+        known = MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
+        shown = self._templates["curate"] + known + (each + MOST_REMEMBERED) * self._lesson
         causes = self._templates["reflect"] + groups * self._contrasts * _CAUSE_TOKENS
         curated = self._answered(replies, replies * shown, texts=each)
         again = self._answered(self._read_again, _SECOND_TOKENS + proposals * self._lesson, texts=0)

@@ -149,6 +149,10 @@ MAX_SAMPLE: Final = 1_000_000
 MAX_CONCURRENCY: Final = 10_000
 MAX_PROPOSALS: Final = 80
 """Most proposals of one batch that are curated; the best supported ones."""
+MOST_KNOWN: Final = 120
+"""Most lessons that are known at once."""
+MOST_REMEMBERED: Final = 50
+"""Most texts that were turned down before and are shown to the curator."""
 MAX_GROUPS: Final = 5_000_000
 """Most groups of all learning epochs together: a plan draws and counts each of them."""
 

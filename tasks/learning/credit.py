@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tfgrpo.pipelines.settings.tree import MOST_KNOWN
 from tfgrpo.rewarders.statistics.credit import (
     RULES,
     Effect,
@@ -33,7 +34,6 @@ from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.tally import RowSums, Sides, Tally, WordSums
 
-MOST_KNOWN: Final = 120
 MEMORY_NIGHTS: Final = 44
 """Nights after which a row weighs less than a hundredth."""
 HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo experiences approve`"

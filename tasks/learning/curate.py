@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS
+from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, MOST_REMEMBERED
 from tfgrpo.prompt_packs.safety import Prompts, Rejection
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.experiences.credit import Said, Word
@@ -47,7 +47,6 @@ _UNUSED: Final = "not taken up"
 _NO_ADVICE: Final = "no advice about the work, by a second reading"
 _SETTLED: Final = 3
 """How often a text was turned down before it is turned down unasked, unless several groups say it."""
-_MAX_REMEMBERED: Final = 50
 _MAX_CAUSES: Final = 200
 _SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
 _OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
@@ -200,7 +199,7 @@ class _Curation:
         before, rejected = self.batch.rejected_before, tuple(self._rejected.items())
         memory = {text: times for text, times in before.items() if not self._same_words(text)}
         memory |= {text: before.get(text, 0) + 1 for text, reason in rejected if reason in {_USELESS, _UNUSED}}
-        memory = dict(list(memory.items())[-_MAX_REMEMBERED:])
+        memory = dict(list(memory.items())[-MOST_REMEMBERED:])
         said = tuple(self._records), tuple(self._words)
         return CurationResult(*said, rejected, memory, dict(counts), self._asked, self._lost, self.spend)
 

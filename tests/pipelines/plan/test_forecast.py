@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan import forecast as forecasts
 from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts, draw_evaluation, pair_datasets, split_items
 from tfgrpo.pipelines.plan.forecast import CountRange, Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import LearningSettings, Settings
 from tfgrpo.rewarders.statistics.credit import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.tasks.learning.credit import MOST_KNOWN
 
 MakeItems = Callable[..., tuple[Item, ...]]
 
@@ -60,7 +58,6 @@ def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead):
     one, three = (ahead(**calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
     assert three.calls.high - one.calls.high == 2 * 2 * (2 + 3 * 20 - 50)
     assert three.calls.likely == one.calls.likely
-    assert forecasts._MOST_KNOWN == MOST_KNOWN, "as many lessons as learning knows"
 
 
 def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead):

@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from tests.support.records.records import NOW, make_record
+from tfgrpo.pipelines.settings.tree import MOST_KNOWN
 from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.summary import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
-from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, OTHER_CONDITIONS, Memory, credit_of, random_halves
+from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, OTHER_CONDITIONS, Memory, credit_of, random_halves
 from tfgrpo.tasks.learning.tally import Tally
 
 NUMBERS = count()
