@@ -98,7 +98,8 @@ def _check_variable(value: str) -> str:
     return value
 
 
-_checked_headers = partial(checked_headers, ours=("accept", "connection", "content-length", "content-type", "host"))
+_OUR_HEADERS: Final = ("accept", "connection", "content-length", "content-type", "host")
+_checked_headers = partial(checked_headers, ours=_OUR_HEADERS)
 
 
 class ActorSettings(Section):
@@ -254,8 +255,9 @@ class PriceSettings(Section):
     """USD per million cached tokens. None: the price of other input."""
 
 
-_OUR_HEADERS: Final = ("accept", "authorization", "connection", "content-length", "content-type", "host")
-_checked_headers = partial(checked_headers, ours=_OUR_HEADERS, instead="; the key is named by api_key")
+_checked_endpoint_headers = partial(
+    checked_headers, ours=("authorization", *_OUR_HEADERS), instead="; the key is named by api_key"
+)
 _OUR_FIELDS: Final = (
     "model", "messages", "temperature", "max_tokens", "max_completion_tokens", "seed", "tools", "response_format",
     "logprobs", "stream", "n",
@@ -289,7 +291,7 @@ class EndpointSettings(Section):
     api_key: Annotated[NonEmptyText, AfterValidator(_check_key)] = "env:OPENAI_API_KEY"
     """Where the key is: ``env:NAME``, an environment variable, or ``secret:NAME``, a Prefect Secret block. The key itself is
     never a setting."""
-    headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
+    headers: Annotated[dict[str, str], AfterValidator(_checked_endpoint_headers)] = Field(default_factory=dict)
     """Further headers of every request. A secret value is ``env:NAME``, the name of an environment variable."""
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
     """Further fields of every request, such as ``reasoning_effort``, ``top_p`` or ``chat_template_kwargs``."""
