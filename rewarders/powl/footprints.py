@@ -80,9 +80,6 @@ class Footprint:
         """Pairs of which neither follows the other; both directions are listed."""
         return self._pairs[2]
 
-    sequence = direct_succession
-    parallel = concurrency
-
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {count_of(rows)}" for name, rows in zip(RELATIONS, self.rows, strict=True))
         return f"Footprint({self.mode}: {len(self.activities)} activities; {counts})"
