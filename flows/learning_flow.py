@@ -30,7 +30,6 @@ from prefect.settings import get_current_settings
 from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
-from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
@@ -251,10 +250,6 @@ def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
     return RunSummary.refused(summary.run_id, in_parameters(error, tfgrpo_learning, RunRequest))
 
 
-RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_here)
-"""Executes the run of a flow run; a local run replaces it, to execute in another thread."""
-
-
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
 @with_parameters(
     RunRequest, *("task_id", "dataset", "model", "base_url", "epochs", "group_size", "sample_size", "max_usd", "max_calls")
@@ -265,7 +260,6 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     settings: dict[str, Scalar] = {},  # noqa: B006 - never changed; Prefect's form shows it
     resume: Optional[str] = None,
     pay_again: bool = False,
-    request: SkipJsonSchema[RunRequest | None] = None,
     **options: Any,
 ) -> State[dict[str, object]]:
     """Learn: epochs of groups, lessons, the held-out sweep and the decision.
@@ -278,16 +272,12 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
             hold as well. `tfgrpo config` lists all.
         resume: Run to go on with where it ended. A retry of a flow run continues without it.
         pay_again: With `resume`: also pay again for the answered calls that a damaged journal has lost.
-        request: All of it as one value, from a command.
     """
-    run = deployed_run()
-    artifacts = PrefectArtifacts() if run is None else PrefectArtifacts(_PATIENCE_S)
+    artifacts = PrefectArtifacts() if deployed_run() is None else PrefectArtifacts(_PATIENCE_S)
     summary = RunSummary("failed", None, "unexpected error", {})
     fields = {"pipeline": pipeline, "settings": settings, "resume": resume, "pay_again": pay_again, **options}
-    if request is not None and run is not None:
-        fields["request"] = Unknown()  # it would evade the caps
     try:
-        summary = _run_with(fields, request, artifacts)
+        summary = RUN_BODY.get()(fields, artifacts)
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
@@ -299,10 +289,10 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
             warn_run(summary, why)
 
 
-def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: Observer) -> RunSummary:
+def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
     run = deployed_run()
     try:
-        asked = asked_of(RunRequest, fields) if request is None or run is not None else request
+        asked = asked_of(RunRequest, fields)
     except PrefectUnavailable as error:
         return _unbegun(error, fields, run)
     except ConfigError as error:
@@ -311,7 +301,11 @@ def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: 
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
         named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
         asked = asked.model_copy(update={"flow_run_id": str(run.id), **named})
-    return RUN_BODY.get()(asked, artifacts)
+    return _run_here(asked, artifacts)
+
+
+RUN_BODY: ContextVar[Callable[[Mapping[str, Any], Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_with)
+"""Executes the run of a flow run by its parameters; a local run replaces it, to execute in another thread."""
 
 
 def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
@@ -432,9 +426,11 @@ class _FlowRun:
 
     def _serve(self) -> object:
         RUN_BODY.set(self._body)
-        return tfgrpo_learning(request=self._request, return_state=True)
+        asked = self._request
+        shown = {key: str(value) for key, value in asked.settings.items()}
+        return tfgrpo_learning(pipeline=asked.pipeline, settings=shown, resume=asked.resume, return_state=True)
 
-    def _body(self, _request: RunRequest, artifacts: Observer) -> RunSummary:
+    def _body(self, _parameters: Mapping[str, Any], artifacts: Observer) -> RunSummary:
         if not self._begun.done():  # Prefect may call the flow again
             self._begun.set_result((copy_context(), artifacts))
         return self._summary.result()

@@ -37,13 +37,14 @@ def locally(asked):
 
 
 def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(tmp_path):
-    asked = request(tmp_path, run_id=RUN, max_calls=15, **SMALL)
-    state = tfgrpo_learning(request=asked, return_state=True)
+    asked = request(tmp_path, max_calls=15, **SMALL)
+    state = tfgrpo_learning(settings=asked.settings, return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "StoppedEarly")
-    summary, lines = locally(request(tmp_path, resume=RUN))
-    assert (summary.status, summary.run_id, summary.exit_code) == ("stopped", RUN, 3)
+    run_id = state.result()["run_id"]
+    summary, lines = locally(request(tmp_path, resume=run_id))
+    assert (summary.status, summary.run_id, summary.exit_code) == ("stopped", run_id, 3)
     assert "max_calls" in summary.message
-    assert summary.details["resume with"] == f"--resume {RUN}"
+    assert summary.details["resume with"] == f"--resume {run_id}"
     assert not any("not informed" in line for line in lines)
     with get_client(sync_client=True) as client:
         informed = [run for run in client.read_flow_runs() if run.state.message == summary.message]

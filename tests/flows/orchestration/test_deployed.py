@@ -156,13 +156,9 @@ def begun(monkeypatch, tmp_path):
 
     def begin(*, comes_back: bool, **settings: object):
         monkeypatch.setattr(deployed, "why_silent", lambda limit_s: setattr(server, "started", comes_back and limit_s > 9))
-        body = learning_flow.RUN_BODY.set(lambda request, _: asked.append(request))
-        try:
-            asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
-            summary = learning_flow._run_with(asked_for, None, Observers())
-        finally:
-            learning_flow.RUN_BODY.reset(body)
-        return summary, asked
+        monkeypatch.setattr(learning_flow, "_run_here", lambda request, _: asked.append(request))
+        asked_for = {"task_id": "t", "settings": {"out": str(tmp_path), **settings}}
+        return learning_flow._run_with(asked_for, Observers()), asked
 
     return begin
 

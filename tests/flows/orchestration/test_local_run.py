@@ -33,7 +33,7 @@ def flow(monkeypatch):
     calls = []
 
     def run(does):
-        monkeypatch.setattr(learning_flow, "tfgrpo_learning", lambda request, return_state: calls.append(1) or does())
+        monkeypatch.setattr(learning_flow, "tfgrpo_learning", lambda **_: calls.append(1) or does())
         return calls
 
     return run
