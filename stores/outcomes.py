@@ -48,7 +48,7 @@ class GroupKey:
     batch: int
     item: str
     draw: int = 0
-    """How often the item was drawn before in this epoch; above 0 only when drawing with replacement."""
+    """How often the item was drawn before in this epoch, as mixes do; in a selection, how often its answer was sent back."""
     run: str = ""
 
     @classmethod

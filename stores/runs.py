@@ -72,7 +72,7 @@ def idempotency_key(run: str, key_text: str) -> str:
 class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
-    An entry is a dictionary ``{"schema": 2, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
+    An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
     In memory: a digest and an offset per key, some 130 bytes in Python, never a reply. A killed process loses no entry, a
     loss of power those since the last ``sync``.
     """
@@ -158,7 +158,7 @@ class Journal:
 
     def _append(self, key_text: str, kind: EntryKind, payload: Mapping[str, Any]) -> None:
         # The key comes before the payload, so that opening reads keys without parsing replies.
-        entry = {"schema": 2, "key": key_text, "kind": kind, "at": self._clock().isoformat(), "payload": payload}
+        entry = {"schema": 1, "key": key_text, "kind": kind, "at": self._clock().isoformat(), "payload": payload}
         self._file.append([entry])
         self.added += 1
 

@@ -24,7 +24,7 @@ ANSWER_ROLES: Final = frozenset({"rollout", "tool", "agent"})
 STEP_ROLES: Final = ANSWER_ROLES | {GATEWAY, UNFINISHED}
 """Roles of the entries that ``recorded_steps`` reads."""
 _DIGITS: Final = 16
-_HEAD: Final = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
+_HEAD: Final = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
 
 
 class LineIndex:

@@ -166,4 +166,4 @@ class SelectRequest(FlowRequest):
     reference: str | None = None
     """The same, or ``@FILE`` with it: text, JSON, and in format ``powl`` a model or a footprint."""
     rewarders: list[str] = Field(default_factory=list)
-    """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""
+    """NAME or NAME=WEIGHT. Empty: the rewarders of the pipeline file, or of the stage."""

@@ -220,7 +220,7 @@ class Night:
 
     @classmethod
     def of(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Self:
-        """Return the night of a run. ``store`` finds lessons faster, by its index. Raise ``CorruptFile``."""
+        """Return the night of a run. ``store``: that of the task, where it is open already. Raise ``CorruptFile``."""
         with expected_shape(run.root):
             unwritten = {"run_id": run.root.name, "task_id": task.root.name, "status": "running"}
             manifest = {**unwritten, **ManifestFile(run.manifest).read()}

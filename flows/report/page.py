@@ -160,7 +160,7 @@ class ContrastView(NamedTuple):
     """Best and worst attempt of one group; a single one if the others are lost."""
 
     prompt: str
-    """Empty for a run from before items were recorded."""
+    """Empty if the items of its run cannot be read."""
     attempts: tuple[AttemptView, ...]
 
 

@@ -290,11 +290,10 @@ def _details(
 _IGNORED: Final = frozenset(
     {
         *("latency_s", "latency_ms", "duration_s", "created_at", "decided_at"),
-        *("stamp_signature", "signatures", "previous", "schema_version", "explanation"),
-        *("credit_lines", "credit_sha256"),
+        *("stamp_signature", "signatures", "previous", "credit_lines", "credit_sha256"),
     }
 )
-"""Times, values computed from times or from all lines of the task, and fields that differ between versions."""
+"""Times, and values computed from times or from all lines of the task."""
 
 
 def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
@@ -338,7 +337,7 @@ def _differences(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: I
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return [key for key in old if key in new and key not in _IGNORED and _differ(old[key], new[key])]
+    return [key for key in {**old, **new} if key not in _IGNORED and _differ(old.get(key), new.get(key))]
 
 
 def _differ(old: Any, new: Any) -> bool:

@@ -33,7 +33,7 @@ _AT_ONCE: Final = 1_000
 _ALWAYS: Final = frozenset({"state", "completion"})
 """Fields that are written even when they are None or empty."""
 _REFERENCE: Final = "$text"
-_VERSION: Final = {b"tfgrpo.experience_batch": b"2"}
+_VERSION: Final = {b"tfgrpo.experience_batch": b"%d" % BATCH_SCHEMA}
 _JSON: Final = frozenset({"state", "bare_state", "completion", "reward_parts", "metadata"})
 _EXTRA: Final = "the extra: pip install 'tfgrpo[parquet]'"
 
@@ -300,7 +300,7 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
     try:
         with contextlib.closing(parquet.ParquetFile(path)) as file:
             if file.schema_arrow.metadata != _VERSION or file.schema_arrow.names != _schema(arrow).names:
-                accepted = "rollout groups as tfgrpo writes them, schema version 2"
+                accepted = f"rollout groups as tfgrpo writes them, schema version {BATCH_SCHEMA}"
                 raise DatasetError.one(str(path), f"the columns {', '.join(file.schema_arrow.names):.200}", accepted)
             rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_AT_ONCE))
             for number, row in enumerate(rows):

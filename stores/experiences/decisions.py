@@ -304,7 +304,7 @@ def kept_out(decisions: Iterable[Decision], *, simulated: bool) -> dict[str, str
 
 
 def nights_before(decisions: Iterable[Decision]) -> int:
-    """Return the number of the night that follows these decisions."""
+    """Return how many nights ended with one of these decisions."""
     return sum(one.ends_night for one in decisions)
 
 

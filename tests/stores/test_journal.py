@@ -32,8 +32,8 @@ def test_different_calls_never_share_a_key_text(one, other):
 
 
 LINE = (
-    b'{"schema":2,"key":"2/library/3/q/7~1/4/5/rollout/1#0123456789abcdef","kind":"reply",'
-    b'"at":"2026-01-02T00:00:00+00:00","payload":{"text":"seven"},"sum":"1a28d369a558be29"}\n'
+    b'{"schema":1,"key":"2/library/3/q/7~1/4/5/rollout/1#0123456789abcdef","kind":"reply",'
+    b'"at":"2026-01-02T00:00:00+00:00","payload":{"text":"seven"},"sum":"e58510fe2adfe1c1"}\n'
 )
 
 
@@ -97,9 +97,9 @@ def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path, entry):
 
 @pytest.mark.untraced
 def test_memory_per_entry_is_small_whatever_the_replies(path):
-    entry = {"schema": 2, "kind": "reply", "at": "", "payload": {"text": "x" * 200}}
+    entry = {"schema": 1, "kind": "reply", "at": "", "payload": {"text": "x" * 200}}
     keys = [f"1/train/0/item-{index}/0/0/rollout/0#0123456789abcdef" for index in range(10_000)]
-    LineFile(path).append({"schema": 2, "key": key, **entry} for key in keys)
+    LineFile(path).append({"schema": 1, "key": key, **entry} for key in keys)
     tracemalloc.start()
     try:
         journal = Journal(path)
