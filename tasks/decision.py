@@ -8,12 +8,13 @@ reached 20, which under "no library is better than none" ever happens in at most
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from statistics import NormalDist
 from typing import Final
 
 from tfgrpo.rewarders.statistics.credit import RULES, Effect, comes_into_force
-from tfgrpo.stores.experiences.decisions import Decision, DecisionVerdict, Gain
+from tfgrpo.stores.experiences.decisions import Alarm, Decision, DecisionVerdict, Gain
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import Credit
 
 CONFIDENCE: Final = 0.95
@@ -22,27 +23,22 @@ ENTER: Final = NormalDist().cdf(RULES.enter)
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
 OVERRULED: Final = "let in all the same, as a person has approved"
+_REPLIES: Final = "replies to {1} of {2} items {0} with lessons, to {3} of {4} without"
 BROKE: Final = "the sweep is far below those of earlier nights, which count no more: has library, model or agent changed?"
 
 
-def suspects_of(decision: Decision) -> frozenset[str]:
-    """Return the lessons that a night kept out for what replies do with them; none without an alarm."""
-    alarms = [note for note in decision.notes if note.startswith(ALARM)]
-    return frozenset(name for name in decision.considered for note in alarms if name in note)
-
-
-def overruled_by_person(decisions: Iterable[Decision], *, simulated: bool) -> str:
-    """Return the alarms that keep nothing out any more: a person approved a suspect before the next night, and it stays in."""
-    alarm, suspects, accepted = "", frozenset[str](), dict[str, str]()
+def overruled_by_person(decisions: Iterable[Decision], *, simulated: bool) -> frozenset[str]:
+    """Return the signs that keep nothing out any more: a person approved a suspect before the next night, and it stays in."""
+    alarms, accepted = tuple[Alarm, ...](), set[tuple[str, str]]()
     for one in decisions:
         if one.simulated == simulated:
             if one.ends_night:
-                alarm, suspects = "; ".join(note for note in one.notes if note.startswith(ALARM)), suspects_of(one)
+                alarms = one.alarms
             if one.decision == "approve":
-                accepted |= dict.fromkeys(suspects & one.reasons.keys(), alarm)
+                accepted |= {(name, each.sign) for each in alarms for name in one.reasons.keys() & each.suspects}
             if one.decision == "retire":
-                accepted = {name: said for name, said in accepted.items() if name not in one.reasons}
-    return "; ".join(accepted.values())
+                accepted = {(name, sign) for name, sign in accepted if name not in one.reasons}
+    return frozenset(sign for _, sign in accepted)
 
 
 def gain_of(effect: Effect) -> Gain:
@@ -81,7 +77,7 @@ def sentence_of(decision: Decision) -> str:
     needed = f"; {chance(ENTER)} are needed" if total.likely < ENTER else ""
     if needed and verdict == "not yet":
         return f"Not yet: {signed(total.mean)} points so far, {likely}{needed}"
-    if any(note.startswith(ALARM) for note in decision.notes):
+    if any(each.suspects for each in decision.alarms):
         doubt = ALARM
     else:
         disagree = "" if verdict == "taken back" else "do not agree yet "
@@ -91,7 +87,14 @@ def sentence_of(decision: Decision) -> str:
 
 def explanation_of(decision: Decision) -> str:
     """Return the sentence of a night's decision, with what else the night found."""
-    return "; ".join((sentence_of(decision), *decision.notes))
+    return "; ".join((sentence_of(decision), *decision.notes, *alarm_notes(decision.alarms)))
+
+
+def alarm_notes(alarms: Collection[Alarm]) -> Iterator[str]:
+    """Yield a sentence of the alarms that a person has overruled, and of those that keep lessons out."""
+    for ids in sorted({each.suspects for each in alarms}):
+        said = "; ".join(_REPLIES.format(each.sign, *each.items) for each in alarms if each.suspects == ids)
+        yield f"{ALARM}: {said}; by one of {pluralize(len(ids), 'lesson')}: {', '.join(ids)}" if ids else f"{OVERRULED}: {said}"
 
 
 def signed(points: float) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -23,6 +23,7 @@ from tfgrpo.rewarders.calling import described
 from tfgrpo.rewarders.statistics.summary import fisher_test
 from tfgrpo.rewarders.threads import cancel_all
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
+from tfgrpo.stores.experiences.decisions import Alarm
 from tfgrpo.stores.ledger import Usage, add_costs
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Arm, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
@@ -246,11 +247,6 @@ def signs_of(spec: GroupSpec, rollout: FinishedRollout) -> tuple[str, ...]:
     return tuple(name for name, each in found.items() if each)
 
 
-def sign_in(alarm: str) -> str:
-    """Return what a sentence of ``Canaries.alarms`` says of replies, without its counts."""
-    return "".join(alarm.partition(" items ")[1:]).partition(", to ")[0]
-
-
 @dataclass(slots=True)
 class Canaries:
     """Items by side, and at how many of them a reply does what: replies to one item are alike."""
@@ -264,16 +260,14 @@ class Canaries:
         self.made[arm] += bool(replies)
         self.signs.update((arm, sign) for sign in {sign for each in replies for sign in each.signs})
 
-    def alarms(self) -> tuple[str, ...]:
-        """Return a sentence for each share that is larger with the lessons, by Fisher's exact test at 1 %.
+    def alarms(self) -> Iterator[Alarm]:
+        """Yield an alarm for each share that is larger with the lessons, by Fisher's exact test at 1 %.
 
         What replies to more than one item in twenty do without lessons is ordinary.
         """
         made, made_without = self.made["library"], self.made["none"]
-        said = []
         for sign in sorted({sign for _, sign in self.signs}):
             count, without = self.signs["library", sign], self.signs["none", sign]
             more = count * made_without > without * made and without <= _ORDINARY * made_without
             if more and fisher_test(count, made, without, made_without) <= _BEYOND_CHANCE:
-                said.append(f"replies to {count} of {made} items {sign} with lessons, to {without} of {made_without} without")
-        return tuple(said)
+                yield Alarm(sign=sign, items=(count, made, without, made_without))

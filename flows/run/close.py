@@ -49,7 +49,7 @@ from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.telemetry.setup import Facts, TelemetryOptions, configure
 from tfgrpo.stores.text import pluralize, replace_surrogates
-from tfgrpo.tasks.decision import explanation_of, sentence_of
+from tfgrpo.tasks.decision import alarm_notes, explanation_of, sentence_of
 
 _T = TypeVar("_T")
 _OF_THE_LINE: Final = {"schema_version", "signatures", "accepted", "credit_lines", "credit_sha256", "previous"}
@@ -199,6 +199,7 @@ def _decision(session: Session) -> dict[str, Any] | None:
     k = min((len(rewards) for pair in both for rewards in pair), default=0)
     return {
         **decision.model_dump(mode="json", exclude=_OF_THE_LINE),
+        "notes": [*decision.notes, *alarm_notes(decision.alarms)],
         "sentence": sentence_of(decision),
         "explanation": explanation_of(decision),
         "rewards": {arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)},

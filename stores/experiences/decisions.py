@@ -115,6 +115,15 @@ class Gain(Strict):
     """Probability that it is above zero."""
 
 
+class Alarm(Strict):
+    """What replies do to more of the items with lessons than of those without, beyond chance, whatever the rewards."""
+
+    sign: str
+    items: tuple[int, int, int, int]
+    suspects: tuple[str, ...] = ()
+    """Lessons that it keeps out; none where a person has approved what replies do."""
+
+
 class Decision(Strict):
     """What is in force after a night, or after a person's word, and why."""
 
@@ -143,6 +152,7 @@ class Decision(Strict):
     attempts: int = Field(default=0, ge=0)
     """Scored attempts behind ``total``."""
     notes: tuple[str, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     reasons: dict[str, str] = Field(default_factory=dict)
     """In ``retire`` and ``approve``, why each lesson is kept out or let in, by id."""
     who: str = ""

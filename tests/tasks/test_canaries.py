@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.support.agents.steps import item, record, spec
+from tfgrpo.stores.experiences.decisions import Alarm
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.rollout import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, FinishedRollout, signs_of
 from tfgrpo.tasks.shapes import Frame
@@ -50,9 +51,9 @@ def test_a_share_alarms_only_where_it_is_larger_with_lessons_beyond_chance(with_
     for arm, count in (("library", with_lessons), ("none", without)):
         for number in range(30):  # of which both replies do it
             canaries.add(arm, [record(output="x", signs=(QUOTES_PROMPT,) if number < count else ())] * 2)
-    said = f"replies to {with_lessons} of 30 items quote the instructions with lessons, to {without} of 30 without"
-    assert canaries.alarms() == ((said,) if alarm else ())
-    assert Canaries().alarms() == (), "without replies there is none"
+    found = Alarm(sign=QUOTES_PROMPT, items=(with_lessons, 30, without, 30))
+    assert tuple(canaries.alarms()) == ((found,) if alarm else ())
+    assert not [*Canaries().alarms()], "without replies there is none"
 
 
 @pytest.mark.parametrize("run_on", ["1", "a.", "a@b.", "a_"])

@@ -63,7 +63,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.text import clean_text, pluralize
-from tfgrpo.tasks.decision import ALARM, chance, suspects_of
+from tfgrpo.tasks.decision import alarm_notes, chance
 from tfgrpo.tasks.exports.lessons import (
     SIMULATED,
     ExportedLesson,
@@ -398,14 +398,13 @@ def _correct(
         now, out = in_force(earlier, simulated=simulated), kept_out(earlier, simulated=simulated)
         serves = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
         nights = [one for one in earlier if one.ends_night and one.simulated == simulated]
-        suspected = bool(nights) and not lesson.ids.isdisjoint(suspects_of(nights[-1]))
-        for one in takewhile(lambda one: one is not nights[-1], reversed(earlier) if suspected else ()):
-            suspected &= one.decision != "approve" or name not in one.reasons
-        if (name in out and not serves) if retires else not (lesson.kept_out or suspected):
+        alarms = [each for one in nights[-1:] for each in one.alarms if not lesson.ids.isdisjoint(each.suspects)]
+        for one in takewhile(lambda one: one is not nights[-1], reversed(earlier) if alarms else ()):
+            alarms = [] if one.decision == "approve" and name in one.reasons else alarms
+        if (name in out and not serves) if retires else not (lesson.kept_out or alarms):
             return None
         library = _whole(experiences.store, now, lesson.ids if retires else ())
-        alarms = [f"overrules: {note}" for note in nights[-1].notes if note.startswith(ALARM)] if suspected else []
-        why = "" if retires else "; ".join([reason, *alarms])
+        why = "" if retires else "; ".join([reason, *(f"overrules: {note}" for note in alarm_notes(alarms))])
         given: dict[str, Any] = {"simulated": simulated, "who": who, "why": why}
         given["reasons"] = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
         decision = persons_decision(experiences.store, library, what, earlier, **given)

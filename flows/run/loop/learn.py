@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +41,7 @@ from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.credit import Row, outside_range, share_of_range
 from tfgrpo.stores.experiences.decisions import (
     OVERTAKEN,
+    Alarm,
     Decision,
     DecisionVerdict,
     Library,
@@ -59,10 +60,10 @@ from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.telemetry.setup import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.decision import ALARM, BROKE, CONFIDENCE, OVERRULED, gain_of, overruled_by_person, verdict_of
+from tfgrpo.tasks.decision import BROKE, CONFIDENCE, gain_of, overruled_by_person, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of, random_halves
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
-from tfgrpo.tasks.rollout import Canaries, sign_in
+from tfgrpo.tasks.rollout import Canaries
 from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
@@ -100,7 +101,7 @@ class Swept:
     items: int = 0
     lessons: tuple[str, ...] = ()
     """Ids of those in the prompt of the first side."""
-    alarms: tuple[str, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     """What its replies do beyond chance more often than those without lessons (``tasks/rollout.py``)."""
 
     def differences(self, score_range: Range) -> list[float]:
@@ -157,7 +158,7 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
                 rewards[result.key.arm][result.key.item] = scored
                 lost[result.key.arm][result.key.item] = len(result.rollouts) - len(scored)
                 canaries.add(result.key.arm, result.rollouts)
-    return Swept(rewards, lost, len(items), library.experience_ids, canaries.alarms())
+    return Swept(rewards, lost, len(items), library.experience_ids, tuple(canaries.alarms()))
 
 
 def measure(session: Session) -> None:
@@ -271,18 +272,12 @@ def decide(session: Session, swept: Swept) -> Decision:
     return recorded
 
 
-def _without_suspects(
-    session: Session, verdict: DecisionVerdict, library: Library, follows: Library
-) -> tuple[DecisionVerdict, Library, str]:
-    """Return what stays in force after an alarm, and the lessons that it may be due to: those that were not in force before."""
-    before = {entry.experience_id for entry in session.in_force.entries}
-    suspects = [each.experience_id for each in follows.entries if each.experience_id not in before]
-    if not suspects:  # then it is one of those in force
-        suspects = [each.experience_id for each in follows.entries]
-    rest = Library(tuple(each for each in library.entries if each.experience_id not in suspects))
-    if verdict == "in force" and not rest.entries:
-        verdict = "taken back" if before else "not yet"
-    return verdict, rest, f"one of {pluralize(len(suspects), 'lesson')}: {', '.join(suspects)}"
+def _alarms(session: Session, swept: Swept, follows: Library, accepted: Collection[str]) -> tuple[Alarm, ...]:
+    """Return the alarms of a sweep; those not accepted with the lessons that they may be due to: those new in force."""
+    ids = tuple(each.experience_id for each in follows.entries) or swept.lessons
+    before = {each.experience_id for each in session.in_force.entries}
+    suspects = tuple(name for name in ids if name not in before) or ids  # without a new one it is one of those in force
+    return tuple(each if each.sign in accepted else each.model_copy(update={"suspects": suspects}) for each in swept.alarms)
 
 
 def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
@@ -290,7 +285,7 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
     credit, out = credit_of(memory), kept_out(earlier, simulated=simulated)
     store = store_of(session.plan, session.replay_of or session.task)
     now = verified(decided_library(store, in_force(earlier, simulated=simulated)), store)
-    notes: list[str] = []
+    notes, alarms = list[str](), tuple[Alarm, ...]()
     if any(not each.ids.isdisjoint(out) for each in credit.known.values() if each.record in credit.follows):
         credit = credit_of(replace(memory, kept_out=out))
         notes.append(RETIRED)
@@ -304,16 +299,13 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         unbroken = takewhile(lambda one: one.experience_ids, same_model)
         by_person = any(one.decision in {"rollback", "import"} for one in unbroken)
         verdict = verdict_of(credit, served=bool(session.in_force.entries), by_person=by_person)
-        library = follows if verdict == "in force" else Library(())
         if credit.held_out.broke:
             notes.append(BROKE)
-        accepted = overruled_by_person(earlier, simulated=simulated)
-        overruled = [each for each in swept.alarms if sign_in(each) in accepted]
-        if overruled:
-            notes.append(f"{OVERRULED}: {'; '.join(overruled)}")
-        if alarms := [each for each in swept.alarms if each not in overruled]:
-            verdict, library, differ = _without_suspects(session, verdict, library, follows)
-            notes.append(f"{ALARM}: {'; '.join(alarms)}; by {differ}")
+        alarms = _alarms(session, swept, follows, overruled_by_person(earlier, simulated=simulated))
+        ahead = follows.entries if verdict == "in force" else ()
+        library = Library(tuple(each for each in ahead if all(each.experience_id not in one.suspects for one in alarms)))
+        if verdict == "in force" and not library.entries:
+            verdict = "taken back" if session.in_force.entries else "not yet"
     proven = credit.evidence.reaches(CONFIDENCE)
     return Decision(
         run_id=session.run_id,
@@ -330,6 +322,7 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         proven=proven and verdict == "in force",
         attempts=credit.attempts,
         notes=(*credit.left_out, *notes),
+        alarms=alarms,
         night=session.night + 1,
         simulated=simulated,
     )

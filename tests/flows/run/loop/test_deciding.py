@@ -9,11 +9,11 @@ from tests.support.runs.running import SHORT, TASK, At, lines, manifest, paths, 
 from tfgrpo.flows.run.lessons import conditions_of
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
-from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
+from tfgrpo.stores.experiences.decisions import OVERTAKEN, Alarm, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, OVERRULED, sentence_of
+from tfgrpo.tasks.decision import ALARM, BROKE, ENTER, OVERRULED, explanation_of, sentence_of
 from tfgrpo.tasks.models.simulated.puzzle import open_world
-from tfgrpo.tasks.rollout import Canaries
+from tfgrpo.tasks.rollout import ADDRESSES, QUOTES_PROMPT, Canaries
 
 NIGHT = {"dataset": SHORT, "sample_size": 8, "batch_size": 4, "epochs": 2}
 LONGER = {**NIGHT, "epochs": 3}
@@ -163,21 +163,21 @@ def test_rows_hold_for_one_model_actor_and_pack_and_for_their_rewarders(tmp_path
 
 def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_run, monkeypatch):
     before = [*decisions(own_run.out)[-1].experience_ids]
-    monkeypatch.setattr(
-        Canaries, "alarms", lambda _: ("replies to 9 of 9 items quote the instructions with lessons, to 0 of 9 without",)
-    )
+    monkeypatch.setattr(Canaries, "alarms", lambda _: (Alarm(sign=QUOTES_PROMPT, items=(9, 9, 0, 9)),))
     summary = run(own_run.out, run_id="n2", **NIGHT)
     *_, last = decisions(own_run.out)
     fresh = [name for name in last.considered if name not in before]
     assert [*last.experience_ids] == ([name for name in last.considered if name in before] if fresh else [])
-    assert any(note.startswith(ALARM) and all(name in note for name in fresh or before) for note in last.notes)
+    assert [*last.alarms[0].suspects] == (fresh or before)
+    assert f": {', '.join(fresh or before)}" in explanation_of(last)
     assert "9 of 9 items" in summary.message
     if not last.experience_ids:
         assert sentence_of(last).endswith(f"likely to help; {ALARM}"), "not for what held-out tasks say"
 
 
 def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_else(tmp_path, monkeypatch, capsys):
-    def alarmed(*told):
+    def alarmed(*counts):
+        told = tuple(Alarm(sign=sign, items=(count, 9, 0, 9)) for sign, count in counts)
         monkeypatch.setattr(Canaries, "alarms", lambda _: told)
 
     def night(run_id):
@@ -185,21 +185,20 @@ def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_els
         return decisions(tmp_path)[-1]
 
     quotes = "replies to {} of 9 items quote the instructions with lessons, to 0 of 9 without"
-    alarmed(quotes.format(9))
+    alarmed((QUOTES_PROMPT, 9))
     first = night("n1")
     assert (first.decision, first.experience_ids) == ("not yet", ())
     task = Task(tmp_path, TASK, capsys)
     task.tell("experiences", "approve", first.considered[0], "--why", "it prints its block for the log")
     assert f"overrules: {ALARM}: {quotes.format(9)}" in decisions(tmp_path)[-1].why
     assert task.ask("experiences", "approve", first.considered[0], "--why", "again") == {"change": None}
-    alarmed(quotes.format(8))
+    alarmed((QUOTES_PROMPT, 8))
     second = night("n2")
     assert second.decision == "in force"
-    assert [note for note in second.notes if note.startswith(OVERRULED)] == [f"{OVERRULED}: {quotes.format(8)}"]
-    names = "replies to 9 of 9 items name an address that nothing showed them with lessons, to 0 of 9 without"
-    alarmed(quotes.format(8), names)
+    assert explanation_of(second).endswith(f"; {OVERRULED}: {quotes.format(8)}")
+    alarmed((QUOTES_PROMPT, 8), (ADDRESSES, 9))
     third = night("n3")
-    assert any(note.startswith(f"{ALARM}: replies to 9 of 9 items name an address") for note in third.notes)
+    assert f"; {ALARM}: replies to 9 of 9 items name an address" in explanation_of(third)
     task.tell("experiences", "retire", first.considered[0], "--why", "after all not")
-    alarmed(quotes.format(9))
-    assert not any(note.startswith(OVERRULED) for note in night("n4").notes)
+    alarmed((QUOTES_PROMPT, 9))
+    assert OVERRULED not in explanation_of(night("n4"))
