@@ -53,5 +53,6 @@ def _arguments(folder: Path, base_url: str, items: int) -> tuple[str, ...]:
     return (
         *("--base-url", base_url, "--model", "simulated", "--epochs", "3", "--sample-size", str(items)),
         *("--group-size", str(GROUP_SIZE), "--set", f"gate.group_size={GROUP_SIZE}", "--concurrency", str(CONCURRENCY)),
+        *("--max-calls", str(10 * rollouts(items))),  # no cap; that of general.yaml would end the large run
         *datasets(folder, items, items // 2),
     )

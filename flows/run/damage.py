@@ -8,6 +8,7 @@ exception (requirement 60).
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+
+import numpy as np
 
 from tfgrpo.flows.run.lessons import missing
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
@@ -31,8 +34,8 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import is_signed_file, read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import extent_of, lines_of, read_bodies, read_keys, read_objects, whole_extent
-from tfgrpo.stores.json_values import key_digest, mapping_of, sha256_hex
+from tfgrpo.stores.files.lines import LineFile, extent_of, lines_of, read_bodies, read_keys, read_objects, whole_extent
+from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
@@ -383,38 +386,54 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: _Json) -> Iterator[st
 
 
 def _metric_faults(run: RunPaths) -> Iterator[str]:
-    seen: Counter[tuple[str, int, str]] = Counter()
+    # By digests, as of attempts below: there may be very many groups.
+    seen, measured = set[int](), set[int]()
+    repeated: Counter[tuple[str, int, str]] = Counter()
     for row in read_objects(run.metrics):
         if row["status"] not in _METRIC_STATUS:
             yield f"a metrics line has the status {row['status']!r}"
-        seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
-    yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
-    measured = {group for _, _, group in seen}
-    yield from (f"no metrics line for the group {group}" for group in sorted({*read_keys(run.groups, "group_id")} - measured))
+        key = row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""
+        repeated.update([key] if (digest := key_digest(canonical_json(key))) in seen else ())
+        seen.add(digest)
+        measured.add(key_digest(key[-1]))
+    yield from (f"{count + 1} metrics lines for {key}" for key, count in repeated.items())
+    unmeasured = sorted({group for group in read_keys(run.groups, "group_id") if key_digest(group) not in measured})
+    yield from (f"no metrics line for the group {group}" for group in unmeasured)
 
 
 def _journal_faults(run: RunPaths) -> Iterator[str]:
     if run.root.parent.parent.parent.name == "replays":
         return  # a replay reads the journal of the run that it repeats
-    answered: Counter[int] = Counter()  # by digests of attempts, of which there may be very many
-    whole: set[int] = set()
+    attempts = array("Q"), array("Q")
     for key in read_keys(run.journal, "key"):
         name, role = attempt_and_role(key)
-        if role == _WHOLE_ATTEMPT:
-            whole.add(key_digest(name))
-        elif role not in _NO_ROLLOUT_CALLS:
-            answered[key_digest(name)] += 1
-    groups = {row["group_id"]: GroupKey.of_row(row) for row in read_objects(run.groups)}
+        if role not in _NO_ROLLOUT_CALLS:
+            attempts[role == _WHOLE_ATTEMPT].append(_of_attempt(name))
+    answered, whole = (np.sort(np.frombuffer(each, np.uint64)) for each in attempts)
+    groups, group_id, group = LineFile(run.groups, "group_id", reads=True), "", None
     for row in read_objects(run.rollouts):
         if row["outcome"]["name"] != "scored":
             continue
-        group = groups.get(row["group_id"])
+        if row["group_id"] != group_id:  # rollouts of a group are mostly next to each other
+            group_id = row["group_id"]
+            line = groups.get(group_id)
+            group = None if line is None else GroupKey.of_row(line)
         if group is None:
             yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
             continue
-        attempt = key_digest(attempt_name(replace(group, arm=row["arm"]), row["index"]))
-        if attempt not in whole and answered[attempt] < row["calls"]:
-            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
+        attempt = _of_attempt(attempt_name(replace(group, arm=row["arm"]), row["index"]))
+        if not _times(attempt, whole) and (known := _times(attempt, answered)) < row["calls"]:
+            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {known}"
+
+
+def _of_attempt(name: str) -> int:
+    """Return the name of an attempt in 64 bits: of a hundred thousand attempts 8 bytes each are all that is in memory."""
+    return key_digest(name) % 2**64
+
+
+def _times(digest: int, among: np.ndarray[Any, np.dtype[np.uint64]]) -> int:
+    first, behind = (np.searchsorted(among, np.uint64(digest), side) for side in ("left", "right"))
+    return int(behind - first)
 
 
 def _budget_faults(manifest: _Json) -> Iterator[str]:
