@@ -21,16 +21,16 @@ from benchmarks.table import Row
 from benchmarks.worlds.figures import area, figure
 from benchmarks.worlds.safety import nothing_to_gain
 
-MONTHS, UNLEARNABLE, LEARNABLE = 30, 100, 10
+MONTHS, UNLEARNABLE, LEARNABLE = 30, 200, 10
 """Months of each kind, runs of the unlearnable world, and runs of each learnable one."""
 SMALL: Final = 30
 PIPELINES: Final = ("tfgrpo-learning", "benchmarks/ledger/pipeline.yaml", "benchmarks/powl/pipeline.yaml")
 """Pipelines of the worlds in which something can be learned."""
 _MOST_LOST: Final = {"idle, twelve cost 4.0 points": 0.2, "rules of 6 of 56 learned items and of no other": 0.5}
 """Points a night."""
-_MOST_FALSE: Final = 12.0
-"""Percent of first nights with lessons in force where nothing can be learned: what 9 to 1 on all rows and 7 to 3 on held-out
-ones let through, and three standard errors of a hundred runs."""
+_MOST_FALSE: Final = 5.0
+"""Percent of first nights with lessons in force where nothing can be learned: what 19 to 1 on all rows and 7 to 3 on held-out
+ones let through, and three standard errors of two hundred runs."""
 
 
 def measure(months: int = MONTHS, unlearnable: int = UNLEARNABLE, learnable: int = LEARNABLE) -> list[Row]:

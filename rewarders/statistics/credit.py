@@ -86,8 +86,8 @@ class Rules:
     sure: float = 0.5
     """Standard deviations above zero of a lesson that needs no slot: a probability of 7 in 10."""
     most_on_trial: int = 40
-    enter: float = 1.28
-    """Standard deviations above zero of the total of a library in force: a probability of 9 to 1."""
+    enter: float = 1.65
+    """Standard deviations above zero of the total of a library in force: a probability of 19 to 1."""
     enter_held: float = 0.5
     """The same of the gain on held-out items: 7 to 3."""
 

@@ -110,7 +110,7 @@ def test_a_night_with_nothing_in_force_says_what_is_missing_and_what_is_on_trial
     records.night("n1", "not yet", total=DOUBTFUL, decided=nothing, tfgrpo=tfgrpo, forecast=forecast, **simulated)
     lines = records.lines("n1")
     assert lines["night"] == (
-        "Not yet: +2.1 points so far, 78 % likely to help; 90 % are needed (night 1 of mine, run n1, SIMULATED model)"
+        "Not yet: +2.1 points so far, 78 % likely to help; 95 % are needed (night 1 of mine, run n1, SIMULATED model)"
     )
     assert lines["changed"].startswith("nothing, 0 lessons in force. 1 on trial: “do: A.”, +1.2 points")
     wanted = "A gain of 5 to 8 points would be in force within five nights (80 % probability)"

@@ -218,7 +218,7 @@ def test_a_sweep_far_below_what_the_nights_before_promise_begins_the_gain_on_hel
 
 
 def test_a_library_is_in_force_where_both_agree_and_one_that_a_person_chose_while_both_are_above_zero():
-    sure, held, weak = Effect(2.6, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
+    sure, held, weak = Effect(3.4, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
     assert comes_into_force(sure, held)
     assert not comes_into_force(weak, held)
     assert not comes_into_force(sure, weak)
