@@ -27,7 +27,7 @@ from tfgrpo.rewarders.text.moments import DateOrder, MomentReference, PeriodRefe
 from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, verdict_by
+from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, stems, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
@@ -81,6 +81,19 @@ class _Series(ReadAnswer["ListReference"]):
         interval = re.match(r"\W*[(\[].*[)\]]\W*$", self.reference.text)
         return bool(interval and re.search(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b", self.stated.text.lstrip("> ")))
 
+    @cached_property
+    def others(self) -> list[set[str]]:
+        """What the answer counts in the place of what the reference counts: ``3 pears, 5 apples``."""
+        ours, theirs = (each.counted if each else [] for each in (self.read, self.reference))
+        if [value for value, _ in ours] != [value for value, _ in theirs] or len({*map(str, (name for _, name in theirs))}) < 2:
+            return []
+        pairs = [(name, wanted) for (_, name), (_, wanted) in zip(ours, theirs, strict=True)]
+        return [name for name, wanted in pairs if name and wanted and name.isdisjoint(wanted)]
+
+    def counts_others(self) -> bool:
+        known = set[str]().union(*(name for _, name in self.reference.counted))
+        return any(known & name for name in self.others)
+
     def has_same(self) -> bool:
         ours, theirs = (sorted({*each} if self.reference.has_points else each) for each in self.pair)
         return self.read is not None and ours == theirs
@@ -90,9 +103,10 @@ class _Series(ReadAnswer["ListReference"]):
         return len(ours) != len(theirs) and sorted(sum(ours, ())) == sorted(sum(theirs, ()))
 
     def is_same_text(self) -> bool:
-        both = (self.stated.text if self.stated.is_marked else self.stated.whole, self.reference.text)
-        same = len({comparable(each.replace("\n", "; ")) for each in both}) == 1
-        return same and re.search(r"[()\[\]{}]", "".join(both)) is None
+        text, whole = self.stated.text, self.stated.whole
+        block = whole[whole.rfind(text) :].partition("\n\n")[0] if self.stated.is_marked else whole
+        wanted, *said = (comparable(each.replace("\n", "; ")) for each in (self.reference.text, text, block))
+        return wanted in said and re.search(r"[()\[\]{}]", self.reference.text) is None
 
     def has_all_asked(self) -> bool:
         """Return whether the question is for all of something, or for the values of a variable, in no order."""
@@ -135,6 +149,8 @@ class ListReference(Reference):
         Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("right", "is the same text", "a: 1, b: 2", "a: 1\nb: 2", _Series.is_same_text),
         Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
+        Rule("wrong", "counts something else", "3 apples, 5 pears", "3 pears, 5 apples", _Series.counts_others),
+        Rule("unclear", "may count something else", "3 apples, 5 pears", "3 plums, 5 figs", lambda said: said.others),
         Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
         Rule("unclear", "may be an open interval", "[1, 2]", "(1, 2)", lambda said: said.may_be_open()),
         Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),
@@ -178,6 +194,16 @@ class ListReference(Reference):
         several = len(sizes) > 1 and sum(sizes) == len(self.numbers)
         return [tuple(islice(values, size)) for size in (sizes if several else [1] * len(self.numbers))]
 
+    @property
+    def counted(self) -> list[tuple[Fraction, set[str]]]:
+        """Its values in order of size, each with the beginnings of the words next to it, which say what is counted."""
+        parts, whole = ([], []) if "\\" in self.text else (_list_parts(self.text), re.split(r"[,;]|\band\b", self.text))
+        if not len(self.numbers) == len(parts) == len(whole):
+            return []
+        counted = (stems(part).union(_VARIABLE.findall(entry)) for part, entry in zip(parts, whole, strict=True))
+        values = (number.value for number in self.numbers)
+        return sorted(zip(values, counted, strict=True), key=lambda each: each[0])
+
     def _compare(self, stated: Stated) -> Compared:
         both = _EITHER_SIGN.search(stated.text[-200:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
@@ -215,6 +241,7 @@ _ROOTS: Final = re.compile(r"(?i)\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,
 _EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?(?:\d+(?:\.\d+)?)?)\s?(?:\\pm|±)\s?(\d+(?:\.\d+)?)\W{0,9}$")
 """Two solutions in one: ``x = 1 ± 2``."""
 _SETS_ASKED: Final = re.compile(r"(?i)\b(?:interval|domain|range|solve|inequalit\w+|values)\b")
+_VARIABLE: Final = re.compile(r"\b([A-Za-z]) ?=")
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
 """Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""

@@ -69,7 +69,7 @@ _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?
 _QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
 _SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
 _SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
-_SUPERSCRIPT: Final = re.compile(r"(?<=[^\W\d_])\^\{?([\d+-]{1,3})\}?")
+_SUPERSCRIPT: Final = re.compile(r"(?:(?<=[^\W\d_])\^\{?(?=\d)|(?<=[^\W_])\^\{?(?=[+-]))([\d+-]{1,3})\}?")
 """That of an ion or a footnote; powers are formulas, which are not compared as texts."""
 _DOTTED: Final = re.compile(r"(?i)\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)")
 """Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
@@ -77,7 +77,8 @@ ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|thi
 _SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 _DROPPED: Final = re.compile(
-    r"^https?://(?=[\w.-]+$)|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?|^tel:|(?<=\d) ?\(0\) ?(?=\d)"
+    r"^https?://(?=[\w.-]+$)|^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.\d)"
+    r"|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?|^tel:|(?<=\d) ?\(0\) ?(?=\d)"
 )
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
@@ -153,6 +154,26 @@ def is_acronym(short: str, full: str) -> bool:
     return len(words) > 1 and bare == initials and not re.search(r"[a-z]\b.* [a-z]{4,}", full)
 
 
+_THOUSANDS: Final = re.compile(r"(?<=\d)(?:, ?| )(?=\d{3}(?!\d))")
+_TIMES: Final = re.compile(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×*]|by)\s?(?=\d)")
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)[\s,;/-]+(?=\d)")
+_BETWEEN_LETTERS: Final = re.compile(r"(?<=[^\W\d_])(?:\s?[-/*·]\s?|[,;] |[!?] ?| (?:und|et) )(?=[^\W\d_])")
+_BESIDE_DIGITS: Final = re.compile(
+    r"(?<=[^\W\d_])(?:[,;]? |[-/*·])(?=\d)|(?<=\d)(?:[,;]? |[-/*·])(?=[^\W\d_])|(?<=[^\W_])'(?=[a-z])|[\[\]]"
+)
+
+
+_QUARTER: Final = re.compile(r"(?:the )?(?:q([1-4])|([1-4])(?:q|th quarter)(?: of)?)[ '/]?(?:of )?(?:20)?(\d\d)")
+
+
+def signs_of(text: str) -> str:
+    """Return a name with what parts its words and figures in one way: ``t2n0m0`` for ``t2, n0, m0``, ``10x20cm``."""
+    text = _TIMES.sub("x", _THOUSANDS.sub("", text))
+    if not re.search(r"[^\W\d_]", text) or re.search(r"[@\\_=<>]|://", text):
+        return text  # of numbers and code each sign counts
+    return _BETWEEN_LETTERS.sub(" ", _BESIDE_DIGITS.sub("", _BETWEEN_DIGITS.sub("·", text)))
+
+
 _WITHIN_NAMES: Final = re.compile(
     r"[,()]|(?<=[^\W\d]):(?=\w)|(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})|(?<=[^\W\d_])[!?](?= )|/(?!\d)|\b(?:of|the|von|van) "
 )
@@ -160,18 +181,19 @@ _WITHIN_NAMES: Final = re.compile(
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     american,
     _numbered,
-    lambda text: re.sub(r"(?<=[a-z])'(?=[a-z])", "", text),
+    signs_of,
     lambda text: re.sub(r"\b(?:twice|[a-z]{3,6})\b", _small_number, text.replace("a day", "daily")),
     lambda text: re.sub(r"^(?:the )?(?:usa?|united states(?: of america)?)$", "us", text),
     lambda text: re.sub(r"^(?:the )?(?:uk|united kingdom)$", "uk", text),
     lambda text: re.sub(r"(?<=\d[-:]\d\d)(?:z|\+00[-:]?00)$", "", text),
-    lambda text: text.replace(" ", "") if re.fullmatch(r"(?!the )[a-z]{3,} ?[a-z]{3,}", text) else text,
     lambda text: re.sub(r"(?:^|(?<=, ))(?:an?|the) (?=\w)", "", text),
     lambda text: " ".join(_WITHIN_NAMES.sub(" ", text).split()),
-    lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
+    lambda text: text.replace(" ", "") if re.fullmatch(r"(?!the )[a-z]{3,} ?[a-z]{3,}", text) else text,
     lambda text: text.translate(_UMLAUTS),
+    lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.replace(" ", "") if "->" in text else text,
-    lambda text: re.sub(r"(?<=\d)(?:cm|mm|m|ft|in|px)?\s?(?:[x×]|by)\s?(?=\d)", "x", text),
+    lambda text: f"q{found[1] or found[2]} {found[3]}" if (found := _QUARTER.fullmatch(text)) else text,
+    lambda text: re.sub(r"^(\d{4})[ -]?(q[1-4])$", r"\2 \1", text),
 )
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
 _SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
@@ -181,7 +203,9 @@ _BASE_ASKED: Final = re.compile(rf"(?i)\b(?:(binary)|(octal)|(hexadecimal)|base[
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
 TITLES: Final = any_of("titles")
 TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
-_COMPANY: Final = re.compile(r"(?s)^(.*?)(?:,? (inc|corp|corporation|ltd|limited|llc|plc|gmbh|ag|kg))?\.?$")
+_COMPANY: Final = re.compile(
+    r"(?s)^(.*?)(?:,? (inc|incorporated|corp|corporation|co|company|ltd|limited|llc|plc|gmbh|ag|kg|sa|bv))?\.?$"
+)
 """A name, with or without its legal form."""
 _REMARK: Final = re.compile(
     r"(?i)(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?"
@@ -218,7 +242,7 @@ def is_short_for(one: str, other: str) -> bool:
 
 def abbreviates(short: str, full: str) -> bool:
     """Return whether a word is short for another: ``St`` and ``Street``, ``Ltd`` and ``Limited``."""
-    bare = short.rstrip(".")
+    bare, full = short.rstrip(".,"), full.rstrip(",")
     outer = len(full) > 3 and re.fullmatch(r"[^\W\d_aeiou]{2,3}", bare) and (bare[0], bare[-1]) == (full[0], full[-1])
     return bool(outer) or (len(bare) > 1 and short != bare and full.startswith(bare))
 
@@ -305,7 +329,7 @@ def is_short_name(short: str, full: str) -> bool:
 
 def written_alike(name: str, text: str) -> Iterator[str]:
     """Yield what of a text may be a name in another spelling: the same letters, the same first or last word, an acronym."""
-    bare, folded = (without_accents(each.translate(QUOTES).lower()) for each in (name, text))
+    bare, folded = (without_accents(each.translate(QUOTES).lower()).replace("×", "x") for each in (name, text))
     letters = [*filter(str.isalnum, re.sub(r"^(?:the|an?) (?=\w{2})", "", bare))]
     held = "".join(letters) in "".join(filter(str.isalnum, folded))
     if held and 0 < len(letters) < SHOWN and len(folded) == len(text):

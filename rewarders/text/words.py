@@ -460,8 +460,8 @@ class TextReference(Reference):
         Rule(
             "right",
             "is the same address",
-            "https://docs.org/x",
-            "docs.org/x/",
+            "http://a.org/x",
+            "a.org/x/",
             lambda it: spelling.is_same_address(it.form, it.wanted),
         ),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
@@ -506,10 +506,12 @@ class TextReference(Reference):
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         link = r"\2" if ADDRESS.search(self.text) else r"\1"
         if _ESCAPED.search(self.text):
-            text = stated.text if stated.is_marked else stated.whole
+            text = BOLD.sub(r"\1", stated.text if stated.is_marked else stated.whole)
             return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
         fenced = _FENCED.findall(stated.whole)
         only = fenced[-1] if fenced else stated.whole
+        if self.text.endswith("?") and plain(self.text) in map(plain, re.split(r"\n+|(?<=:)\s", MARKUP.sub("", only))):
+            return True  # a question that was asked for, such as a translation
         entries = answers.without_envelope(written_value(stated.text if stated.is_marked else only))
         if isinstance(entries, dict):
             first, *more = entries.values() or ("",)
@@ -518,7 +520,8 @@ class TextReference(Reference):
             entered = [*map(str, (first, *more))]
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
-        below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if "\n" in self.text else ""
+        lines = re.search(r"\n|, ", self.text)
+        below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if lines else ""
         whole = (below.partition("\n\n")[0], stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         forms = (comparable(each) for each in whole if len(each) < 20 * len(self.text))
         if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):
@@ -582,7 +585,8 @@ class TextReference(Reference):
         told = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
         ends = {each["name"] for each in told if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
         ends = {each for each in ends if not entries or comparable(each).count(", ") <= entries}
-        alike = dict.fromkeys((*(() if entries else spelling.written_alike(self.text, bare)), *ends))
+        lists = entries and ("," not in self.text or self.text.islower())  # but no company, no address
+        alike = dict.fromkeys((*(() if lists else spelling.written_alike(self.text, bare)), *ends))
         asked, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
         for each in alike:
             if plain(each) == plain(self.text) or (" or " not in asked and re.search(whole_words(one_spelling(each)), asked)):
