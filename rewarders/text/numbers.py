@@ -99,8 +99,10 @@ _NAMED_BY_NUMBER: Final = re.compile(
     r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
 )
 """Digits before a capitalized word, and others that are no value: ``12 Angry Men``, ``20th century``, ``0xff``."""
-_CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)")
-"""Digits within code: ``xs[-1]``, ``n ** 2``."""
+_CODE: Final = re.compile(
+    r"[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)|://|^[a-z_][\w.-]+=\S+$|(?:^|[ ])--?[a-z][\w-]*[ =]\d|\d\d/\d\d [a-z]"
+)
+"""Digits within code, a command or an address, and two measures: ``xs[-1]``, ``timeout=30``, ``head -n 5``, ``120/80 mmHg``."""
 _BOUND: Final = re.compile(rf"(?i)\b(?:{any_of('bounds')})\b|^[<>]")
 _WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
 """A pair, or an interval."""

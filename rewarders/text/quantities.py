@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import dropwhile
 from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text import lexer, numbers
-from tfgrpo.rewarders.text.answers import Stated, last_question
+from tfgrpo.rewarders.text.answers import UNSPACED, Stated, any_of, bare_reference, last_question
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex, is_in_prompt
 from tfgrpo.rewarders.text.lexer import CONSTANT, FUNCTION, DecimalMark, Number, NumberLine, plain_digits, unit_of
@@ -19,7 +20,7 @@ from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import MEANINGS, REFUSAL, answered_number, number_of, numbers_agree, ordinal
 from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
-from tfgrpo.rewarders.text.spelling import ORDINAL, is_same_in_base, plain, same_text
+from tfgrpo.rewarders.text.spelling import ORDINAL, QUOTES, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
 
 
@@ -48,6 +49,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
                 raise
         else:
             number = (self._only_of_its_kind() if self._is_of_other_kind(number) else None) or number
+        if number is not None and _FALL.search(self.reference.text) and number.value < 0 < self.wanted.value:
+            return replace(number, value=-number.value)  # a decrease of 3%
         return replace(number, value=-abs(number.value)) if number is not None and self._falls(number) else number
 
     @property
@@ -80,7 +83,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         """Return whether something falls by a number, where the reference has a sign or the question is for a change."""
         at, _, behind = self.text.partition(number.text)
         close, prompt = f"{at.rpartition(',')[2][-12:]}{behind[:12]}", self.reference.prompt
-        asked = _CHANGE.search(prompt) and not _FALL.search(prompt) and _FALL.search(close)
+        asked = _CHANGE.search(prompt) and not _FALL.search(prompt + self.reference.text) and _FALL.search(close)
         in_books = re.search(r"\([$€£]?[\d.,]+ ?%?\)\W*$", self.text) and self.wanted.value < 0  # brackets for a minus
         falls = in_books or _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else asked
         return bool(falls and not re.search(r"\bto\W*$|(?:\bnot|n['’]t)\b[^,.;:]*$", at))
@@ -126,22 +129,40 @@ class _Numeric(ReadAnswer["NumberReference"]):
         return number is not None and {number.unit, self.wanted.unit} == {"", "bc"} and number.value == self.wanted.value
 
     def counts_otherwise(self) -> bool:
-        """Return whether one side has a unit, and the other counts things: ``5 %``, ``5 apples``."""
-        ours, theirs = (each and bool(each.unit or each.percent) for each in (self.number, self.wanted))
-        counted = _COUNTED.fullmatch(self.reference.text if ours else self.text)
-        return bool(ours is not theirs and counted and self.agrees())
+        """Return whether the answer counts something else, by words behind the numbers: ``5 %``, ``5 apples``, ``3 años``."""
+        number, text = self.number, self.text
+        if number is None or not self.agrees():
+            return False
+        text = text if number.text in text else self.stated.whole
+        bare = bare_reference(self.reference.text)
+        (ours, said), (theirs, wanted) = _counted(text, number), _counted(bare, self.wanted)
+        said = [each for each in said if (not _NO_COUNT.fullmatch(each) if len(each) > 1 else not each.islower())]
+        if not said or not wanted:
+            names = said and not unit_of(said[0]) and (len(said[0]) > 2 or not said[0].islower())
+            return bool((names and theirs and not ours) or (wanted and ours and not theirs))
+        among = [re.findall(r"[^\W\d_]+", each) for each in (bare, text)]
+        others = (pair for pair in zip(said, wanted, strict=False) if not _is_form(*pair))
+        return any(
+            not any(_is_form(word, each) for word, words in zip(pair, among, strict=True) for each in words) for pair in others
+        )
+
+    def goes_other_way(self) -> bool:
+        """Return whether one side says that something falls by this number, and the other that it rises."""
+        sides = [[bool(way.search(each)) for way in (_FALL, _RISE)] for each in (self.text, self.reference.text)]
+        return sides in ([[True, False], [False, True]], [[False, True], [True, False]]) and self.agrees()
 
     def has_unit_not_asked(self) -> bool:
         """Return whether the prompt asks how many of something else there are, or for another unit."""
         number, prompt = self.number, last_question(self.reference.prompt).replace("percent", "%")
         unit = number and ("%" if number.percent else re.split("[/23]", number.unit)[0])
-        if not unit or self.wanted.unit or self.wanted.percent:
+        if number is None or not unit or self.wanted.unit or self.wanted.percent:
             return False
         counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
         asked = {unit_of(word) for words in counted for word in words} - {""}
-        named = {unit_of(word) or word for word in re.findall(r"[^\W\d_]+|[$€£%]", prompt)}
-        known = {each for name in asked or named for each in MEANINGS.get(name, (name,))}
-        return bool(counted and known.isdisjoint(MEANINGS.get(unit, (unit,))) and self.agrees())
+        named, in_all = ({unit_of(word) or word for word in _WORD.findall(each)} for each in (prompt, self.reference.prompt))
+        known = {each for name in asked or (named if counted else in_all) for each in MEANINGS.get(name, (name,))}
+        like = counted or any(_dimension(each) == _dimension(unit) for each in known)
+        return bool(like and known.isdisjoint((*MEANINGS.get(unit, (unit,)), number.unit)) and self.agrees())
 
     def is_other_version(self) -> bool:
         asked, written = re.search(r"\bversion\b", self.reference.prompt), self.number and self.number.text
@@ -295,8 +316,9 @@ class NumberReference(Reference):
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
         Rule("right", "has the magnitude asked for", "5", "$5 million", _Numeric.has_magnitude_asked, "How much, in millions?"),
         Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
-        Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
+        Rule("wrong", "goes the other way", "3% decrease", "It rose by 3%.", _Numeric.goes_other_way),
         Rule("wrong", "is a share of something else", "5% zinc", "5% copper", _Numeric.is_share_of_another),
+        Rule("unclear", "may count something else", "5%", "5 apples", _Numeric.counts_otherwise),
         Rule("wrong", "is of another variable", "x = 5", "2x = 5", _Numeric.is_of_another_variable),
         Rule("unclear", "has a unit not asked for", "5", "5 km", _Numeric.has_unit_not_asked, "How many meters is it?"),
         Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
@@ -346,10 +368,34 @@ class NumberReference(Reference):
         return True
 
 
+def _counted(text: str, number: Number) -> tuple[str, list[str]]:
+    """Return the unit of a number in a text, and the words behind both in the same clause, which may say what it counts."""
+    known = number.unit or "%" * number.percent
+    behind = _BEHIND.match(text.translate(QUOTES).rpartition(number.text)[2]) if number.text in text else None
+    if behind is None or re.search("[/23]|°.", known):  # a unit of several words: per hour, square metres, degrees Celsius
+        return known, []
+    words = re.findall(r"[^\W\d_]+", behind[0])[:_MOST_COUNTED]
+    return known, [*dropwhile(lambda each: unit_of(each) == known != "" or each.lower() in lexer.MAGNITUDES, words)]
+
+
+def _is_form(one: str, other: str) -> bool:
+    """Return whether two words begin alike, as forms of one do; in a script without spaces, where one is in two signs."""
+    one, other = (re.sub("^[个個](?=.)", "", each.casefold()) for each in (one, other))
+    if re.match(f"[{UNSPACED}]", one):
+        return one[:2].startswith(other[:2]) or other[:2].startswith(one[:2])
+    return one[:3] == other[:3]
+
+
+def _dimension(unit: str) -> str:
+    """Return what a unit measures, as the unit that others are multiples of; ``$`` for any money."""
+    base = lexer.TO_BASE.get(unit, (unit, 1))[0]
+    return "$" if {unit, base} & lexer.MONEY else base
+
+
 def _kind_of(number: Number) -> str:
     """Return what the unit of a number is a multiple of; ``%`` for a percentage, ``$`` for any money."""
     unit = number.unit.partition("/")[0] if number.unit.partition("/")[0] in lexer.MONEY else number.unit
-    return "%" if number.percent else "$" if unit in lexer.MONEY else lexer.TO_BASE.get(unit, (unit, 1))[0]
+    return "%" if number.percent else _dimension(unit)
 
 
 _BOUNDS: Final = tuple(
@@ -381,14 +427,22 @@ _NONE: Final = re.compile(
     r"no (?:[a-z]+ )?([a-z]+)(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
 )
 _PERCENT_ASKED: Final = re.compile(r"(?i)\bhow many per ?cent\b|\bwhat percentage\b")
+_WORD: Final = re.compile(r"[^\W\d_]+|[$€£%]")
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")
-_COUNTED: Final = re.compile(r"\W*[\d.,]+ (?!dollar|buck|percent|degree|thousand|[mb]illion)[A-Za-z]{3,}\W*")
+_BEHIND: Final = re.compile(r"[^\w.,;:!?\n()\\]{0,4}(?![²³])[^.,;:!?\n()\d\\]{0,60}")
+_MOST_COUNTED: Final = 4
+"""Words behind a number that are looked at."""
+_NO_COUNT: Final = re.compile(
+    "|".join(any_of(each) for each in ("beside numbers", "auxiliaries", "before values", "article", "or", "but")), re.IGNORECASE
+)
+"""Words that may follow any number, and say nothing of what it counts."""
 _SHARE_OF: Final = re.compile(r"[\d.,]+ ?% (?:of )?([a-z]{3,})")
 _FALL: Final = re.compile(r"(?i)\b(?:down|fell|fall\w*|drop\w*|de(?:creas|clin)\w*|los[est]\w*|shr[au]nk)\b")
 """What makes a number negative next to a reference with a sign, or close to it where a change is asked for."""
+_RISE: Final = re.compile(r"(?i)\b(?:up(?! to)|gr[eo]w\w*|ris(?:e|en|es|ing)|rose|increas\w*|gain\w*|climb\w*|profits?)\b")
 _CHANGE: Final = re.compile(r"(?i)\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*")
 _ASKED: Final = re.compile(r"(?i)\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)")
-_NUMBERED: Final = r"\b(page|section|question|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
+_NUMBERED: Final = r"\b(page|section|question(?!:)|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
 _FAILED: Final = (
     r"^traceback \(|^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed"
     r"|: \W?error\b"
