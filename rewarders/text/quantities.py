@@ -138,7 +138,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         (ours, said), (theirs, wanted) = _counted(text, number), _counted(bare, self.wanted)
         said = [each for each in said if (not _NO_COUNT.fullmatch(each) if len(each) > 1 else not each.islower())]
         if not said or not wanted:
-            names = said and not unit_of(said[0]) and (len(said[0]) > 2 or not said[0].islower())
+            names = said and not unit_of(said[0]) and len(said[0]) > 1 and (len(said[0]) > 2 or not said[0].islower())
             return bool((names and theirs and not ours) or (wanted and ours and not theirs))
         among = [re.findall(r"[^\W\d_]+", each) for each in (bare, text)]
         others = (pair for pair in zip(said, wanted, strict=False) if not _is_form(*pair))
