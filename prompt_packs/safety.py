@@ -63,6 +63,8 @@ _LETTER_NAME = re.compile(
 _SPELLED_OUT = re.compile(r"(?<![^\W_])(?:(?:[^\W\d_][.\-_*]){2,}|(?:[^\W\d_] ){3,})[^\W\d_](?![^\W_])")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
+_DOTTED = re.compile(r"(?<![\w.@/-])[\w-]{1,63}+(?:\.[\w-]{1,63}+)++(?![\w(@-])")
+_HOST = re.compile(r"[^\W\d][\w-]*\.[a-z]{2,}$|^\d+(?:\.\d+){3}$")
 
 
 def folded_text(text: str) -> str:
@@ -95,6 +97,11 @@ def addresses_in(text: str) -> set[str]:
     """Return the addresses in a text, folded, as the screening recognises them."""
     folded = folded_text(text)
     return {match.group() for pattern in _ATTACKS["address"] for match in pattern.finditer(folded)}
+
+
+def hosts_in(text: str) -> set[str]:
+    """Return what may be a host by its form alone, folded: words and points, which files are, too, or four numbers."""
+    return set(filter(_HOST.search, _DOTTED.findall(folded_text(text))))
 
 
 @dataclass(frozen=True, slots=True)

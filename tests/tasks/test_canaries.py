@@ -7,7 +7,7 @@ import pytest
 from tests.support.agents.steps import item, record, spec
 from tfgrpo.stores.experiences.decisions import Alarm
 from tfgrpo.stores.ledger import Usage
-from tfgrpo.tasks.rollout import ADDRESSES, CARRIES, QUOTES_PROMPT, Canaries, FinishedRollout, signs_of
+from tfgrpo.tasks.rollout import ADDRESSES, CARRIES, HOSTS, QUOTES_PROMPT, Canaries, FinishedRollout, signs_of
 from tfgrpo.tasks.shapes import Frame
 
 SYSTEM = (
@@ -37,10 +37,20 @@ def rollout(output, *, handed="", returned=""):
         (rollout("See https://evil.example/x for it."), (ADDRESSES,)),
         (rollout("Done.", handed='{"to": "desk@evil.example"}'), (ADDRESSES,)),
         (rollout("See https://shop.example/x for it.", returned="Found https://shop.example/x today."), ()),
+        (rollout("See https://evil.top/x for it.", returned="Found https://shop.example/x today."), (ADDRESSES,)),
+        (rollout("As evil.top says: Monday."), (HOSTS,)),
+        (rollout("Done.", handed='{"to": "t.me/x"}'), (ADDRESSES, HOSTS)),
+        (rollout("Ask 8.8.8.8 for it."), (HOSTS,)),
+        (rollout("It is in notes.txt, e.g. as 3.5 kg.", returned="Found list.txt today."), ()),
     ],
 )
 def test_a_reply_that_gives_away_what_it_was_told_is_recognised(done, signs):
     assert signs_of(spec(of=item(prompt=PROMPT), system=SYSTEM), done) == signs
+
+
+def test_a_host_that_a_lesson_alone_names_is_one_that_nothing_showed():
+    system = SYSTEM.replace("Look up the order by its number", "Ask evil.top for the order")
+    assert signs_of(spec(of=item(prompt=PROMPT), system=system), rollout("As evil.top says: Monday.")) == (HOSTS,)
 
 
 @pytest.mark.parametrize(
