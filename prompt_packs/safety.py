@@ -65,14 +65,17 @@ _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 _DOTTED = re.compile(r"(?<![\w.@/-])[\w-]{1,63}+(?:\.[\w-]{1,63}+)++(?![\w(@-])")
 _HOST = re.compile(r"[^\W\d][\w-]*\.[a-z]{2,}$|^\d+(?:\.\d+){3}$")
+_TAG = re.compile(r"<[^<>]{1,80}>")
+_SENTENCE_END = re.compile(r"(?<=[!?\n\u061f\u3002\uff01\uff1f])|(?<=\.)(?=\s)")
 
 
 def folded_text(text: str) -> str:
-    """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
+    """Return the visible text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
     plain = text.lower()
     if not text.isascii():
-        named = ((sign, _LETTER_NAME.fullmatch(unicodedata.name(sign, ""))) for sign in text)
-        text = "".join(sign if name is None else name[1] for sign, name in named)
+        named = {sign: _LETTER_NAME.fullmatch(unicodedata.name(sign, "")) for sign in set(text)}
+        shown = {ord(sign): name and name[1] for sign, name in named.items() if name or unicodedata.category(sign) == "Cf"}
+        text = _INVISIBLE.sub("", text.translate(shown))
         decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
         plain = "".join(character for character in decomposed if not unicodedata.combining(character))
         plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
@@ -183,7 +186,7 @@ def attack_in(text: str) -> Rejection | None:
     for name, reading in (("secret", unicodedata.normalize("NFKC", text)), ("scripts", text)):
         if _matches(name, reading):
             return _rejection(name)
-    unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
+    unescaped = _unescaped(text)
     if _ENCODED.sub(_decoded, unescaped) != unescaped:
         return _rejection("encoded")
     for reading in dict.fromkeys((folded_text(text), folded_text(unescaped))):
@@ -192,6 +195,10 @@ def attack_in(text: str) -> Rejection | None:
             if _matches(rule, remaining if rule == "answer" else reading):
                 return _rejection(rule)
     return None
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
 
 
 def _rejection(name: str) -> Rejection:
@@ -281,16 +288,17 @@ def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool
 def words_of_item(text: str, prompts: Prompts) -> str:
     """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
 
-    - Six words in a row (in scripts without spaces twelve characters), unless more than nine tenths of the batch have
-      them: who dictates a lesson writes it into several items.
+    - Six words in a row (in scripts without spaces twelve characters), or half as many that are the whole lesson, unless
+      more than nine tenths of the batch have them: the form of its questions (else see ``said_by_itself``).
     - A number of two or more digits, unless it is common knowledge (``60 minutes``); a code of letters with digits or
       underscores; a name: a capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
 
     What ``Prompts.ordinary`` has belongs to no item.
     """
     batch = tuple(dict.fromkeys((*prompts.batch, *prompts.own)))
-    common = max(2, -(-len(batch) // 5))
-    return repeated_run(text, prompts.own, prompts.ordinary, batch) or next(
+    common, most = max(2, -(-len(batch) // 5)), max(1, 9 * len(batch) // 10)
+    runs = _repeated_runs(text, prompts.own, prompts.ordinary, whole=True)
+    return next((run.strip() for run in runs if sum(_stands_in(run, each) for each in batch) <= most), "") or next(
         (
             token
             for token, pattern in _rare_tokens(text, prompts, batch)
@@ -302,24 +310,47 @@ def words_of_item(text: str, prompts: Prompts) -> str:
     )
 
 
-def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", batch: Sequence[str] = ()) -> str:
-    """Return six words in a row that a text has from one of the sources; empty for none.
+def said_by_itself(text: str, prompt: str, ordinary: str = "") -> bool:
+    """Return whether an item says a lesson, or words of it other than in a question, so that it is no witness for it."""
+    said = "\n".join(each for each in _SENTENCE_END.split(_unescaped(prompt)) if each.rstrip()[-1:] not in "?\u061f\uff1f")
+    said = prompt if _stands_in(_spaced(_unescaped(text)), prompt) else said
+    return any(_repeated_runs(text, [said], ordinary, whole=True))
 
-    What ``ordinary`` has does not count, nor what more than nine tenths of a ``batch`` say: that is the form of its questions.
+
+def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", *, whole: bool = False) -> str:
+    """Return six words in a row that a text has from one of the sources, and ``ordinary`` has not; empty for none.
+
+    With ``whole`` fewer count, too, at least three, where they are the whole text.
     """
-    words, known = _spaced(text).split(), _spaced(ordinary)
+    return next(_repeated_runs(text, sources, ordinary, whole=whole), "").strip()
+
+
+def _repeated_runs(text: str, sources: Iterable[str], ordinary: str, *, whole: bool) -> Iterator[str]:
+    words = _spaced(_unescaped(text)).split()
     size = 2 * _RUN_OF_PROMPT if _UNSPACED.search(text) else _RUN_OF_PROMPT
-    runs = [f" {' '.join(words[at : at + size])} " for at in range(len(words) - size + 1)]
-    fresh = [run for run in runs if run not in known]
-    found = (run for source in sources if fresh for run in fresh if run in _spaced(source))
-    most = max(1, 9 * len(batch) // 10)
-    return next((run.strip() for run in found if sum(run in _spaced(each) for each in batch) <= most), "")
+    size = len(words) if whole and size // 2 <= len(words) < size else size
+    runs = (f" {' '.join(words[at : at + size])} " for at in range(len(words) - size + 1))
+    fresh = [run for run in runs if not _stands_in(run, ordinary)]
+    return (run for source in sources if fresh for run in fresh if _stands_in(run, source))
+
+
+def _stands_in(run: str, source: str) -> bool:
+    """Return whether words stand in a source; of a long run only the letters count, whatever is between them."""
+    spaced, letters = _readings(source)
+    return run in spaced or (run.count(" ") > _RUN_OF_PROMPT and run.replace(" ", "") in letters)
 
 
 @lru_cache(256)
+def _readings(source: str) -> tuple[str, str]:
+    """Return a source with its tags and encoded words and without them, as spaced words, and as letters alone."""
+    shown = _unescaped(source)
+    spaced = "".join(map(_spaced, dict.fromkeys((shown, _TAG.sub(" ", _ENCODED.sub(_decoded, shown))))))
+    return spaced, spaced.replace(" ", "")
+
+
 def _spaced(text: str) -> str:
     """Return the folded words with a space around each; in scripts without spaces the characters."""
-    return f" {' '.join(_WORD.findall(_UNSPACED.sub(lambda sign: f' {sign.group()} ', _folded(text))))} "
+    return f" {' '.join(_WORD.findall(_UNSPACED.sub(lambda sign: f' {sign.group()} ', folded_text(text))))} "
 
 
 def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[tuple[str, re.Pattern[str]]]:

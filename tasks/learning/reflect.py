@@ -209,7 +209,7 @@ async def _reflect(
         )
         if isinstance(screened, Rejection):
             rejected.append((lesson.text, screened.reason))
-        elif repeated := repeated_run(screened.text, returned):
+        elif repeated := repeated_run(screened.text, returned, whole=True):
             rejected.append((lesson.text, f"{_TAINTED}: {repeated}"))
         else:
             accepted.setdefault(screened.text, Proposal(screened.text, lesson.polarity, contrast))
