@@ -469,6 +469,10 @@ class Night:
             )
         counts = self.block("tfgrpo", "proposals")
         total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
+        made, screened = sum(counts.values()), self.block("tfgrpo", "screened")
+        if made >= _ENOUGH_PROPOSALS and 3 * (refused := sum(screened.values())) > made:
+            mostly = max(screened, key=screened.__getitem__)
+            yield f"{refused} of {made} proposed lessons were refused by the screening, mostly: {mostly}"
         # In a first night nothing is known that could be confirmed.
         if self.manifest.get("night") != 1 and total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
             few = f"only {confirmed}" if confirmed else "none"

@@ -35,6 +35,7 @@ from tfgrpo.flows.run.prepare import earlier_run, task_of_request
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval, mean_and_error, mean_at_k, pass_at_k, pass_hat_k
 from tfgrpo.rewarders.threads import RewarderThreads
@@ -109,11 +110,11 @@ def _warn_of_models(session: Session, totals: Totals) -> None:
             f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
-    if refused := session.books.refused_lessons:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
-        session.books.manifest.warn(
-            f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
-        )
+    counts = session.books.refused_lessons.most_common()
+    if refused := {reason: count for reason, count in counts if reason in ATTACK_REASONS}:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
+        lessons = pluralize(sum(refused.values()), "proposed lesson")
+        session.books.manifest.warn(f"{lessons} refused by the screening ({reasons}); the report shows the texts")
 
 
 def unclosed_books(session: Session, status: Status, message: str) -> RunSummary:

@@ -136,6 +136,8 @@ class CurationResult:
     """Those of them without a usable answer; of curation the deterministic rule decided then."""
     spend: Spend
     """What stopped it, if anything: no decision was made then, and the batch can be curated again."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Proposals that the screening refused, by reason."""
 
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:
@@ -164,6 +166,7 @@ class _Curation:
         self._rejected: dict[str, str] = {}
         self._words: list[Word] = []
         self._said: set[tuple[object, ...]] = set()
+        self._refused: Counter[str] = Counter()
         self._asked = self._lost = self._shortened = 0
 
     async def decide(self) -> None:
@@ -201,7 +204,7 @@ class _Curation:
         memory |= {text: before.get(text, 0) + 1 for text, reason in rejected if reason in {_USELESS, _UNUSED}}
         memory = dict(list(memory.items())[-MOST_REMEMBERED:])
         said = tuple(self._records), tuple(self._words)
-        return CurationResult(*said, rejected, memory, dict(counts), self._asked, self._lost, self.spend)
+        return CurationResult(*said, rejected, memory, dict(counts), self._asked, self._lost, self.spend, self._refused)
 
     def _count(self, answer: object) -> None:
         if not self.spend.stopped:
@@ -378,6 +381,7 @@ class _Curation:
         """Return None for a text that may not be stored. A text that a known lesson has is that lesson."""
         screened = await self._screened(text, polarity, [source.contrast for source in sources])
         if screened is None:
+            self._refused[self._rejected[text].partition(":")[0]] += len(sources)
             return None, "confirmed"
         unchanged = [each.summary32 for each in targets] == [screened]
         same = [each for each in self._same_words(screened) if unchanged or each not in targets]

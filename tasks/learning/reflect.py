@@ -109,6 +109,8 @@ def first_difference(one: Sequence[Step], other: Sequence[Step]) -> tuple[int, i
     return len(one) - 1, len(other) - 1
 
 
+BEYOND: Final = "more than"
+"""Starts the reason of a lesson beyond a limit, which is not screened."""
 _TAINTED: Final = "repeats what a tool returned"
 """Starts the reason: text that an agent read is evidence, and never advice."""
 
@@ -166,7 +168,7 @@ async def reflect_on_group(spec: GroupSpec, attempts: Sequence[RankedAttempt], s
     spend.failure = failures[0] if all(failures) else None  # a contrast that fails costs only itself
     proposals = [proposal for each in answered for proposal in each.proposals]
     extra = list(dict.fromkeys(each.text for each in proposals))[settings.LESSONS_PER_GROUP :]
-    reason = f"more than {pluralize(settings.LESSONS_PER_GROUP, 'lesson')} from one group"
+    reason = f"{BEYOND} {pluralize(settings.LESSONS_PER_GROUP, 'lesson')} from one group"
     return Reflection(
         tuple(proposal for proposal in proposals if proposal.text not in extra),
         (*(text for each in answered for text in each.rejected), *((text, reason) for text in extra)),
@@ -197,7 +199,7 @@ async def _reflect(
     unfit = (attack is not None and attack.rule != "answer") or repeated_run(cause, returned)
     contrast = replace(contrast, cause="" if unfit else cause)
     accepted: dict[str, Proposal] = {}
-    rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]]
+    rejected = [(lesson.text, f"{BEYOND} {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]]
     for turn, lesson in enumerate(answer.lessons[:limit], start=1 + contrast.number * limit):
         screened = await screen_or_shorten(
             lesson.text,

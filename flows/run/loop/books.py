@@ -26,7 +26,6 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.credit import CreditFile, CreditLine
@@ -43,6 +42,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.learning.credit import Credit, Memory, credit_of
+from tfgrpo.tasks.learning.reflect import BEYOND
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
 
@@ -100,7 +100,7 @@ class Books:
         self.attempts = Losses()
         """Completed rollouts and those without a reward, including those of an abandoned batch."""
         self.refused_lessons: Counter[str] = Counter()
-        """Proposed lessons that the screening took for an attack, by reason."""
+        """Proposed lessons that the screening refused, by reason."""
         self.has_first_batch = False
         self.first_batch: FirstBatch | None = None
         """What is wrong with the rewards of the first batch; None for one that can teach something."""
@@ -175,8 +175,8 @@ class Books:
                 failures[name] = failures.get(name, (0, ""))[0] + 1, why
         for result in results:
             self.judges.add(result)
-            reasons = (reason.removesuffix(AFTER_SHORTENING) for _, reason in result.rejected)
-            self.refused_lessons.update(reason for reason in reasons if reason in ATTACK_REASONS)
+            reasons = (reason.removesuffix(AFTER_SHORTENING).partition(":")[0] for _, reason in result.rejected)
+            self.refused_lessons.update(reason for reason in reasons if not reason.startswith(BEYOND))
 
     def count(self, result: GroupResult) -> None:
         """Count the rollouts of a completed group."""
@@ -224,6 +224,7 @@ class Books:
                 for name, lesson in learning.credit.known.items()
             },
             "proposals": dict(learning.proposals),
+            "screened": dict(self.refused_lessons),
             "remembered": dict(learning.remembered),
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())

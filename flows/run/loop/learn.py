@@ -202,6 +202,7 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
     learning.remembered = curation.memory
     learning.rejected.extend(curation.rejected)
     learning.proposals.update(curation.counts, refused=screened)
+    session.books.refused_lessons.update(curation.refused)
     # Words of lessons that were not stored count for nobody.
     words = curation.words if len(records) == len(curation.records) else ()
     session.books.credit.append(words)

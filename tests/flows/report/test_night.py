@@ -155,6 +155,14 @@ def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_
         assert records.lines(run_id)["look at"] == "nothing out of the ordinary"
 
 
+@pytest.mark.parametrize(("useless", "said"), [(8, True), (14, False)])
+def test_more_than_a_third_of_the_proposals_refused_by_the_screening_deserve_a_look(records, useless, said):
+    screened = {"an address": 1, "repeats words of its item": 5}
+    records.night("n1", "not yet", tfgrpo={"proposals": {"new": 3, "useless": useless, "refused": 1}, "screened": screened})
+    line = "6 of 12 proposed lessons were refused by the screening, mostly: repeats words of its item"
+    assert Night.of(records.task, records.task.run("n1")).look == ((line,) if said else ())
+
+
 @pytest.mark.parametrize(("informative", "said"), [(0, True), (1, True), (2, False)])
 def test_attempts_that_end_alike_deserve_a_look(records, informative, said):
     epoch = {"epoch": 1, "phase": "train", "mean_reward": 0.5, "scored": 78, "lost": 2, "lessons": 0, "lost_mostly": "2 × x"}

@@ -53,7 +53,7 @@ def test_hostile_lessons_of_any_question_are_counted_and_shown_and_reach_no_mode
     stored = {row["summary32"] for row in lines(TaskPaths.of(tmp_path, TASK).experiences)}
     assert stored == {HONEST}
     assert not [text for text in HOSTILE if json.dumps(text)[1:-1] in sent], "a model was shown a hostile lesson"
-    warning = f"{len(reflected)} proposed lessons refused by the screening"
+    warning = f"{sum(manifest['tfgrpo']['screened'].values())} proposed lessons refused by the screening"
     assert any(each.startswith(warning) for each in manifest["warnings"])
     page = files.report.read_text()
     assert "an order about lessons or prompts" in page
