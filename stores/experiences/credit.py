@@ -100,7 +100,7 @@ class Word:
     contrast: int = Field(default=0, ge=0)
     item_id: str = ""
     foreign: bool = False
-    """Whether strangers wrote the item."""
+    """Whether the item is no witness: strangers wrote it, or it says the lesson itself."""
     why: str = ""
     simulated: bool
     created_at: AwareDatetime

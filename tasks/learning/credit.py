@@ -36,7 +36,7 @@ from tfgrpo.tasks.learning.tally import RowSums, Sides, Tally, WordSums
 
 MEMORY_NIGHTS: Final = 44
 """Nights after which a row weighs less than a hundredth."""
-HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo experiences approve`"
+HELD: Final = "held: only items of strangers, or that say it themselves, speak for it, until `tfgrpo experiences approve`"
 OTHER_CONDITIONS: Final = (
     "what earlier nights measured counts for nothing: under another model, actor or pack, or other rewarders"
 )
@@ -270,7 +270,7 @@ class _Trace:
     """Contrasts for and against, with forgetting."""
     attempts: int = 0
     strangers: bool = False
-    """Whether an item that strangers wrote speaks for it."""
+    """Whether an item that strangers wrote, or that says it itself, speaks for it."""
     others: bool = False
     """Whether another item, or a person, does."""
     groups_for: set[str] = field(default_factory=set)

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, MOST_REMEMBERED
-from tfgrpo.prompt_packs.safety import Prompts, Rejection
+from tfgrpo.prompt_packs.safety import Prompts, Rejection, said_by_itself
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.experiences.credit import Said, Word
 from tfgrpo.stores.experiences.store import (
@@ -155,6 +155,8 @@ class _Curation:
         self._groups = sorted(batch.groups, key=lambda each: (each.key.item, each.group_id))
         self._rollouts = {rollout.rollout_id: rollout for group in self._groups for rollout in group.rollouts}
         self._prompts = tuple(item.prompt for item in batch.items.values())
+        systems = [item.system_prompt for item in batch.items.values() if not item.foreign]
+        self._ordinary = "\n".join((*runtime.pack.bodies.values(), *(each for each, n in Counter(systems).items() if n > 1)))
         self._lessons = {f"L{number}": each.record for number, each in enumerate(batch.known.values(), start=1)}
         """Known lessons by label, with those of this batch."""
         self._opposites = {name: set(each.opposites) for name, each in batch.known.items()}
@@ -474,12 +476,16 @@ class _Curation:
             group_id=contrast.group_id,
             contrast=contrast.number,
             item_id=contrast.item_id,
-            foreign=contrast.item_id in self.batch.items and self.batch.items[contrast.item_id].foreign,
+            foreign=self._no_witness(lesson, contrast.item_id),
             why=contrast.cause,
             simulated=context.models.simulated,
             created_at=self.runtime.clock(),
         )
         self._words.append(word.named())
+
+    def _no_witness(self, lesson: ExperienceRecord, item_id: str) -> bool:
+        item = self.batch.items.get(item_id)
+        return item is not None and (item.foreign or said_by_itself(lesson.summary32, item.prompt, self._ordinary))
 
     def _turn_down(self, label: str, reason: str) -> None:
         self._outcome[label] = "useless"
@@ -488,13 +494,12 @@ class _Curation:
     async def _screened(self, text: str, polarity: Polarity, contrasts: Iterable[Contrast]) -> str | None:
         names = dict.fromkeys(contrast.item_id for contrast in contrasts)
         items = [self.batch.items[name] for name in names if name in self.batch.items]
-        pack = self.runtime.pack
         self._shortened += 1
         screened = await screen_or_shorten(
             text,
             polarity=polarity,
             answers=[answer for item in items for answer in item.accepted],
-            prompts=Prompts(tuple(item.prompt for item in items), self._prompts, "\n".join(pack.bodies.values())),
+            prompts=Prompts(tuple(item.prompt for item in items), self._prompts, self._ordinary),
             key=self._key("shorten", self._shortened),
             runtime=self.runtime,
             spend=self.spend,

@@ -67,7 +67,7 @@ class WordSums:
     weight: float = 0.0
     """Contrasts for and against."""
     strangers: bool = False
-    """Whether an item that strangers wrote speaks for it."""
+    """Whether an item that strangers wrote, or that says it itself, speaks for it."""
     others: bool = False
     """Whether another item, or a person, does."""
     groups_for: frozenset[str] = frozenset()
