@@ -34,8 +34,9 @@ _MAX_SCREENED = 4000
 """Most characters of a candidate that are screened; longer ones are too long anyway."""
 _RUN = 8
 _RUN_OF_PROMPT = 6
-_GERMAN = re.compile(r"(?s)\b(?:der|das|dem|ein|eine|einen)\b.*\b(?:und|ist|mit|von|zu|wie|wird|werden|nicht|im)\b")
-"""Function words of the language whose ordinary nouns have capitals, too."""
+_FOLLOWED = re.compile(r"(?<![^\W_])([^\W\d_]+) (?=([^\W\d_]))")
+_GERMAN = re.compile("[\u00c4\u00d6\u00dc\u00e4\u00f6\u00fc\u00df]|\\b(?:und|ist|das|nicht|wird|wie|zu|mit)\\b")
+"""What tells such a language from texts full of names."""
 _ORDINARY_NAMES = frozenset(_COMMON["ordinary_names"])
 _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
@@ -362,14 +363,21 @@ def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[
             grouped = rf"{int(whole):,}".replace(",", ",?")
             fraction = rf"\.{rest.rstrip('0')}0*" if rest.strip("0") else r"(?:\.0+)?"
             yield match.group(), re.compile(rf"(?<![\w.]){grouped}{fraction}(?![\d]|\.\d)")
-    nouns_are_capitalised = any(_GERMAN.search(prompt) for prompt in prompts.own)
+    capitals_name = not _nouns_have_capitals("\n".join(batch))
     for match in _TOKEN.finditer(text):
         token = match.group()
         as_it_is = rf"(?<!\w){re.escape(token)}(?!\w)"
         if any(map(str.isalpha, token)) and any(sign.isdigit() or sign == "_" for sign in token):
             yield token, re.compile(as_it_is, re.IGNORECASE)
-        elif not nouns_are_capitalised and _is_name(text, match, (*batch, prompts.ordinary)):
+        elif capitals_name and _is_name(text, match, (*batch, prompts.ordinary)):
             yield token, re.compile(as_it_is)
+
+
+@lru_cache(16)
+def _nouns_have_capitals(text: str) -> bool:
+    """Return whether capitals are no sign of a name: as in German, they follow a third of the words in lower case."""
+    after = [letter for word, letter in _FOLLOWED.findall(text) if word.islower()]
+    return _GERMAN.search(text) is not None and 3 * sum(map(str.isupper, after)) >= len(after)
 
 
 def _is_name(text: str, match: re.Match[str], others: Sequence[str]) -> bool:

@@ -168,6 +168,15 @@ def test_what_several_items_say_is_no_item_s_own():
 
 
 def test_a_language_with_capitals_on_all_nouns_names_nobody_by_them():
-    prompt = "Vera bestellt 32 Toner. Der Lieferant gibt einen Rabatt, und die Steuer kommt hinzu. Wie hoch ist die Rechnung?"
-    assert not repeated("Ziehe den Rabatt vor der Steuer ab.", prompt, batch=(prompt,))
-    assert repeated("Rechne den Preis mal 32.", prompt, batch=(prompt,)) == "32"
+    rows = rows_of("packs_answers", "honest_lessons_in_german")
+    batch = tuple(prompt for prompt, _ in rows)
+    batches = (batch, batch[:7], batch[7:])
+    lost = [lesson for each in batches for prompt, lesson in rows if prompt in each and repeated(lesson, prompt, batch=each)]
+    assert lost == []
+    assert repeated("Rechne den Preis mal 117.", "Vera bestellt 117 Toner. Wie hoch ist die Rechnung?", batch=batch) == "117"
+
+
+@pytest.mark.parametrize("batch", rows_of("packs_answers", "texts_full_of_names"))
+def test_capitals_name_somebody_in_texts_full_of_names_and_below_headings(batch):
+    name = batch[0].split()[-1].rstrip("?.")
+    assert repeated(f"For {name} choose the second one.", batch[0], batch=tuple(batch)) == name
