@@ -3,9 +3,11 @@
 import asyncio
 import json
 import random
+import re
 import socket
 import stat
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -16,12 +18,15 @@ from aiohttp import web
 
 from tests.support.agents.endpoint import KEY, LESSONS, begin, chat_body, chat_events, message_body, response_body, stream
 from tests.support.waiting import eventually
+from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
-from tfgrpo.tasks.gateway import live
+from tfgrpo.tasks.gateway import live, session
+from tfgrpo.tasks.gateway.dialects import ChatDialect, Document, ResponsesDialect
 from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic, opening_of
+from tfgrpo.tasks.gateway.session import Additions, outgoing
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey
 from tfgrpo.tasks.models.endpoint import Endpoint as Address
@@ -30,6 +35,7 @@ from tfgrpo.tasks.models.transport import open_transport
 
 CALLERS = "sk-of-the-caller-0123456789"
 TOKEN = "a-token-nobody-prints"
+CHATS = ChatDialect()
 
 
 class Serving:
@@ -358,6 +364,30 @@ async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
         ([], 400),
     ):
         assert (await client.post("/outcome", json=body)).status_code == status
+
+
+SHAPES = ("<{a}", "<{a}>{a}", "<a>{</a}", "<{a}>{</a}", "<a>{</a> }x", "{ }", "{-}", "{lessons>}", "{Wall time: }",
+          "{session-}", '"choices"{ }', '"type"{data:}', '{"type":"response.}', "{api_key=}", "{eyJ}")  # fmt: skip
+READERS: dict[str, Callable[[str], object]] = {
+    "opening": lambda text: opening_of(ask(text)),
+    "name": lambda text: live.name_by_agent({}, {"metadata": {text: "v"}}),
+    "request": lambda text: outgoing(CHATS, Document(json.dumps(ask(text, model=text)).encode()), Additions(LESSONS)),
+    "result": session._SAYS_ERROR.match,
+    "events": lambda text: [each.is_plain(text.encode()) or each.ends(text.encode()) for each in (CHATS, ResponsesDialect())],
+    "item": without_secrets,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_clients_write_is_read_in_a_time_that_grows_no_faster_than_it(reader):
+    def took_s(shape, times):
+        text = re.sub(r"\{(.+?)\}", lambda match: match[1] * (times // len(match[1])), shape)
+        began = time.perf_counter()
+        READERS[reader](text)
+        return time.perf_counter() - began
+
+    for shape in SHAPES:
+        assert took_s(shape, 20_000) < 40 * max(took_s(shape, 2_000), 0.002), shape
 
 
 async def test_tasks_are_served_by_their_paths(endpoint, serving):
