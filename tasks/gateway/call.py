@@ -102,7 +102,7 @@ class Upstream:
         ]
         headers += [(name.encode(), value.encode()) for name, value in own.items()]
         if call is not None and "idempotency_key" not in self.client.omitted:
-            headers.append((IDEMPOTENCY_KEY.encode(), call.encode()))
+            headers.append((IDEMPOTENCY_KEY.encode(), call.encode("utf-8", "surrogateescape")))
         url = self._url(path)
         if request.query_string:
             # Azure clients say which version they speak; the endpoint's own address says which one it has.

@@ -61,6 +61,8 @@ _CONTEXT: Final = re.compile(r"\s*+<([\w.-]++)[^<>]*+>.*</\1>\s*+", re.DOTALL)
 """A text that agents add to the question: one element, such as ``<environment_context>``. Takes linear time."""
 _UNDECIDED_S: Final = 30.0
 """Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
+_NAME_DIGITS: Final = 16
+"""Of a conversation's digest, in its id."""
 _ID: Final = re.compile(r"([0-9a-f]{16})\.(lessons|held-out)\.([\w-]+)")
 _PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
@@ -129,7 +131,7 @@ class Conversation(NamedTuple):
     """What all requests of a conversation have in common."""
 
     name: str
-    """By which its arm is drawn."""
+    """Digest of its name, by which its arm is drawn."""
     prompt: str
     """The question with which it began."""
     media: str = ""
@@ -138,29 +140,36 @@ class Conversation(NamedTuple):
 
 
 class Conversations:
-    """The conversations that began here, by the names of their answers and by their first messages."""
+    """The conversations of a task that began here, by digests of the names of their answers and of their first messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, task_id: str) -> None:
+        self._task_id = task_id
         self._known: OrderedDict[str, Conversation] = OrderedDict()
         self._characters = 0
         self._agents: OrderedDict[str, None] = OrderedDict()
 
-    def of(self, body: Mapping[str, Any], opening: Opening, named: str | None) -> Conversation:
+    def digest(self, name: str) -> str:
+        """Return what stands for a name that a client or the endpoint gives: of any length, and perhaps no Unicode."""
+        return sha256_hex(replace_surrogates(f"{self._task_id}\n{name}"))
+
+    def of(self, body: Mapping[str, Any], opening: Opening, named: str) -> Conversation:
         """Return the conversation of a request that starts so.
 
         ``named``: its name, if the client gives it one.
         """
         given, earlier = body.get("conversation"), body.get("previous_response_id")
         own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
-        at = next((key for key in (_text(earlier), own, *opening.begun) if key in self._known), None)
+        places = [*map(self.digest, filter(None, (_text(earlier), own))), *opening.begun]
+        at = next((place for place in places if place in self._known), None)
+        name = named or own
         if at is None:
-            at = own or (opening.begun[-1] if opening.begun and earlier is None else "")
-            name = named or own or (opening.begun or ("",))[-1]
-            found = Conversation(name, opening.prompt, opening.media, begun_here=earlier is None)
+            at = self.digest(own) if own else (opening.begun[-1] if opening.begun and earlier is None else "")
+            drawn_by = self.digest(name or (opening.begun or ("",))[-1])
+            found = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
         else:
             known = self._known[at]
-            found = known._replace(name=named or own or known.name)
-        self.remember(found, at)
+            found = known._replace(name=self.digest(name)) if name else known
+        self._remember(at, found)
         return found
 
     def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
@@ -172,12 +181,15 @@ class Conversations:
                 self._agents.popitem(last=False)
         return not tools and conversation.name in self._agents
 
-    def remember(self, conversation: Conversation, name: str | None) -> None:
-        """Remember a conversation by its own name, or by that of an answer."""
-        if not name:
+    def remember(self, conversation: Conversation, answer: str | None) -> None:
+        """Remember a conversation by the name of an answer."""
+        self._remember(answer and self.digest(answer), conversation)
+
+    def _remember(self, at: str | None, conversation: Conversation) -> None:
+        if not at:
             return
-        before = self._known.pop(name, None)
-        self._known[name] = conversation
+        before = self._known.pop(at, None)
+        self._known[at] = conversation
         self._characters += len(conversation.prompt) - (len(before.prompt) if before is not None else 0)
         while len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
             self._characters -= len(self._known.popitem(last=False)[1].prompt)
@@ -275,24 +287,26 @@ class Traffic:
     max_tokens: int = 1024
     kept: KeptItems | None = None
     outcomes: Path | None = None
-    conversations: Conversations = field(default_factory=Conversations)
+    conversations: Conversations = field(init=False)
     _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
     _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))
     _ids: OrderedDict[str, str] = field(default_factory=OrderedDict)
     _undecided: list[tuple[Conversation, Callable[[], None]]] = field(default_factory=list)
     _since: float = field(default_factory=time.monotonic)
 
-    def arm_of(self, conversation: str) -> SentArm:
-        """Draw the arm of a conversation, always the same one."""
-        drawn = int(sha256_hex(f"{self.task_id}\n{conversation}")[:13], 16) / 16**13
-        return "held-out" if drawn < self.held_out else "lessons"
+    def __post_init__(self) -> None:
+        self.conversations = Conversations(self.task_id)
 
-    def id_of(self, conversation: str) -> str:
+    def arm_of(self, conversation: Conversation) -> SentArm:
+        """Draw the arm of a conversation, always the same one."""
+        return "held-out" if int(conversation.name[:13], 16) / 16**13 < self.held_out else "lessons"
+
+    def id_of(self, conversation: Conversation) -> str:
         """Return the id of a conversation, with its arm and the lessons that were in force when it began.
 
         It needs no memory: a client may report what came of it after a restart, and to another gateway.
         """
-        name = self._name(conversation)
+        name = conversation.name[:_NAME_DIGITS]
         if name not in self._ids:
             self._ids[name] = f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}"
             if len(self._ids) > _REMEMBERED:
@@ -304,7 +318,7 @@ class Traffic:
 
         ``conversation``: its id, or the name that the client gave it since this gateway began. Raises ``StoreError``.
         """
-        match = _ID.fullmatch(self._ids.get(self._name(conversation), conversation))
+        match = _ID.fullmatch(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
         if match is None or self.outcomes is None:
             return None
         name, arm, library = match.groups()
@@ -312,9 +326,6 @@ class Traffic:
         if (new := LineFile(self.outcomes, "line_id").add([line])) == 1:
             self.count("lessons" if arm == "lessons" else "held-out", outcomes=1)
         return new == 1
-
-    def _name(self, conversation: str) -> str:
-        return sha256_hex(f"{self.task_id}\n{conversation}")[:16]
 
     def count(self, arm: SentArm, **more: int) -> None:
         """Add to the counts of an arm."""
@@ -388,10 +399,10 @@ class LiveClient(Caller):
         self._undecided = bool(named) and not tools
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
-            self.arm = traffic.arm_of(of.name)
+            self.arm = traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
             self._keeps = of.begun_here and not auxiliary and not holds_lessons(opening.system)
-            self.headers = {_CONVERSATION: traffic.id_of(of.name)}
+            self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
         return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in, auxiliary=auxiliary)
 

@@ -1,12 +1,14 @@
 """The gateway in production: who may call, which arm a conversation has, what is counted, and what is kept."""
 
 import asyncio
+import gc
 import json
 import random
 import re
 import socket
 import stat
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -143,6 +145,39 @@ async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_its_dig
         assert len(opening.media) == 64
         body = ask(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": wrapped}]}])
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("place", ["x-session-id", "idempotency-key", "prompt_cache_key", "previous_response_id", "metadata"])
+async def test_a_name_that_is_no_unicode_is_a_name_and_changes_no_other_conversation(serving, place):
+    client = await serving.client(held_out=0.5)
+    first = await client.post("/v1/chat/completions", json=ask())
+    headers = {place: b"caf\xe9"} if "-" in place else {}
+    labels = {} if headers else {place: {"user_id": "\ud800"} if place == "metadata" else "\ud800"}
+    for text in ("3 + 4?", "hi"):
+        raw = json.dumps(ask(text, **labels))
+        replies = [await client.post("/v1/chat/completions", content=raw, headers=headers) for _ in "12"]
+        assert [reply.status_code for reply in replies] == [200, 200]
+        assert len({reply.headers["x-tfgrpo-arm"] for reply in replies}) == 1
+    again = await client.post("/v1/chat/completions", json=ask())
+    assert again.status_code == first.status_code == 200
+    assert (await client.post("/outcome", content='{"conversation": "\\ud800", "score": 1}')).status_code == 404
+
+
+async def test_of_long_names_only_digests_are_kept(serving):
+    client = await serving.client()
+    await client.post("/v1/chat/completions", json=ask())
+    tracemalloc.start()
+    try:
+        for number in range(3):
+            named = ask(str(number), prompt_cache_key="k" * (5 << 20) + str(number))
+            assert (await client.post("/v1/chat/completions", json=named)).is_success
+            serving.endpoint.asked.clear()
+        del named
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 8 << 20
 
 
 async def test_a_conversation_kept_by_the_endpoint_has_the_arm_of_its_beginning(endpoint, serving):
@@ -457,7 +492,7 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_mes
 @pytest.mark.parametrize(("limit", "most"), [("_REMEMBERED", 2), ("_CHARACTERS", 8)])
 def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(monkeypatch, limit, most):
     monkeypatch.setattr(live, limit, most)
-    known = live.Conversations()
+    known = live.Conversations("t")
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
-    found = [known.of({"conversation": name}, opening_of({"input": text}), None) for name, text in requests]
+    found = [known.of({"conversation": name}, opening_of({"input": text}), "") for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
