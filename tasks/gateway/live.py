@@ -84,17 +84,20 @@ class Opening(NamedTuple):
     media: str = ""
     """Digest of what the user shows next to text, an image for example; empty without any."""
     begun: tuple[str, ...] = ()
-    """Digests of the first user message, of the first two and so on."""
+    """Digests of the first user message, of the first two and so on, among conversations of the same name."""
 
 
-def opening_of(body: Mapping[str, Any]) -> Opening:
-    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``."""
+def opening_of(body: Mapping[str, Any], named: str = "") -> Opening:
+    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``.
+
+    ``named``: the conversation's name, if the client gives it one.
+    """
     given = body.get("messages", body.get("input"))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
     turns = [{"role": "user", "content": given}] if isinstance(given, str) else list(rows(given))
     system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in SYSTEM_ROLES]
     said = [turn.get("content") for turn in turns if turn.get("role") == "user"]
-    digest, begun = hashlib.sha256(), list[str]()
+    digest, begun = hashlib.sha256((named and sha256_hex(replace_surrogates(named))).encode()), list[str]()
     for content in said:
         text = f"{_question(content) or texts_of(content)}\x1f{_shown(content)}\x1e"
         digest.update(replace_surrogates(text).encode())
@@ -166,11 +169,11 @@ class Conversations:
             at = self.digest(own) if own else (opening.begun[-1] if opening.begun and earlier is None else "")
             drawn_by = self.digest(name or (opening.begun or ("",))[-1])
             found = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
-        else:
-            known = self._known[at]
-            found = known._replace(name=self.digest(name)) if name else known
-        self._remember(at, found)
-        return found
+            self._remember(at, found)
+            return found
+        self._known.move_to_end(at)  # and stays as it began: a name that comes later is that of its own request
+        known = self._known[at]
+        return known._replace(name=self.digest(name)) if name else known
 
     def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
         """Return whether a request is none of an agent's own: it has no tools where others of the conversation have."""
@@ -391,12 +394,14 @@ class LiveClient(Caller):
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Draw the arm of the conversation, and return its lessons."""
         traffic, headers = self._traffic, self._request.headers
-        opening, named = opening_of(body), name_by_agent(headers, body)
+        by_agent = name_by_agent(headers, body)
+        named = headers.get(_CONVERSATION) or by_agent
+        opening = opening_of(body, named)
         self._system = opening.system
-        self._conversation = of = traffic.conversations.of(body, opening, headers.get(_CONVERSATION) or named)
+        self._conversation = of = traffic.conversations.of(body, opening, named)
         tools = offers_tools(dialect, body)
         auxiliary = traffic.conversations.is_auxiliary(of, tools=tools)
-        self._undecided = bool(named) and not tools
+        self._undecided = bool(by_agent) and not tools
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
             self.arm = traffic.arm_of(of)

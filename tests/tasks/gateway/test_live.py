@@ -159,8 +159,22 @@ async def test_a_name_that_is_no_unicode_is_a_name_and_changes_no_other_conversa
         assert [reply.status_code for reply in replies] == [200, 200]
         assert len({reply.headers["x-tfgrpo-arm"] for reply in replies}) == 1
     again = await client.post("/v1/chat/completions", json=ask())
-    assert again.status_code == first.status_code == 200
+    assert (again.status_code, again.headers["x-tfgrpo-arm"]) == (200, first.headers["x-tfgrpo-arm"])
     assert (await client.post("/outcome", content='{"conversation": "\\ud800", "score": 1}')).status_code == 404
+
+
+async def test_a_name_that_one_client_gives_changes_no_arm_of_another_whose_first_message_is_the_same(serving):
+    client = await serving.client(held_out=0.5)
+
+    async def arm(*texts, **more):
+        body = ask(messages=[user(text) for text in texts])
+        return (await client.post("/v1/chat/completions", json=body, **more)).headers["x-tfgrpo-arm"]
+
+    begun, others = await arm("hello"), set[str]()
+    for number in range(8):
+        others.add(await arm("hello", headers={"x-tfgrpo-conversation": f"c{number}"}))
+        assert await arm("hello", "go on") == begun
+    assert others == {"lessons", "held-out"}
 
 
 async def test_of_long_names_only_digests_are_kept(serving):
