@@ -400,16 +400,17 @@ class LiveClient(Caller):
         self._system = opening.system
         self._conversation = of = traffic.conversations.of(body, opening, named)
         tools = offers_tools(dialect, body)
-        auxiliary = traffic.conversations.is_auxiliary(of, tools=tools)
+        # Without a name, others may have begun with the same words.
+        auxiliary = bool(named) and traffic.conversations.is_auxiliary(of, tools=tools)
         self._undecided = bool(by_agent) and not tools
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
-            self.arm = traffic.arm_of(of)
+            self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
             self._keeps = of.begun_here and not auxiliary and not holds_lessons(opening.system)
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
-        return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in, auxiliary=auxiliary)
+        return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in)
 
     @contextmanager
     def idempotency_key(self, key: AnswerKey) -> Iterator[str]:

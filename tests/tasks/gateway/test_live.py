@@ -177,6 +177,13 @@ async def test_a_name_that_one_client_gives_changes_no_arm_of_another_whose_firs
     assert others == {"lessons", "held-out"}
 
 
+async def test_the_tools_of_one_client_take_no_lessons_from_another_whose_first_message_is_the_same(endpoint, serving):
+    client = await serving.client()
+    for more in ({"tools": [ADD]}, {}):
+        reply = await client.post("/v1/chat/completions", json=ask(**more))
+        assert (reply.headers["x-tfgrpo-arm"], LESSONS[:9] in json.dumps(endpoint.asked[-1].body)) == ("lessons", True)
+
+
 async def test_of_long_names_only_digests_are_kept(serving):
     client = await serving.client()
     await client.post("/v1/chat/completions", json=ask())
@@ -367,7 +374,7 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
         later = [question, {"role": "assistant", "content": f"{number + 1}"}, user("And twice that?")]
         assert await arm(number, later, "more", tools=[ADD]) == first
         if headers or labels:
-            await arm(number, [user(f"Summarize it: {number} + 1")], "A sum")
+            assert await arm(number, [user(f"Summarize it: {number} + 1")], "A sum") == "off"
             assert (LESSONS[:9] in json.dumps(endpoint.asked[-1].body)) is False
         arms.append(first)
     assert set(arms) == {"lessons", "held-out"}
