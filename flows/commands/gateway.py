@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import secrets
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -27,6 +28,7 @@ from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, ProblemCollector, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic
@@ -75,7 +77,7 @@ class _Checked(NamedTuple):
         return ServedLessons(paths, Path(root) if root else None, self.say, simulated=simulated)
 
     def traffic(self, task_id: str, lessons: ServedLessons, telemetry: Telemetry, kept: KeptItems | None) -> Traffic:
-        names = self.settings.actor.gateway
+        names, paths = self.settings.actor.gateway, TaskPaths.of(self.settings.out, task_id)
         return Traffic(
             task_id,
             lessons.block,
@@ -86,7 +88,8 @@ class _Checked(NamedTuple):
             lessons_in=names.lessons_in,
             max_tokens=self.model.max_tokens,
             kept=kept,
-            outcomes=TaskPaths.of(self.settings.out, task_id).outcomes,
+            outcomes=paths.outcomes,
+            secret=_secret_in(paths.outcome_key),
         )
 
     def client(self) -> ChatClient:
@@ -101,6 +104,14 @@ class _Checked(NamedTuple):
             retry=RetryPolicy(),
             rng=random.Random(),
         )
+
+
+def _secret_in(path: Path) -> str:
+    """Return the secret of a task, which the first of its gateways made."""
+    made = secrets.token_hex()
+    with suppress(StoreError):  # where nothing can be written no outcome can, either
+        LineFile(path, "line_id").add([{"line_id": "first", "key": made}])
+    return next((str(line["key"]) for line in read_objects(path)), made)
 
 
 def gateway(  # noqa: PLR0913 - its options

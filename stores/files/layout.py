@@ -58,6 +58,8 @@ class TaskPaths:
     credit = _File("credit.jsonl")
     outcomes = _File("outcomes.jsonl")
     """What conversations in production were worth to their clients, append-only."""
+    outcome_key = _File("outcome-key.jsonl")
+    """The secret by which gateways of the task know the ids of their conversations."""
     tests = _File("tests.jsonl")
     """What each ``tfgrpo test`` found on the sealed items, append-only."""
     state = _File("state.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import json
 import re
 import time
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final, Literal, NamedTuple
 
 import httpx
@@ -62,8 +64,7 @@ _CONTEXT: Final = re.compile(r"\s*+<([\w.-]++)[^<>]*+>.*</\1>\s*+", re.DOTALL)
 _UNDECIDED_S: Final = 30.0
 """Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
 _NAME_DIGITS: Final = 16
-"""Of a conversation's digest, in its id."""
-_ID: Final = re.compile(r"([0-9a-f]{16})\.(lessons|held-out)\.([\w-]+)")
+"""Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours."""
 _PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
 _CONVERSATION: Final = "x-tfgrpo-conversation"
@@ -290,6 +291,8 @@ class Traffic:
     max_tokens: int = 1024
     kept: KeptItems | None = None
     outcomes: Path | None = None
+    secret: str = field(default_factory=token_hex)
+    """Key of the ids of conversations; gateways that share it know each other's."""
     conversations: Conversations = field(init=False)
     _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
     _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))
@@ -307,11 +310,12 @@ class Traffic:
     def id_of(self, conversation: Conversation) -> str:
         """Return the id of a conversation, with its arm and the lessons that were in force when it began.
 
-        It needs no memory: a client may report what came of it after a restart, and to another gateway.
+        It needs no memory: a client may report what came of it after a restart, and to another gateway. A keyed digest
+        at its end says that a gateway of the task gave it.
         """
         name = conversation.name[:_NAME_DIGITS]
         if name not in self._ids:
-            self._ids[name] = f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}"
+            self._ids[name] = self._signed(f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}")
             if len(self._ids) > _REMEMBERED:
                 self._ids.popitem(last=False)
         return self._ids[name]
@@ -321,14 +325,18 @@ class Traffic:
 
         ``conversation``: its id, or the name that the client gave it since this gateway began. Raises ``StoreError``.
         """
-        match = _ID.fullmatch(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
-        if match is None or self.outcomes is None:
+        given = replace_surrogates(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
+        told = given.rpartition(".")[0]
+        if self.outcomes is None or not hmac.compare_digest(given.encode(), self._signed(told).encode()):
             return None
-        name, arm, library = match.groups()
+        name, arm, library = told.split(".")
         line = {"line_id": name, "arm": arm, "library": library, "score": score, "at": time.time()}
         if (new := LineFile(self.outcomes, "line_id").add([line])) == 1:
             self.count("lessons" if arm == "lessons" else "held-out", outcomes=1)
         return new == 1
+
+    def _signed(self, told: str) -> str:
+        return f"{told}.{hmac.new(self.secret.encode(), told.encode(), 'sha256').hexdigest()[:_NAME_DIGITS]}"
 
     def count(self, arm: SentArm, **more: int) -> None:
         """Add to the counts of an arm."""

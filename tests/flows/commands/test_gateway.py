@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import LEARNING, TASK, run
 from tests.support.runs.serving import serving as serve
 from tfgrpo.flows import cli
+from tfgrpo.flows.commands import gateway
 from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.stores.experiences.credit import Row, read_credit
@@ -185,6 +187,14 @@ def add_answers(file: Path, known: dict[str, Any]) -> list[str]:
     ]
     file.write_text("".join(json.dumps(item) + "\n" for item in answered))
     return [item["prompt"] for item in kept]
+
+
+def test_gateways_of_a_task_share_a_secret_of_which_others_know_nothing(tmp_path):
+    file = tmp_path / "outcome-key.jsonl"
+    made = gateway._secret_in(file)
+    assert gateway._secret_in(file) == made != gateway._secret_in(tmp_path / "other.jsonl")
+    assert (len(made), stat.S_IMODE(file.stat().st_mode)) == (64, 0o600)
+    assert gateway._secret_in(Path("/proc/none/key.jsonl")) != made
 
 
 @pytest.mark.untraced

@@ -396,12 +396,12 @@ async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_t
 
 async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(serving, tmp_path):
     file = tmp_path / "outcomes.jsonl"
-    client = await serving.client(held_out=0.5, outcomes=file)
+    client = await serving.client(held_out=0.5, outcomes=file, secret="s")
     ids = []
     for number in range(8):
         reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-tfgrpo-conversation": f"c{number}"})
         ids.append((reply.headers["x-tfgrpo-conversation"], reply.headers["x-tfgrpo-arm"]))
-    after_restart = await serving.client(held_out=0.5, outcomes=file)
+    after_restart = await serving.client(held_out=0.5, outcomes=file, secret="s")
     serving.facts["library"] = "l2"
     for number, (name, _) in enumerate(ids):
         posted = {"conversation": name if number % 2 else f"c{number}", "score": number / 8}
@@ -412,14 +412,20 @@ async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
     assert [(line["arm"], line["library"], line["score"]) for line in lines] == [
         (arm, "l1", number / 8) for number, (_, arm) in enumerate(ids)
     ]
+    changed = ids[0][0].translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
     for body, status in (
         ({"conversation": "never seen", "score": 1}, 404),
+        ({"conversation": changed, "score": 1}, 404),
+        ({"conversation": f"{7:016x}.held-out.l1", "score": 1}, 404),
+        ({"conversation": f"{7:016x}.lessons.{'x' * 100_000}.{'0' * 16}", "score": 1}, 404),
+        ({"conversation": "é.é", "score": 1}, 404),
         ({"conversation": ids[0][0], "score": 1.5}, 400),
         ({"conversation": ids[0][0], "score": True}, 400),
         ({"conversation": 7, "score": 1}, 400),
         ([], 400),
     ):
         assert (await client.post("/outcome", json=body)).status_code == status
+    assert len(list(read_objects(file))) == len(ids)
 
 
 SHAPES = ("<{a}", "<{a}>{a}", "<a>{</a}", "<{a}>{</a}", "<a>{</a> }x", "{ }", "{-}", "{lessons>}", "{Wall time: }",
