@@ -34,7 +34,7 @@ from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, describe_reply
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, Take, chunks_of, close, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, Take, chunks_of, close, read_whole, why_unreadable
 from tfgrpo.tasks.models.wire import usage_of
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
@@ -46,7 +46,6 @@ _NOT_FORWARDED = re.compile(
     "accept-encoding|cookie|expect|host|forwarded|via|x-forwarded-.*|x-real-ip|x-tfgrpo-.*|.*(?:^|-)auth(?:orization)?"
 )
 """In addition to those of the connection: what concerns this machine and its network, and credentials for others."""
-_DECODED = frozenset({"", "identity", "gzip", "deflate"})
 _NOT_RETURNED = frozenset({"date", "server", "set-cookie"})
 MAX_BODY = 64 << 20
 """Most bytes of a reply: embeddings of 2,048 texts have 34 MB."""
@@ -136,13 +135,6 @@ def returned_headers(headers: Mapping[str, str], scrub: Scrub) -> dict[str, str]
     dropped = _NOT_RETURNED | _named_in_connection(headers)
     lowered = ((name, name.lower(), value) for name, value in headers.items())
     return {name: scrub(value) for name, low, value in lowered if low not in dropped and not _OF_THE_CONNECTION.fullmatch(low)}
-
-
-def why_unreadable(headers: Mapping[str, str]) -> str:
-    """Return why the body of a reply cannot be passed on, which would be as it is and without its encoding; or empty."""
-    named = {each.strip().lower() for each in headers.get("content-encoding", "").split(",")}
-    unread = ", ".join(sorted(named - _DECODED))
-    return f"the reply is encoded as {unread}, which was not asked for" if unread else ""
 
 
 def keys_in(request: BaseRequest) -> list[str]:

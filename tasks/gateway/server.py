@@ -10,7 +10,7 @@ import socket
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,13 +28,12 @@ from tfgrpo.tasks.gateway.call import (
     keys_in,
     read_reply,
     returned_headers,
-    why_unreadable,
 )
 from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, Document, EmbeddingsDialect, MessagesDialect, ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Outgoing, Recorded, RolloutSession, outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
+from tfgrpo.tasks.models.transport import ENCODINGS, TRANSPORT_ERRORS, decoded, encoding_of, exchange
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -51,8 +50,6 @@ _CANCELLED_S: Final = 0.5
 """Seconds that calls have to end once they are cancelled."""
 _NAMED: Final = re.compile(r"b'([A-Za-z][\w-]{0,60}):")
 """A header in the HTTP library's message on what it cannot parse."""
-_DECODED: Final = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Encodings of requests that are read, with ``zlib``'s number of each."""
 _HOST: Final = "127.0.0.1"
 
 
@@ -211,16 +208,16 @@ class Server(ABC):
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """Raise ``GatewayRefusal`` before more than the limit is in memory."""
-        coding, most = request.headers.get("content-encoding", "").strip().lower(), MAX_REQUEST_MB << 20
-        if coding not in _DECODED:
-            text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
+        encoding, most = encoding_of(request.headers), MAX_REQUEST_MB << 20
+        if encoding and encoding not in ENCODINGS:
+            text = f"the request is encoded as {encoding}; accepted: identity, {', '.join(ENCODINGS)}"
             raise GatewayRefusal(415, "invalid_request_error", text)
         too_large = f"the request has more than {MAX_REQUEST_MB} MB"  # a frame that holds its own error would keep the parts
         if (request.content_length or 0) > most:
             raise GatewayRefusal(413, "request_too_large", too_large)
         size, parts = 0, list[bytes]()
         try:
-            async for part in _decoded(request, _DECODED[coding], most):
+            async for part in decoded(request.content.iter_any(), encoding):
                 size += len(part)
                 parts.append(part)
                 if size > most:
@@ -238,8 +235,6 @@ class Server(ABC):
         try:
             forwarded = self._upstream.forwarded(request, path, body)
             received = await exchange(client.http, forwarded, client.endpoint.timeout_s, MAX_BODY)
-            if unreadable := why_unreadable(received.headers):
-                raise ModelReplyMalformed(unreadable)
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
@@ -302,17 +297,3 @@ def _error(dialect: Dialect, error: GatewayRefusal, **more: str) -> web.Response
     body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "x-should-retry": "true" if error.retry else "false"}
     return web.Response(status=error.status, body=body, headers=headers)
-
-
-async def _decoded(request: web.BaseRequest, window: int | None, most: int) -> AsyncIterator[bytes]:
-    """Yield no part much larger than ``most``. Raise ``zlib.error``."""
-    decoder = None
-    async for chunk in request.content.iter_any():
-        if window is None:
-            yield chunk
-            continue
-        if decoder is None:  # some clients send deflate without its header
-            decoder = zlib.decompressobj(-15 if window == 15 and chunk[0] & 0xF != 8 else window)
-        yield decoder.decompress(chunk, most + 1)
-    if decoder is not None and (decoder.unused_data or not decoder.eof):
-        raise zlib.error("more or less than one encoded body")

@@ -29,6 +29,7 @@ from tfgrpo.stores.text import pluralize, quoted_names, replace_surrogates
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
 from tfgrpo.tasks.models.transport import (
+    ACCEPTED,
     TRANSPORT_ERRORS,
     Received,
     exchange,
@@ -174,7 +175,7 @@ class Endpoint:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with the key: never to be logged, recorded or shown."""
-        headers = {"content-type": "application/json", "accept": "application/json"}
+        headers = {"content-type": "application/json", "accept": "application/json", **ACCEPTED}
         if self.api_key is not None:
             # Azure's addresses with a deployment in them take the key only in api-key; its /openai/v1 takes a bearer.
             if "/openai/deployments/" in self._root.path:

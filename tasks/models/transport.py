@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
@@ -27,6 +28,13 @@ KEEPALIVE_S = 4.0
 
 MAX_REPLY_BYTES = 16 << 20
 """Most bytes of one reply. The largest real ones, with log-probabilities of every token, stay below 3 MB."""
+
+ENCODINGS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""Encodings of bodies that are read, with ``zlib``'s number of each."""
+ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
+"""Header of requests: the libraries would ask for whatever is installed."""
+_PIECE: Final = 1 << 20
+"""Most bytes that are decoded at once."""
 
 TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, aiohttp.ClientError, OSError)
 """Exceptions of sending. The aiohttp transport lets some errors of its library through unmapped, and httpx parses the
@@ -108,13 +116,57 @@ async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES)
 
 
 def _decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Return the body without its content encoding. Most have none and can bypass httpx's decoders."""
+    """Return the body without its content encoding. httpx would decode any number of them, without a bound."""
     reply, stream = _plain_reply(response), response.stream
     if reply is not None:
         return reply.content.iter_any()
-    if "content-encoding" in response.headers or not isinstance(stream, httpx.AsyncByteStream):
-        return response.aiter_bytes()
-    return aiter(stream)
+    chunks = aiter(stream) if isinstance(stream, httpx.AsyncByteStream) else response.aiter_raw()
+    return _readable(response, chunks) if "content-encoding" in response.headers else chunks
+
+
+async def _readable(response: httpx.Response, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if unreadable := why_unreadable(response.headers):
+        raise ModelReplyMalformed(unreadable)
+    try:
+        async for chunk in decoded(chunks, encoding_of(response.headers)):
+            yield chunk
+    except zlib.error as error:
+        raise httpx.DecodingError(str(error), request=response.request) from None
+
+
+def encoding_of(headers: Mapping[str, str]) -> str:
+    """Return how a body is encoded, several encodings with commas between; empty for not at all."""
+    named = (each.strip().lower() for each in headers.get("content-encoding", "").split(","))
+    return ", ".join(each for each in named if each not in {"", "identity"})
+
+
+def why_unreadable(headers: Mapping[str, str]) -> str:
+    """Return why the body of a reply cannot be read; empty for one that can."""
+    encoding = encoding_of(headers)
+    return f"the reply is encoded as {encoding}, which was not asked for" if encoding and encoding not in ENCODINGS else ""
+
+
+async def decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Yield a body without its encoding, one of ``ENCODINGS`` or none, in small pieces. Raise ``zlib.error``."""
+    decoder = None
+    async for chunk in chunks:
+        if not encoding:
+            yield chunk
+            continue
+        left = chunk
+        while left:
+            if decoder is None:  # some send deflate without its header
+                decoder = zlib.decompressobj(-15 if encoding == "deflate" and left[0] & 0xF != 8 else ENCODINGS[encoding])
+            if piece := decoder.decompress(left, _PIECE):
+                yield piece
+            left = decoder.unconsumed_tail
+            if decoder.unused_data:
+                raise zlib.error("more than one encoded body")
+    if decoder is not None:
+        if piece := decoder.flush():
+            yield piece
+        if not decoder.eof:
+            raise zlib.error("less than one encoded body")
 
 
 def _plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:
@@ -145,6 +197,7 @@ def open_transport(
             keepalive_expiry=KEEPALIVE_S,
         ),
         trust_env=trust_env,
+        headers=ACCEPTED,
     )
 
 

@@ -444,12 +444,12 @@ READERS: dict[str, Callable[[str], object]] = {
 def test_what_clients_write_is_read_in_a_time_that_grows_no_faster_than_it(reader):
     def took_s(shape, times):
         text = re.sub(r"\{(.+?)\}", lambda match: match[1] * (times // len(match[1])), shape)
-        began = time.perf_counter()
+        began = time.thread_time()
         READERS[reader](text)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     for shape in SHAPES:
-        assert took_s(shape, 20_000) < 40 * max(took_s(shape, 2_000), 0.002), shape
+        assert took_s(shape, 20_000) < 40 * max(took_s(shape, 2_000), 0.01), shape
 
 
 async def test_tasks_are_served_by_their_paths(endpoint, serving):

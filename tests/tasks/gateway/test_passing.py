@@ -15,7 +15,7 @@ from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, chat_body, chat_events, message_body, response_body, stream
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger import Usage
-from tfgrpo.tasks.gateway import server
+from tfgrpo.tasks.gateway import call, server
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
@@ -390,13 +390,32 @@ async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused_and_an_e
     endpoint.answer = lambda request, _: web.Response(body=b"\x8b?", headers=headers)
     reply = await agent.post("/chat/completions", json=ASK)
     assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "false")
-    assert "encoded as br" in reply.json()["error"]["message"]
+    assert "encoded as gzip, br" in reply.json()["error"]["message"]
     assert runtime.ledger.totals().lost_calls == 1
     assert (await agent.get("/models")).status_code == 502
     endpoint.answer = lambda request, _: web.Response(body=b"\x8b?", status=429, headers=headers)
     reply = await agent.post("/responses", json=ASK)
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "7")
-    assert reply.text == "the reply is encoded as br, which was not asked for"
+    assert reply.text == "the reply is encoded as gzip, br, which was not asked for"
+
+
+@pytest.mark.parametrize("encodings", [1, 2])
+@pytest.mark.parametrize("path", ["/chat/completions", "/models"])
+async def test_a_reply_that_unfolds_to_more_than_the_limit_is_refused_before_it_is_in_memory(
+    endpoint, agent, path, encodings, monkeypatch
+):
+    for module in (server, call):
+        monkeypatch.setattr(module, "MAX_BODY", 4 << 20)
+    raw = gzip.compress(b" " * (64 << 20), 1)
+    raw = gzip.compress(raw) if encodings > 1 else raw
+    endpoint.answer = lambda request, _: web.Response(body=raw, headers={"content-encoding": ", ".join(["gzip"] * encodings)})
+    tracemalloc.start()
+    try:
+        reply = await agent.request("GET" if path == "/models" else "POST", path, json=ASK)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (reply.status_code, peak < 16 << 20) == (502, True)
 
 
 ODD: tuple[Any, ...] = (None, 0, "x", [], [0], [[]], {}, {"x": []}, [{"type": []}], [{"index": {}, "type": {}}])
