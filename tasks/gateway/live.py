@@ -477,7 +477,8 @@ class LiveServer(Server):
         self._client, self._served, self._keys, self._now = client, served, keys, now
         self._tasks: dict[str, Traffic] = {}
         self._day = now().date()
-        self._probed = (-_PROBED_S, "")
+        self._probe: asyncio.Task[str] | None = None
+        self._probed_at = 0.0
 
     async def aclose(self) -> None:
         """Stop, and keep what waits to be kept."""
@@ -490,8 +491,8 @@ class LiveServer(Server):
         if request.method == "GET" and path in {"/healthz", "/readyz"}:
             found = {"endpoint": "", "library": ""}
             if path == "/readyz":
-                library = self._task("").served().get("problem", "")
-                found = {"endpoint": await self._endpoint_problem(), "library": library}
+                problem = await self._endpoint_problem()
+                found = {"endpoint": problem, "library": self._task("").served().get("problem", "")}
             ready = not any(found.values())
             return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
         if request.method == "GET" and path in {"/metrics", "/meta"}:
@@ -521,17 +522,24 @@ class LiveServer(Server):
         return self._tasks[name]
 
     async def _endpoint_problem(self) -> str:
-        """Return why the endpoint cannot be reached; empty if it answers, which a refusal does, too. Asks seldom."""
-        at, problem = self._probed
-        if time.monotonic() - at >= _PROBED_S:
-            client, problem = self._client, ""
-            request = httpx.Request("GET", client.endpoint.url("/models"), headers=client.endpoint.headers())
-            try:
-                status = (await exchange(client.http, request, _PROBE_S, MAX_BODY)).status
-                problem = f"status {status}" if status >= 500 else ""
-            except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
-                problem = type(error).__name__
-            self._probed = time.monotonic(), problem
+        """Return why the endpoint cannot be reached; empty if it answers, which a refusal does, too.
+
+        It is asked seldom, and once for all who want to know: anyone may.
+        """
+        now, last = time.monotonic(), self._probe
+        if last is None or (last.done() and now - self._probed_at >= _PROBED_S):
+            last, self._probed_at = asyncio.create_task(self._ask_endpoint()), now
+            self._probe = last
+        return await asyncio.shield(last)
+
+    async def _ask_endpoint(self) -> str:
+        client, problem = self._client, ""
+        request = httpx.Request("GET", client.endpoint.url("/models"), headers=client.endpoint.headers())
+        try:
+            status = (await exchange(client.http, request, _PROBE_S, MAX_BODY)).status
+            problem = f"status {status}" if status >= 500 else ""
+        except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
+            problem = type(error).__name__
         return problem
 
     def _check(self, request: web.BaseRequest) -> None:

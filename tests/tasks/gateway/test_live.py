@@ -473,6 +473,17 @@ async def test_readiness_is_that_of_endpoint_and_lessons(endpoint, serving, monk
     assert (await client.get("/healthz")).status_code == 200
 
 
+async def test_of_probes_that_come_at_once_one_asks_the_endpoint(endpoint, serving):
+    async def slow(request, raw):
+        await asyncio.sleep(0.2)
+        return {"data": []}
+
+    endpoint.answer = slow
+    client = await serving.client()
+    assert {reply.status_code for reply in await asyncio.gather(*(client.get("/readyz") for _ in range(20)))} == {200}
+    assert len(endpoint.asked) == 1
+
+
 async def test_caps_are_of_a_day(endpoint, serving):
     moments = [datetime(2026, 1, 1, 23, tzinfo=UTC)] * 4 + [datetime(2026, 1, 2, 1, tzinfo=UTC)]
     client = await serving.client(budget=Budget(max_calls=2, scope="today's "), now=lambda: moments.pop(0))
