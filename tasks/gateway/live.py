@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +49,7 @@ from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.session import Additions, AnswerKey, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient, count_call
-from tfgrpo.tasks.models.endpoint import Scrub
+from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _REMEMBERED: Final = 100_000
@@ -65,6 +66,10 @@ _UNDECIDED_S: Final = 30.0
 """Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
 _NAME_DIGITS: Final = 16
 """Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours."""
+_LONGEST_ITEM: Final = 1 << 18
+"""Most characters of question, instructions and answer that are kept."""
+_WAITING: Final = 64
+"""Most items that wait to be kept."""
 _PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
 _CONVERSATION: Final = "x-tfgrpo-conversation"
@@ -221,37 +226,40 @@ class KeptItems:
                 self._ids.add(json.loads(line)["id"])
         self._added = 0
         self._problem: str | None = None
+        self._worker, self._waiting = ThreadPoolExecutor(1), set[Future[None]]()
 
     def add(
-        self, system: str, conversation: Conversation, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub
+        self, system: str, conversation: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply, scrub: Scrub
     ) -> None:
-        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
+        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted.
+
+        Secrets are looked for in a thread, which takes a second for a million characters; longer ones are omitted, too.
+        """
         text, prompt = reply.message.content, conversation.prompt
         if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
             return
-        name, size = "live-" + sha256_hex(f"{system}\x1f{prompt}")[:16], 0
+        if len(system) + len(prompt) + len(text) > _LONGEST_ITEM or len(self._waiting) >= _WAITING:
+            return
+        name, size = "live-" + sha256_hex(replace_surrogates(f"{system}\x1f{prompt}"))[:16], 0
         with suppress(OSError):
             size = self._path.stat().st_size
-        if not size:
+        if not size and not self._waiting:
             self._ids.clear()
         if name in self._ids:
             return
+        self._ids.add(name)
+        metadata = {"foreign": True, "arm": arm, "model": reply.model, "tools": sorted(tools), "reply": text}
+        item = {"id": name, "prompt": prompt, "system_prompt": system, "metadata": metadata}
+        future = self._worker.submit(self._keep, item, lambda given: without_secrets(replace_surrogates(scrub(given))))
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
 
-        def clean(given: str) -> str:
-            return without_secrets(replace_surrogates(scrub(given)))
+    def settle(self) -> None:
+        """Wait until what was added is in the file."""
+        wait([*self._waiting])
 
-        item = {
-            "id": name,
-            "prompt": clean(prompt),
-            "system_prompt": clean(system),
-            "metadata": {
-                "foreign": True,
-                "arm": arm,
-                "model": reply.model,
-                "tools": sorted(request.tools),
-                "reply": clean(text),
-            },
-        }
+    def _keep(self, item: dict[str, Any], clean: Scrub) -> None:
+        item = scrubbed(item, clean)
         data, problem = f"{json.dumps(item, ensure_ascii=False)}\n".encode(), None
         try:
             with LineFile(self._path) as file:
@@ -263,10 +271,11 @@ class KeptItems:
         except StoreError as error:  # a full disk must not fail an answer
             problem = str(error)
         if problem is None:
-            self._ids.add(name)
             self._added += 1
-        elif problem != self._problem:
-            self._say(f"no traffic is kept: {problem}")
+        else:
+            self._ids.discard(item["id"])
+            if problem != self._problem:
+                self._say(f"no traffic is kept: {problem}")
         self._problem = problem
 
     def facts(self) -> dict[str, Any]:
@@ -437,7 +446,7 @@ class LiveClient(Caller):
         if isinstance(request.dialect, ResponsesDialect):
             traffic.conversations.remember(of, reply.response_id)
         if self._keeps and traffic.kept is not None:
-            keep = partial(traffic.kept.add, self._system, of, self.arm, request, reply, self.scrub)
+            keep = partial(traffic.kept.add, self._system, of, self.arm, request.tools, reply, self.scrub)
             traffic.keep(of, keep, undecided=self._undecided)
 
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
@@ -485,6 +494,8 @@ class LiveServer(Server):
         await super().aclose()
         for task in self._tasks.values():
             task.decide()
+            if task.kept is not None:
+                await asyncio.to_thread(task.kept.settle)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         name, path = _placed(request.path)

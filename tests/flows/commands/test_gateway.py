@@ -23,6 +23,7 @@ from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import LEARNING, TASK, run
 from tests.support.runs.serving import serving as serve
+from tests.support.waiting import until
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands import gateway
 from tfgrpo.flows.run.lessons import ServedLessons
@@ -179,6 +180,7 @@ def as_claude(prompt: str) -> list[tuple[str, dict[str, Any]]]:
 
 def add_answers(file: Path, known: dict[str, Any]) -> list[str]:
     """Add what is right to kept items, as a person would; return their prompts."""
+    until(lambda: len(file.read_text().splitlines()) == len(known))
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     own = [known[item["prompt"]] for item in kept]
     answered = [

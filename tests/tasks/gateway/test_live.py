@@ -7,6 +7,7 @@ import random
 import re
 import socket
 import stat
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -285,16 +286,21 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     body = ask(f"use {secret} and {CALLERS}", tools=[{"type": "function", "function": {"name": "add"}}])
     endpoint.answer = lambda request, raw: chat_body("", tool_calls=[call])
     await client.post("/v1/chat/completions", json=body)
+    kept.settle()
     assert file.read_text() == ""
-    endpoint.answer = lambda request, raw: chat_body(f"seven, by {CALLERS}")
+    endpoint.answer = lambda request, raw: {**chat_body(f"seven, by {CALLERS}"), "model": f"m of {CALLERS}"}
+    body["tools"].append({"type": "function", "function": {"name": f"of-{CALLERS}"}})
     body["messages"] = [{"role": "developer", "content": "Be brief."}, *body["messages"], {"role": "tool", "content": "7"}]
     for _ in range(2):
         await client.post("/v1/chat/completions", json=body)
     endpoint.answer = lambda request, raw: message_body("neuf")
     await client.post("/v1/messages", json={**ask("4 + 5?"), "system": [{"type": "text", "text": "Short."}]})
+    kept.settle()
+    assert CALLERS not in file.read_text()
     first, second = map(json.loads, file.read_text().splitlines())
     assert (first["prompt"], first["system_prompt"]) == ("use *** and ***", "Be brief.")
-    assert first["metadata"] == {"foreign": True, "arm": "lessons", "model": "m", "tools": ["add"], "reply": "seven, by ***"}
+    of = {"arm": "lessons", "model": "m of ***", "tools": ["add", "of-***"], "reply": "seven, by ***"}
+    assert first["metadata"] == {"foreign": True, **of}
     assert (second["prompt"], second["system_prompt"], second["metadata"]["reply"]) == ("4 + 5?", "Short.", "neuf")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (await client.get("/meta")).json()["kept"]["items"] == 2
@@ -302,6 +308,7 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     client = await serving.client(kept=again)
     await client.post("/v1/messages", json={**ask("4 + 5?"), "system": "Short."})
     await client.post("/v1/messages", json=ask("a new one"))
+    again.settle()
     facts = (await client.get("/meta")).json()["kept"]
     assert (facts["items"], facts["added"]) == (2, 0)
     assert facts["problem"] == "the file has reached 0 MiB"
@@ -319,8 +326,10 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     async def items(*questions):
         for question in questions:
             assert (await client.post("/v1/chat/completions", json=ask(question))).is_success
+        kept.settle()
         return [json.loads(line)["prompt"] for line in file.read_text().splitlines()]
 
+    assert (await client.post("/v1/chat/completions", json=ask("1" * live._LONGEST_ITEM))).is_success
     assert await items("one", "two", "three", "four") == ["one", "two"]
     file.rename(tmp_path / "night.jsonl")
     assert await items("one", "five") == ["one", "five"]
@@ -328,6 +337,7 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     file.unlink()
     file.mkdir()
     assert (await client.post("/v1/chat/completions", json=ask("six"))).is_success
+    kept.settle()
     file.rmdir()
     assert await items("seven") == ["seven"]
     assert (await client.get("/meta")).json()["kept"]["problem"] is None
@@ -523,8 +533,23 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_mes
     await turn(response_body("eight", id="resp_3"), "and 3 + 5?", "resp_2")
     if not named:
         await turn(response_body("nine", id="resp_4"), "and 3 + 6?", "resp_of_another_gateway")
+    kept.settle()
     [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert (item["prompt"], item["system_prompt"], item["metadata"]["reply"]) == ("3 + 4?", "Short.", "seven")
+
+
+async def test_secrets_of_long_texts_are_looked_for_beside_the_calls(endpoint, serving, tmp_path, monkeypatch):
+    masking, masked = threading.Event(), live.without_secrets
+    monkeypatch.setattr(live, "without_secrets", lambda text: masking.wait(20) and masked(text))
+    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
+    client = await serving.client(kept=kept)
+    async with asyncio.timeout(10):
+        for text in ("one\ud800", "two"):
+            assert (await client.post("/v1/chat/completions", content=json.dumps(ask(text)))).is_success
+    masking.set()
+    kept.settle()
+    items = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
+    assert [item["prompt"] for item in items] == ["one?", "two"]
 
 
 @pytest.mark.parametrize(("limit", "most"), [("_REMEMBERED", 2), ("_CHARACTERS", 8)])
