@@ -240,6 +240,8 @@ class EventRelay:
         response = web.StreamResponse(headers=headers)
         if self._chunked:
             response.enable_chunked_encoding()
+        else:  # the end of the connection is the end of the stream
+            response.force_close()
         with noticing_the_client():
             await response.prepare(self._request)
         if self._timer is not None:

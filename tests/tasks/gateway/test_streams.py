@@ -253,12 +253,13 @@ async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint, sess
     assert session.attempt.usage == Usage(1, 10, 5, None)
 
 
-async def test_an_agent_of_an_older_protocol_gets_the_events_without_chunk_sizes(endpoint, session):
+@pytest.mark.parametrize("more", ["", "connection: keep-alive\r\n"])
+async def test_an_agent_of_an_older_protocol_gets_the_events_without_chunk_sizes(endpoint, session, more):
     streams(endpoint, DIALECTS["/messages"], pause_s=0.01)
     url, body = httpx.URL(session.root_url), json.dumps(ASK).encode()
     reader, writer = await asyncio.open_connection(url.host, url.port)
     head = f"POST {url.path}/v1/messages HTTP/1.0\r\nhost: {url.host}:{url.port}\r\nx-api-key: {session.api_key}\r\n"
-    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    writer.write(f"{head}{more}content-length: {len(body)}\r\n\r\n".encode() + body)
     _, _, received = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
     writer.close()
     assert received == b"".join(DIALECTS["/messages"]({}))
