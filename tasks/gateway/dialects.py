@@ -174,7 +174,7 @@ class Dialect(ABC):
     text_block: ClassVar[str] = "text"
     """Type of the blocks that a message's text may consist of."""
     last: ClassVar[re.Pattern[bytes]]
-    """In the data of the last event of a stream."""
+    """In the data of the last event of a stream, and perhaps within that of others."""
 
     def max_tokens(self, body: Mapping[str, Any]) -> int | None:
         """Return the most tokens that the request lets the model write; None if it does not say."""
@@ -233,8 +233,9 @@ class Dialect(ABC):
         return self.last.search(events) is None
 
     def ends(self, data: bytes) -> bool:
-        """Whether the data of an event is the last of a stream."""
-        return self.last.search(data) is not None
+        """Whether the data of an event is the last of a stream: by its own type, not that of something within."""
+        kind = mapping_of(json_of(data)).get("type") if self.last.search(data) else None
+        return self.last.fullmatch(b'"type":"%b"' % str(kind).encode("utf-8", "replace")) is not None
 
     def is_usage_alone(self, data: bytes) -> bool:  # noqa: ARG002
         """Whether an event is there for its usage only."""
@@ -340,7 +341,6 @@ class ChatDialect(Dialect):
     path = "/chat/completions"
     limits: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens")
     sampling: ClassVar[tuple[str, ...]] = ("temperature", "seed")
-    last = re.compile(rb"^\[DONE\]$")
 
     def add_lessons(self, request: Document, lessons: str) -> bool | None:
         """Append to the last of the first system messages, or put one in front."""
@@ -423,6 +423,10 @@ class ChatDialect(Dialect):
     def is_plain(self, events: bytes) -> bool:
         """No ``[DONE]``, and no chunk without choices. Every chunk has a usage, most of them null."""
         return b"[DONE]" not in events and _NO_CHOICES.search(events) is None
+
+    def ends(self, data: bytes) -> bool:
+        """``[DONE]``."""
+        return data == b"[DONE]"
 
     def is_usage_alone(self, data: bytes) -> bool:
         """A chunk with usage and without choices."""

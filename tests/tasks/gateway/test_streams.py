@@ -10,7 +10,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from tests.support.agents.endpoint import KEY, begin, chat_events, message_events, response_events, stream
+from tests.support.agents.endpoint import KEY, begin, chat_events, event, message_events, response_events, stream
 from tests.support.waiting import eventually
 from tfgrpo.stores.ledger import Usage
 from tfgrpo.tasks.gateway import call
@@ -68,6 +68,18 @@ async def test_a_resumed_attempt_gets_the_same_stream_from_the_journal(endpoint,
     assert frames[0] == frames[1] == frames[2]
     assert len(endpoint.asked) == 1
     assert len({reply.content for reply in replies}) == 1
+
+
+@pytest.mark.parametrize(("path", "last"), [("/messages", "message_stop"), ("/responses", "response.completed")])
+async def test_what_looks_like_the_last_event_within_another_ends_no_stream(endpoint, session, agent, path, last):
+    def parts(body):
+        first, *more = DIALECTS[path](body)
+        return [first, event({"type": "ping", "of": {"type": last}, "text": f'"type":"{last}"'}), *more]
+
+    streams(endpoint, parts, pause_s=0.01)
+    reply = await agent.post(path, json=ASK)
+    assert reply.content == b"".join(parts({}))
+    assert session.attempt.usage == Usage(1, 10, 5, None)
 
 
 async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint, opened, agent):
