@@ -130,6 +130,7 @@ async def test_counting_tokens_is_passed_on_with_the_lessons_and_costs_nothing(e
     ("POST", "/completions", b"{}", 404), ("GET", "/responses", b"", 404), ("GET", "/", b"", 404),
     ("GET", "/models/..%2f..%2fadmin", b"", 404), ("GET", "/models/a/%2e%2e/b", b"", 404),
     ("GET", "/models/%252e%252e%252fadmin", b"", 404), ("GET", "/models/a%3Fb%23c", b"", 404),
+    ("GET", "/models/..;/files", b"", 404), ("GET", "/models/a/..%3Bx/files", b"", 404),
     ("GET", "/models/a%00b", b"", 400), ("POST", "/messages%0a", b"{}", 400),
 ])  # fmt: skip
 async def test_what_the_gateway_cannot_pass_on_is_refused(endpoint, session, agent, method, path, raw, status):
