@@ -48,6 +48,8 @@ Some servers read ``..;`` as ``..``."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COUNT: Final = "/messages/count_tokens"
 _CLOSING_S: Final = 1.0
+_BODY_S: Final = 60.0
+"""Most seconds for the body of a request to arrive."""
 _CANCELLED_S: Final = 0.5
 """Seconds that calls have to end once they are cancelled."""
 _NAMED: Final = re.compile(r"b'([A-Za-z][\w-]{0,60}):")
@@ -219,11 +221,15 @@ class Server(ABC):
             raise GatewayRefusal(413, "request_too_large", too_large)
         size, parts = 0, list[bytes]()
         try:
-            async for part in decoded(request.content.iter_any(), encoding):
-                size += len(part)
-                parts.append(part)
-                if size > most:
-                    raise GatewayRefusal(413, "request_too_large", too_large)
+            async with asyncio.timeout(_BODY_S):
+                async for part in decoded(request.content.iter_any(), encoding):
+                    size += len(part)
+                    parts.append(part)
+                    if size > most:
+                        raise GatewayRefusal(413, "request_too_large", too_large)
+        except TimeoutError:
+            text = f"the request did not arrive within {_BODY_S:g} seconds"
+            raise GatewayRefusal(408, "timeout_error", text, retry=True) from None
         except (web.RequestPayloadError, zlib.error) as error:
             text = f"the request cannot be decoded: {' '.join(str(error).split())}"
             raise GatewayRefusal(400, "invalid_request_error", text) from None

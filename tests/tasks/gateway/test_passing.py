@@ -222,6 +222,18 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint, 
     assert "expect" not in {name.lower() for name in endpoint.asked[0].headers}
 
 
+async def test_a_body_that_does_not_arrive_is_given_up(endpoint, session, monkeypatch):
+    monkeypatch.setattr(server, "_BODY_S", 0.2)
+    address = httpx.URL(session.base_url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"POST {address.path}/messages HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n"
+    writer.write(f"{head}Authorization: Bearer {session.api_key}\r\nContent-Length: 100\r\n\r\n{{".encode())
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 408")
+    writer.close()
+    assert endpoint.asked == []
+
+
 @pytest.mark.parametrize(("coding", "raw", "status"), [
     ("gzip", b"{}", 400), ("gzip", gzip.compress(b"{}", mtime=0)[:-3], 400),
     ("gzip", gzip.compress(b"{}", mtime=0) * 2, 400), ("zstd", b"{}", 415), ("br", b"{}", 415),
