@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -17,13 +17,14 @@ from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.server.app import ServerLimits, data_app
 from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf
-from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME, is_loopback
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.stores.errors import PipelineError, ProblemCollector
+from tfgrpo.stores.errors import EndpointError, PipelineError, ProblemCollector
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.models.simulated import simulated_app
 
 _MEBIBYTE: Final = 2**20
@@ -82,7 +83,7 @@ async def _serve(listening: _Listening, config: MixConfig, judges: _Judges, cons
     try:
         async with judges(console.say) as judge_of:
             app = data_app(
-                DataService(config, runner, judge_of),
+                DataService(config, runner, judge_of, scrubber(*_keys_in(os.environ))),
                 limits=listening.limits,
                 telemetry=telemetry,
                 say=say,
@@ -100,6 +101,14 @@ async def _serve(listening: _Listening, config: MixConfig, judges: _Judges, cons
         lost = telemetry.shutdown()
         if lost is not None:
             console.say(lost)
+
+
+def _keys_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
+    """Yield the keys of the environment, which graders may have in their exceptions."""
+    for name, value in env.items():
+        with suppress(EndpointError):  # what no header can carry is no key
+            if SECRET_NAME.search(name) is not None:
+                yield ApiKey(value)
 
 
 def _loaded(path: str) -> MixConfig:

@@ -50,8 +50,8 @@ class ItemGrade:
         return "; ".join(why if why.startswith(f"{name}: ") else f"{name}: {why}" for name, why in errors)
 
     @classmethod
-    def of(cls, graders: Composite, verdicts: Verdicts) -> ItemGrade:
-        """Return the grade by the verdict of each grader, gates first."""
+    def of(cls, graders: Composite, verdicts: Verdicts, scrub: Callable[[str], str] = str) -> ItemGrade:
+        """Return the grade by the verdict of each grader, gates first. ``scrub`` removes secrets from reasons."""
         gates = len(graders.gates)
         # On the wire the parts of the sum come first.
         ordered = [*verdicts[gates:], *verdicts[:gates]]
@@ -62,7 +62,7 @@ class ItemGrade:
             labelled.append((name if counts[name] == 1 else f"{name}#{counts[name]}", verdict))
         parts = {name: verdict.score for name, verdict in labelled if isinstance(verdict, RewardScore)}
         lost = [(name, verdict) for name, verdict in labelled if isinstance(verdict, Abstained)]
-        errors = {name: verdict.reason for name, verdict in lost}
+        errors = {name: scrub(verdict.reason) for name, verdict in lost}
         reward = graders.reward(verdicts)
         if reward is None and not errors:
             errors = {"reward": "the combined reward is no finite number"}
@@ -116,12 +116,18 @@ class GradeRequest(BaseModel):
 class DataService:
     """One mix, its random stream and its graders."""
 
-    def __init__(self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = lambda _: None) -> None:
-        """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask."""
+    def __init__(
+        self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = lambda _: None, scrub: Callable[[str], str] = str
+    ) -> None:
+        """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask.
+
+        ``scrub`` removes secrets from what graders say.
+        """
         self.config = config
         self._sampler = MixSampler(config)
         self._runner = runner
         self._judge_of = judge_of
+        self._scrub = scrub
 
     def meta(self) -> dict[str, Any]:
         """Return the length of the whole mix and its stages."""
@@ -157,7 +163,7 @@ class DataService:
             )
             graded = await self._runner.rows(graders.members, contexts)
             for places, rows in zip(own.values(), graded, strict=True):
-                grades.update((at, ItemGrade.of(graders, row)) for at, row in zip(places, rows, strict=True))
+                grades.update((at, ItemGrade.of(graders, row, self._scrub)) for at, row in zip(places, rows, strict=True))
 
         await asyncio.gather(*(grade_dataset(dataset_id, own) for dataset_id, own in groups.items()))
         return [grades[at] for at in range(len(items))]

@@ -113,4 +113,4 @@ def test_limits_and_pauses_are_those_on_the_page():
 
 def test_the_statuses_of_our_own_are_those_on_the_page():
     named = {int(status) for row in table(GATEWAY, "status") for status in re.findall(r"\d{3}", row[0])}
-    assert named == {400, 402, 403, 404, 413, 415, 426, 500, 502, 504}
+    assert named == {400, 402, 403, 404, 408, 413, 415, 426, 500, 502, 504}

@@ -206,6 +206,17 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_its_interpreter_l
         assert isinstance(answer.exception(timeout=60), httpx.TransportError)
 
 
+def test_keys_of_the_environment_are_masked_in_what_a_grader_raises(tmp_path):
+    key = "k7-0123456789abcdef"
+    with serving(rogue(tmp_path, "Echoing"), GRADERS_API_KEY=key, ODD_TOKEN="two words") as server:
+        body = {"iteration": 0, "items": [item(f"refused: {key}!")]}
+        answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False, timeout=60).text
+        _, said = server.end(signal.SIGTERM)
+    for text in (answer, said.decode()):
+        assert "refused: ***!" in text
+        assert key not in text
+
+
 def test_a_server_warns_of_what_is_odd_closes_everything_and_reports_unsent_telemetry(tmp_path, capsys, monkeypatch):
     stages = [
         {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]} for name, step in (("a", 0), ("b", 9))
