@@ -26,6 +26,8 @@ from tfgrpo.stores.outcomes import RewardScore
 
 JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]
 """Returns what the judges of a sample ask, by its id."""
+_Scrub: TypeAlias = Callable[[str], str]
+"""Removes secrets from a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class ItemGrade:
         return "; ".join(why if why.startswith(f"{name}: ") else f"{name}: {why}" for name, why in errors)
 
     @classmethod
-    def of(cls, graders: Composite, verdicts: Verdicts, scrub: Callable[[str], str] = str) -> ItemGrade:
-        """Return the grade by the verdict of each grader, gates first. ``scrub`` removes secrets from reasons."""
+    def of(cls, graders: Composite, verdicts: Verdicts, scrub: _Scrub = str) -> ItemGrade:
+        """Return the grade by the verdict of each grader, gates first."""
         gates = len(graders.gates)
         # On the wire the parts of the sum come first.
         ordered = [*verdicts[gates:], *verdicts[:gates]]
@@ -116,13 +118,8 @@ class GradeRequest(BaseModel):
 class DataService:
     """One mix, its random stream and its graders."""
 
-    def __init__(
-        self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = lambda _: None, scrub: Callable[[str], str] = str
-    ) -> None:
-        """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask.
-
-        ``scrub`` removes secrets from what graders say.
-        """
+    def __init__(self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = lambda _: None, scrub: _Scrub = str) -> None:
+        """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask."""
         self.config = config
         self._sampler = MixSampler(config)
         self._runner = runner

@@ -67,7 +67,7 @@ _UNDECIDED_S: Final = 30.0
 _NAME_DIGITS: Final = 16
 """Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours."""
 _LONGEST_ITEM: Final = 1 << 18
-"""Most characters of question, instructions and answer that are kept."""
+"""Most characters of question, instructions and answer that are kept: to mask them takes a quarter of a second."""
 _WAITING: Final = 64
 """Most items that wait to be kept."""
 _PROVIDER: Final = "openai"
@@ -94,10 +94,7 @@ class Opening(NamedTuple):
 
 
 def opening_of(body: Mapping[str, Any], named: str = "") -> Opening:
-    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``.
-
-    ``named``: the conversation's name, if the client gives it one.
-    """
+    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``; ``named`` so."""
     given = body.get("messages", body.get("input"))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
     turns = [{"role": "user", "content": given}] if isinstance(given, str) else list(rows(given))
@@ -169,17 +166,15 @@ class Conversations:
         given, earlier = body.get("conversation"), body.get("previous_response_id")
         own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
         places = [*map(self.digest, filter(None, (_text(earlier), own))), *opening.begun]
-        at = next((place for place in places if place in self._known), None)
-        name = named or own
-        if at is None:
-            at = self.digest(own) if own else (opening.begun[-1] if opening.begun and earlier is None else "")
-            drawn_by = self.digest(name or (opening.begun or ("",))[-1])
-            found = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
-            self._remember(at, found)
-            return found
-        self._known.move_to_end(at)  # and stays as it began: a name that comes later is that of its own request
-        known = self._known[at]
-        return known._replace(name=self.digest(name)) if name else known
+        at, name = next((place for place in places if place in self._known), None), named or own
+        if at is not None:
+            self._known.move_to_end(at)  # and stays as it began: a name that comes later is that of its own request
+            return self._known[at]._replace(name=self.digest(name)) if name else self._known[at]
+        drawn_by = self.digest(name or (opening.begun or ("",))[-1])
+        found = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
+        if own or (opening.begun and earlier is None):
+            self.remember(found, self.digest(own) if own else opening.begun[-1])
+        return found
 
     def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
         """Return whether a request is none of an agent's own: it has no tools where others of the conversation have."""
@@ -190,13 +185,8 @@ class Conversations:
                 self._agents.popitem(last=False)
         return not tools and conversation.name in self._agents
 
-    def remember(self, conversation: Conversation, answer: str | None) -> None:
-        """Remember a conversation by the name of an answer."""
-        self._remember(answer and self.digest(answer), conversation)
-
-    def _remember(self, at: str | None, conversation: Conversation) -> None:
-        if not at:
-            return
+    def remember(self, conversation: Conversation, at: str) -> None:
+        """Remember a conversation by the digest of its own name, or of that of an answer."""
         before = self._known.pop(at, None)
         self._known[at] = conversation
         self._characters += len(conversation.prompt) - (len(before.prompt) if before is not None else 0)
@@ -231,10 +221,7 @@ class KeptItems:
     def add(
         self, system: str, conversation: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply, scrub: Scrub
     ) -> None:
-        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted.
-
-        Secrets are looked for in a thread, which takes a second for a million characters; longer ones are omitted, too.
-        """
+        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
         text, prompt = reply.message.content, conversation.prompt
         if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
             return
@@ -319,8 +306,7 @@ class Traffic:
     def id_of(self, conversation: Conversation) -> str:
         """Return the id of a conversation, with its arm and the lessons that were in force when it began.
 
-        It needs no memory: a client may report what came of it after a restart, and to another gateway. A keyed digest
-        at its end says that a gateway of the task gave it.
+        It needs no memory: a client may report what came of it after a restart, and to another gateway. It is signed.
         """
         name = conversation.name[:_NAME_DIGITS]
         if name not in self._ids:
@@ -417,7 +403,6 @@ class LiveClient(Caller):
         self._system = opening.system
         self._conversation = of = traffic.conversations.of(body, opening, named)
         tools = offers_tools(dialect, body)
-        # Without a name, others may have begun with the same words.
         auxiliary = bool(named) and traffic.conversations.is_auxiliary(of, tools=tools)
         self._undecided = bool(by_agent) and not tools
         taught = ""
@@ -443,8 +428,8 @@ class LiveClient(Caller):
     def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
         """Remember the conversation, and keep the answer if traffic is kept."""
         traffic, of = self._traffic, self._conversation
-        if isinstance(request.dialect, ResponsesDialect):
-            traffic.conversations.remember(of, reply.response_id)
+        if isinstance(request.dialect, ResponsesDialect) and reply.response_id:
+            traffic.conversations.remember(of, traffic.conversations.digest(reply.response_id))
         if self._keeps and traffic.kept is not None:
             keep = partial(traffic.kept.add, self._system, of, self.arm, request.tools, reply, self.scrub)
             traffic.keep(of, keep, undecided=self._undecided)
@@ -533,15 +518,10 @@ class LiveServer(Server):
         return self._tasks[name]
 
     async def _endpoint_problem(self) -> str:
-        """Return why the endpoint cannot be reached; empty if it answers, which a refusal does, too.
-
-        It is asked seldom, and once for all who want to know: anyone may.
-        """
-        now, last = time.monotonic(), self._probe
-        if last is None or (last.done() and now - self._probed_at >= _PROBED_S):
-            last, self._probed_at = asyncio.create_task(self._ask_endpoint()), now
-            self._probe = last
-        return await asyncio.shield(last)
+        """Return why the endpoint cannot be reached; empty if it answers, as by a refusal. Asks seldom, once for all."""
+        if self._probe is None or (self._probe.done() and time.monotonic() - self._probed_at >= _PROBED_S):
+            self._probe, self._probed_at = asyncio.create_task(self._ask_endpoint()), time.monotonic()
+        return await asyncio.shield(self._probe)
 
     async def _ask_endpoint(self) -> str:
         client, problem = self._client, ""

@@ -42,9 +42,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
 _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
 _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#;]+)*/?")
-"""Never the way to another method of the endpoint, which would be called with its key: ``/models/../files``.
-
-Some servers read ``..;`` as ``..``."""
+"""Never the way to another method of the endpoint, called with its key: ``/models/../files``, or ``..;`` for some servers."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COUNT: Final = "/messages/count_tokens"
 _CLOSING_S: Final = 1.0
