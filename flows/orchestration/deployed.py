@@ -55,7 +55,7 @@ from tfgrpo.flows.orchestration.local_server import error_line, in_background
 from tfgrpo.flows.orchestration.request import FlowRequest, RunSummary, resume_command
 from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.settings.layers import fields_by_key, same_value
+from tfgrpo.pipelines.settings.layers import fields_by_key, same_value, setting_fields
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Problem, SettingsError, TfgrpoError
 from tfgrpo.stores.files.layout import RunPaths
@@ -98,6 +98,7 @@ class Unknown:
         """Keep nothing of it: it may be a misplaced secret."""
 
 
+_CAP_VARIABLES: Final = tuple(field.env for field in setting_fields() if field.env and field.key.startswith("budget."))
 _AGAIN_S: Final = 0.5
 _ANSWER_S: Final = 20.0
 """Seconds for which a server that is down is asked for the deployment of a run."""
@@ -220,25 +221,28 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
 
 
 def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
-    """A cap that is not named is at most the deployment's. Raise ``SettingsError`` for each that is exceeded."""
+    """Return the request under the caps of its deployment. Raise ``SettingsError`` for each that it exceeds, and for prices."""
     request = _request(kind, beyond)
     asked = request.laid_over(below)
-    caps, wanted = (each.resolved(os.environ).settings.budget for each in (below, asked))
-    lowered, problems = {}, []
+    # Job variables are from whoever asks for the run: they may lower what the deployment says, and not lift it.
+    own = {name: text for name, text in os.environ.items() if name not in _CAP_VARIABLES}
+    budgets = [dict(below.resolved(env).settings.budget) for env in (own, os.environ)]
+    amounts = {name: [each[name] for each in budgets if each[name] is not None] for name in budgets[0]}
+    caps = {name: min(each) for name, each in amounts.items() if each}
+    wanted, problems = asked.resolved(os.environ).settings.budget, list[Problem]()
     options = {key: name for name, key in kind.KEYS.items()}
-    for name, cap in caps:
+    for name, cap in caps.items():
         key, value = f"budget.{name}", getattr(wanted, name)
-        if cap is None or (value is not None and value <= cap):
-            continue
-        if key not in request.settings:  # of another pipeline file
-            lowered[key] = cap
-            continue
-        source = f"parameter {options[key]}" if options.get(key) in beyond else f"settings {key}"
-        accepted = f"at most {cap}: the deployment's cap is {cap}; raising it takes a deployment"
-        problems.append(Problem(source, "none" if value is None else str(value), accepted))
+        if key in request.settings and (value is None or value > cap):
+            source = f"parameter {options[key]}" if options.get(key) in beyond else f"settings {key}"
+            accepted = f"at most {cap}: the deployment's cap is {cap}; raising it takes a deployment"
+            problems.append(Problem(source, "none" if value is None else str(value), accepted))
+    if caps.keys() & {"max_usd", "task_max_usd"}:
+        accepted = "those of the deployment, by which its cap on dollars is counted; other ones take a deployment"
+        problems += [Problem(f"settings {key}", "other prices", accepted) for key in request.settings if key.endswith(".prices")]
     if problems:
         raise SettingsError(problems)
-    return asked.model_copy(update={"settings": asked.settings | lowered})
+    return asked.model_copy(update={"caps": caps})
 
 
 def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -43,6 +44,8 @@ class FlowRequest(BaseModel):
     """Settings by dotted key, such as ``{"tfgrpo.min_spread": 0.1}``; text is read as on the command line."""
     pipeline: str | None = None
     """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
+    caps: dict[str, int | float] = Field(default_factory=dict)
+    """The most that each setting of the budget may be, wherever its value is from: the caps of a deployment."""
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +67,14 @@ class FlowRequest(BaseModel):
     def resolved(self, env: Mapping[str, str]) -> Resolved:
         """The settings: as asked for, else of the environment, the pipeline file or the defaults. Raises ``ConfigError``."""
         path = None if self.pipeline is None else find_pipeline(self.pipeline)
-        return resolve_settings(cli=self.settings, env=env, pipeline_path=path)
+        return self.capped(resolve_settings(cli=self.settings, env=env, pipeline_path=path))
+
+    def capped(self, resolved: Resolved) -> Resolved:
+        """Return the settings with the caps of the request in the place of what exceeds them."""
+        budget = resolved.settings.budget
+        over = {name: cap for name, cap in self.caps.items() if (getattr(budget, name) or math.inf) > cap}
+        settings = resolved.settings.model_copy(update={"budget": budget.model_copy(update=over)})
+        return Resolved(settings, {**resolved.sources, **{f"budget.{name}": "deployment" for name in over}})
 
     def laid_over(self, below: Self) -> Self:
         """Return this request over another, setting by setting: what this one leaves out stays."""

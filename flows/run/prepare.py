@@ -390,7 +390,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest
     task = run.root.parent.parent
     stored |= {"out": str(task.parent), "task_id": task.name}
     try:
-        resolved = Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
+        resolved = request.capped(Resolved(Settings.model_validate_json(json.dumps(stored)), sources))
     except ValidationError as error:
         accepted = f"a run whose settings this version knows ({error.error_count()} do not fit)"
         raise _unusable(request, accepted) from error

@@ -1,5 +1,6 @@
 """Prefect's form, the deployments that ask for runs by it, and what a flow run makes of them."""
 
+import os
 import re
 from collections import Counter
 from contextlib import nullcontext
@@ -26,7 +27,7 @@ from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
 from tfgrpo.flows.orchestration.request import RunRequest, SelectRequest
 from tfgrpo.flows.run.index import runs_of
-from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.flows.run.prepare import earlier_run, prepare
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import SettingsError
@@ -85,6 +86,10 @@ def of_deployment(monkeypatch):
         ({"settings": {"budget.max_usd": "5.01"}}, "settings budget.max_usd: got 5.01; .* cap is 5.0"),
         ({"max_usd": 100.0}, "parameter max_usd: got 100.0; .* cap is 5.0"),
         ({"pipeline": "general", "max_calls": 801}, "parameter max_calls: got 801; .* cap is 800"),
+        (
+            {"settings": {"model.prices": {"m": {"input": 0.01, "output": 0.01}}}},
+            "settings model.prices: got other prices; accepted: those",
+        ),
     ],
 )
 def test_a_run_that_asks_for_more_than_a_cap_of_its_deployment_is_refused(of_deployment, parameters, refusal):
@@ -106,6 +111,23 @@ def test_a_run_that_asks_for_more_than_a_cap_of_its_deployment_is_refused(of_dep
 def test_a_run_may_ask_for_less_and_keeps_the_rest_of_its_deployment(of_deployment, parameters, calls, usd):
     settings = of_deployment(parameters).resolved({}).settings
     assert (settings.budget.max_calls, settings.budget.max_usd, settings.tfgrpo.epochs) == (calls, usd, 4)
+
+
+@pytest.mark.parametrize(("in_job", "usd"), [("1000", 0.05), ("0.01", 0.01), (None, 0.05)])
+@pytest.mark.parametrize("resume", [None, "small"])
+def test_the_budget_of_the_pipeline_file_is_a_cap_that_nothing_lifts(
+    of_deployment, small_run, tmp_path, monkeypatch, in_job, usd, resume
+):
+    """Neither a job variable nor a run of larger caps that is resumed."""
+    file = tmp_path / "capt.yaml"
+    file.write_text("budget: {max_usd: 0.05, max_calls: 20}\n")
+    if in_job:
+        monkeypatch.setenv("TFGRPO_MAX_USD", in_job)
+    place = {"out": str(small_run.out), "task_id": small_run.task.root.name}
+    request = of_deployment({"settings": place, "resume": resume}, own={"pipeline": str(file)})
+    resolved = request.resolved(os.environ) if resume is None else earlier_run(request, os.environ)[2]
+    assert (resolved.settings.budget.max_usd, resolved.settings.budget.max_calls) == (usd, 20)
+    assert (resolved.sources["budget.max_usd"] == "environment TFGRPO_MAX_USD") == (in_job == "0.01")
 
 
 @pytest.mark.parametrize(
