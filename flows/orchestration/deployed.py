@@ -239,7 +239,9 @@ def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Reques
             problems.append(Problem(source, "none" if value is None else str(value), accepted))
     if caps.keys() & {"max_usd", "task_max_usd"}:
         accepted = "those of the deployment, by which its cap on dollars is counted; other ones take a deployment"
-        problems += [Problem(f"settings {key}", "other prices", accepted) for key in request.settings if key.endswith(".prices")]
+        problems += [
+            Problem(f"settings {key}", "other prices", accepted) for key in request.settings if key.endswith(".prices")
+        ]
     if problems:
         raise SettingsError(problems)
     return asked.model_copy(update={"caps": caps})

@@ -102,6 +102,8 @@ class RunRequest(FlowRequest):
     """Name of the run; made from the time when absent."""
     resume: str | None = None
     """Run id to continue where it ended, or ``latest``."""
+    as_begun: bool = False
+    """With ``resume``: nobody has asked to go on with just this run, which keeps its own settings and budget under the caps."""
     pay_again: bool = False
     """With ``resume``: also ask the calls again whose answers are lost."""
     replay: str | None = None

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as OutOfTime
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from html import escape
 from itertools import chain, zip_longest
@@ -438,7 +438,9 @@ def report_unbegun(
     if listed_at is not None:
         list_unbegun(request, env, summary, listed_at)
     try:
-        asked = request.resolved(env) if request.earlier is None else earlier_run(request, env)[2]
+        asked = request.resolved(env)
+        with suppress(ConfigError) if request.as_begun else nullcontext():  # of a night that is resumed by another one
+            asked = asked if request.earlier is None else earlier_run(request, env)[2]
     except (TfgrpoError, OSError):
         return summary
     settings, warnings = asked.settings, list[str | None]()

@@ -119,7 +119,7 @@ def _resume_killed(
         run_id = run.root.name
         first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})
         list_unbegun(request, env, first, clock)
-        again = request.model_copy(update={"run_id": None, "resume": run_id})
+        again = request.model_copy(update={"run_id": None, "resume": run_id, "as_begun": True})
         with chdir("."):  # an agent that is a function may change it, and ``out`` of the night is relative
             ended = execute(again, env, observer, runner, clock=clock)
         if ended.signal is not None or ended.error == KeyboardInterrupt.__name__:

@@ -374,7 +374,10 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest
         simulated = key.endswith("base_url") and old is None and _leaf(stored, _ADDRESS) is None
         if new == old or (simulated and source.startswith("environment")):
             continue
-        if not key.startswith(MAY_CHANGE) or simulated:
+        lasting = simulated or not key.startswith(MAY_CHANGE)
+        if request.as_begun and (lasting or key.startswith("budget.")):
+            continue
+        if lasting:
             began = "nothing" if old is _MISSING else json.dumps(old)
             name = source.removeprefix("command line ").removeprefix("environment ")
             problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
@@ -418,7 +421,7 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
         manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
         if manifest.get("flow_run_id") == request.flow_run_id and has_begun(manifest):
-            return request.model_copy(update={"run_id": None, "resume": request.run_id})
+            return request.model_copy(update={"run_id": None, "resume": request.run_id, "as_begun": True})
     return request
 
 

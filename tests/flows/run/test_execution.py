@@ -267,7 +267,9 @@ def killed(out, run_id, max_calls=20, **asked):
     """A run that was killed after a few calls."""
     assert run(out, run_id=run_id, max_calls=max_calls, allow_zero=True, **SMALL, **asked).status == "stopped"
     path = paths(out, run_id).manifest
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running", "message": None}))
+    content = json.loads(path.read_text())
+    content["settings"]["budget"]["max_calls"] = 100_000
+    path.write_text(json.dumps({**content, "status": "running", "message": None}))
 
 
 def night(out, name, **asked):
@@ -295,12 +297,39 @@ def test_a_night_of_a_deployment_resumes_one_that_was_killed_wherever_that_leave
     assert [row["run_id"] for row in lines(TaskPaths.of(out, TASK).promotions)] == ["dead", "next"]
 
 
-def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_again(tmp_path):
+def test_what_is_asked_for_of_another_night_changes_nothing_about_one_that_was_killed(tmp_path):
     killed(tmp_path, "dead")
-    paths(tmp_path, "dead").journal.unlink()
-    summary, said = night(tmp_path, "next")
+    asked = {**SMALL, "epochs": 3, "seed": 7, "max_calls": 8, "allow_zero": True, "env": {"TFGRPO_GROUP_SIZE": "3"}}
+    assert run(tmp_path, flow_run_id="adhoc", run_id="adhoc", **asked).status == "stopped"
+    kept = manifest(tmp_path, "dead")
+    assert kept["status"] == "finished"
+    assert (kept["settings"]["tfgrpo"]["epochs"], kept["settings"]["budget"]["max_calls"]) == (2, 100_000)
+    assert [text for text in manifest(tmp_path, "adhoc")["warnings"] if "resumed first" in text]
+
+
+def lose_journal(place):
+    place.journal.unlink()
+
+
+def of_another_version(place):
+    content = json.loads(place.manifest.read_text())
+    content["settings"]["tfgrpo"]["gone"] = 1
+    place.manifest.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [(lose_journal, "got dead, whose journal"), (of_another_version, "got 'dead'; accepted: a run whose settings")],
+)
+def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_again(tmp_path, monkeypatch, damage, why):
+    killed(tmp_path, "dead")
+    damage(paths(tmp_path, "dead"))
+    with Webhook() as webhook:
+        monkeypatch.setenv("NIGHT_HOOK", webhook.url)
+        summary, said = night(tmp_path, "next", notify__url="env:NIGHT_HOOK")
+    assert [(told["run_id"], told["events"]) for told in webhook.bodies] == [("dead", ["failed"])]
     assert summary.status == "finished"
-    assert said[0].startswith("run dead was killed before its end, and was not resumed: --resume: got dead, whose journal")
+    assert said[0].startswith(f"run dead was killed before its end, and was not resumed: --resume: {why}")
     assert manifest(tmp_path, "dead")["status"] == "failed"
     assert night(tmp_path, "after")[1] == []
 
