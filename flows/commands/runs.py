@@ -202,7 +202,7 @@ def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> in
         run, why, failed = task.run(entry.run_id), "", False
         about = {"run_id": entry.run_id, "started_at": entry.started_at.isoformat()}
         try:
-            if entry.status != "finished":
+            if entry.state != "finished":
                 why = entry.state if entry.state in {"running", "unreadable"} else f"{entry.state}, and can be resumed"
             elif freed := sum(size for _, _, size in _pruned(run, cited)) if dry_run else _prune(run, cited):
                 pruned.append({**about, "bytes": freed})

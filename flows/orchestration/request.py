@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
@@ -140,6 +140,12 @@ class RunSummary:
     def refused(cls, run_id: str | None, error: ConfigError) -> Self:
         """Return the summary of a run that was refused, with all problems as data."""
         return cls("refused", run_id, str(error), {"problems": [asdict(problem) for problem in error.problems]})
+
+    def ended_by(self, error: BaseException) -> Self:
+        """Return the summary of a run that this error ended; a signal of Prefect's is to be raised again."""
+        return replace(
+            self, error=type(error).__name__, signal=None if isinstance(error, Exception | KeyboardInterrupt) else error
+        )
 
     @property
     def exit_code(self) -> int:

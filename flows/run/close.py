@@ -20,14 +20,15 @@ from statistics import fmean
 from typing import Any, Final, TypeVar
 
 import httpx
+from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.figures import plus_unknown, spending, used_shares
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
-from tfgrpo.flows.run.damage import check_spec
-from tfgrpo.flows.run.index import SATURATED, new_run_id, record_unbegun, unchanged_nights
+from tfgrpo.flows.run.damage import check_spec, record_files
+from tfgrpo.flows.run.index import SATURATED, is_unclosed, new_run_id, record_unbegun, unchanged_nights
 from tfgrpo.flows.run.lessons import lesson_json, store_of, write_view
 from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.flows.run.loop.learn import SIDES
@@ -43,11 +44,12 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, CorruptFile, StoreError, TfgrpoError
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.json_values import derive_seed, to_builtins
 from tfgrpo.stores.ledger import Totals, totals_in
 from tfgrpo.stores.outcomes import is_highest
+from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.telemetry.setup import Facts, TelemetryOptions, configure
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.decision import alarm_notes, explanation_of, sentence_of
@@ -98,10 +100,24 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
     summary = summed_up()
-    if _is_news(session, status) and (warning := notify(session.settings, summary)) is not None:
-        session.books.manifest.warn(warning, lasting=True)
-        summary = summed_up()
+    try:
+        if _is_news(session, status) and (warning := notify(session.settings, summary)) is not None:
+            session.books.manifest.warn(warning, lasting=True)
+            summary = summed_up()
+    except BaseException as error:  # noqa: BLE001 - the run has ended as it may have been told, whatever comes now
+        return summary.ended_by(error)
     return summary
+
+
+def close_killed(run: RunPaths, message: str) -> None:
+    """Close the books of a killed run that cannot be resumed, as failed if it had no end, unless a process has opened it."""
+    manifest = ManifestFile(run.manifest)
+    with suppress(StoreError, OSError, Timeout), FileLock(run.root / ".lock", timeout=0, mode=0o600):
+        content = manifest.read()
+        if content.get("status") == "running":
+            manifest.update(status="failed", message=message)
+        if is_unclosed(content):
+            record_files(run)
 
 
 def _warn_of_models(session: Session, totals: Totals) -> None:
@@ -119,6 +135,8 @@ def _warn_of_models(session: Session, totals: Totals) -> None:
 
 def unclosed_books(session: Session, status: Status, message: str) -> RunSummary:
     """Return the summary of a run whose last entries are missing, which a resumed run writes; report its end."""
+    with suppress(StoreError, OSError):  # the disk may be the cause
+        session.books.manifest.update(status=status, message=message, ended_at=session.clock().isoformat())
     details: dict[str, Any] = {"run": str(session.paths.root)}
     summary = RunSummary(status, session.run_id, message, details)
     if session.replay_of is None:

@@ -31,9 +31,9 @@ from filelock import FileLock
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
-from tfgrpo.flows.run.close import close_books, list_unbegun, notify, report_unbegun, unclosed_books
+from tfgrpo.flows.run.close import close_books, close_killed, list_unbegun, notify, report_unbegun, unclosed_books
 from tfgrpo.flows.run.damage import record_files, refuse_damage
-from tfgrpo.flows.run.index import close_killed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of
+from tfgrpo.flows.run.index import is_unclosed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, LearningState, RunGroups, Session, recorded_failures, stopwatch
 from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
@@ -210,13 +210,12 @@ def _learn_and_close(session: Session) -> RunSummary:
                 run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
             )
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
-        return replace(summary, error=end.error, signal=end.signal)
-    except (TfgrpoError, OSError) as error:
+        return replace(summary, error=summary.error or end.error, signal=summary.signal or end.signal)
+    except Exception as error:  # noqa: BLE001 - as above
         why = session.runtime.scrub(f"the run could not be closed: {_described(error)}")
         return unclosed_books(session, "failed", why)
-    except KeyboardInterrupt:
-        unclosed = unclosed_books(session, "stopped", "interrupted before its books were closed")
-        return replace(unclosed, error=KeyboardInterrupt.__name__)
+    except BaseException as signal:  # noqa: BLE001 - as above
+        return unclosed_books(session, "stopped", "interrupted before its books were closed").ended_by(signal)
 
 
 def _clear_owners(context: RunContext) -> None:
@@ -245,8 +244,8 @@ def _described(error: Exception) -> str:
 def _ended(session: Session) -> RunSummary:
     """Return how a run ended, before its books are closed."""
 
-    def end(status: Status, message: str, by: BaseException, signal: BaseException | None = None) -> RunSummary:
-        return RunSummary(status, session.run_id, message, {}, type(by).__name__, signal)
+    def end(status: Status, message: str, by: BaseException) -> RunSummary:
+        return RunSummary(status, session.run_id, message, {}).ended_by(by)
 
     try:
         return RunSummary("finished", session.run_id, _whole_run(session), {})
@@ -263,7 +262,7 @@ def _ended(session: Session) -> RunSummary:
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
         why = "worker lost" if worker_lost.is_set() else "cancelled"
-        return end("stopped", f"{why}; every answered call is in the journal", signal, signal)
+        return end("stopped", f"{why}; every answered call is in the journal", signal)
 
 
 def _whole_run(session: Session) -> str:
@@ -355,7 +354,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             lock=lock,
             timing=stopwatch(runtime.ledger),
             waits=prepared.waits,
-            finished_before=(prepared.earlier or {}).get("status") == "finished",
+            finished_before=(prepared.earlier or {}).get("status") == "finished" and not is_unclosed(prepared.earlier or {}),
             replay_of=None if request.replay is None else plan.paths,
             failures=recorded_failures(plan.paths.run(run_id)),
         )

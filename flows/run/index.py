@@ -54,7 +54,7 @@ class RunEntry:
     status: str
     """As in the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
     state: str
-    """The status; ``unfinished`` for a run that was killed, which can be resumed."""
+    """The status; ``unfinished`` for a run that was killed, also while its books closed, which can be resumed."""
     night: int | None
     """Number of a run that learns, by its start, from 1: of its task, for simulated and real models apart."""
     decision: str | None
@@ -107,6 +107,11 @@ def unchanged_nights(task: TaskPaths, *, simulated: bool) -> int:
 def has_begun(manifest: Mapping[str, Any]) -> bool:
     """Return whether a manifest is that of a run that was opened."""
     return "began_with" in manifest or manifest.get("status") not in {"refused", "failed"}
+
+
+def is_unclosed(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a run was opened and its books were not closed: the record of its files comes last."""
+    return has_begun(manifest) and manifest.get("files") == {} and "pruned_at" not in manifest
 
 
 def run_named(task: TaskPaths, name: str) -> RunPaths | None:
@@ -237,14 +242,6 @@ def killed_nights(task: TaskPaths, *, pipeline: str, simulated: bool) -> Iterato
                 yield run
 
 
-def close_killed(run: RunPaths, message: str) -> None:
-    """Mark a killed run that cannot be resumed as failed, unless a process has opened it."""
-    manifest = ManifestFile(run.manifest)
-    with suppress(StoreError, OSError, Timeout), FileLock(run.root / ".lock", timeout=0, mode=0o600):
-        if manifest.read().get("status") == "running":
-            manifest.update(status="failed", message=message)
-
-
 def lock_run(run: RunPaths) -> FileLock:
     """Make the directory of a run, and keep other processes out of it. Raises ``SettingsError`` if one is in it."""
     run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -274,7 +271,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         run_id=run.root.name,
         started_at=_moment(manifest, run.manifest, "started_at"),
         status=str(manifest.get("status")),
-        state="unfinished" if running and not _is_open(run) else str(manifest.get("status")),
+        state="unfinished" if (running or is_unclosed(manifest)) and not _is_open(run) else str(manifest.get("status")),
         night=manifest.get("night"),
         decision=mapping_of(manifest.get("decision")).get("decision"),
         message=manifest.get("message"),

@@ -113,6 +113,8 @@ def test_a_command_that_needs_what_was_pruned_says_when_it_was(ask, task):
 def test_a_run_that_can_be_resumed_is_not_touched(ask, task):
     states = {"running": "unfinished", "stopped": "stopped", "failed": "failed"}
     roots = [copied(task, f"old-{each}", status=each, started_at="1999-01-01T00:00:00+00:00") for each in states]
+    states["closing"] = "unfinished"
+    roots.append(copied(task, "old-closing", files={}, started_at="1999-01-01T00:00:00+00:00"))
     before = [files(root) for root in roots]
     done = pruned(ask)
     why = {each["run_id"]: each["why"] for each in done["left"]}

@@ -2,10 +2,11 @@
 
 import json
 import time
+from unittest.mock import Mock
 
 import pytest
 
-from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, At, interrupt, manifest, run
+from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, At, interrupt, manifest, paths, run
 from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunSummary
@@ -108,6 +109,36 @@ def test_an_end_that_the_disk_refuses_is_told_all_the_same(tmp_path, monkeypatch
     assert [line["text"] for line in body["lines"]] == [f"failed (task {TASK})", summary.message]
     monkeypatch.undo()
     assert run(tmp_path, resume=RUN).status == "finished"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Cancelled()], ids=["interrupted", "cancelled"])
+@pytest.mark.parametrize(("where", "status", "told"), [("write_report", "stopped", ["stopped"]), ("_post", "finished", [])])
+def test_what_comes_while_the_books_close_leaves_one_end_that_the_manifest_has_too(
+    tmp_path, monkeypatch, hook, capsys, where, status, told, error
+):
+    asked = {"notify__url": URL, "notify__on": '["finished", "stopped"]', **SMALL}
+    with monkeypatch.context() as patched:
+        patched.setattr(notifying, where, Mock(side_effect=error))
+        summary = run(tmp_path, run_id=RUN, **asked)
+    assert (summary.status, summary.error) == (status, type(error).__name__)
+    assert summary.signal is (error if isinstance(error, Cancelled) else None)
+    assert ([body["status"] for body in hook.bodies], manifest(tmp_path, RUN)["status"]) == (told, status)
+    assert manifest(tmp_path, RUN)["files"].keys() >= {"rollouts.jsonl", "journal.jsonl"}
+    assert run(tmp_path, resume=RUN).status == "finished"
+    assert [body["status"] for body in hook.bodies] == ([*told, "finished"] if told else [])
+
+
+def test_a_run_that_is_killed_while_its_books_close_is_told_of_by_the_next_night(tmp_path, hook, capsys):
+    asked = {"notify__url": URL, "notify__on": '["finished"]', **SMALL}
+    run(tmp_path, run_id=RUN, **SMALL)
+    path = paths(tmp_path, RUN).manifest
+    path.write_text(json.dumps({**json.loads(path.read_text()), "files": {}, "task_files": {}}))
+    place = ("--task-id", TASK, "--out", str(tmp_path))
+    assert cli.main(["runs", "--json", *place]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["state"] == "unfinished"
+    run(tmp_path, run_id="next", flow_run_id="next", **asked)
+    assert [body["run_id"] for body in hook.bodies] == [RUN, "next"]
+    assert manifest(tmp_path, RUN)["files"].keys() >= {"rollouts.jsonl"}
 
 
 def test_a_run_that_had_finished_is_reported_again_neither_when_it_is_resumed_nor_replayed(
