@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import numpy as np
 
-from tfgrpo.flows.run.lessons import missing
+from tfgrpo.flows.run.lessons import lost_in_force, missing, store_of
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
 from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import (
@@ -100,8 +100,11 @@ def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
     only if it knows what its calls cost.
     """
     request, run, run_id = prepared.request, context.paths, context.run_id
-    if request.replay is None and (damage := decided_damage(prepared.plan.paths.promotions)):
-        raise SettingsError.one("the task", damage, WAY_OUT)
+    if request.replay is None:
+        plan, task = prepared.plan, prepared.plan.paths
+        damage = decided_damage(task.promotions)
+        if damage or (lost := lost_in_force(store_of(plan), task, simulated=plan.simulated)):
+            raise SettingsError.one("the task", damage or f"{task.experiences}: {lost[0]}", WAY_OUT)
     if request.replay is not None:
         with Journal(run.journal, repair=False) as journal:
             damaged = journal.damaged

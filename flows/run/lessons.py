@@ -95,9 +95,13 @@ def in_force_problems(store: ExperienceStore, paths: TaskPaths, *, simulated: bo
             view = [f"{paths.state.name} was damaged, and is written again"]
     if lost := lost_decision(paths.promotions):
         return [*view, f"nothing is in force: {lost}; accepted: {WAY_OUT}"]
+    return [*view, *chain_problems(paths.promotions), *lost_in_force(store, paths, simulated=simulated)]
+
+
+def lost_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> list[str]:
+    """Return a warning that names the records in force that the task's store lacks."""
     latest = in_force(read_decisions(paths.promotions), simulated=simulated)
-    named = [(name, latest.signatures.get(name)) for name in latest.experience_ids] if latest is not None else []
-    return [*view, *chain_problems(paths.promotions), *missing(store, named)]
+    return [] if latest is None else missing(store, [(name, latest.signatures.get(name)) for name in latest.experience_ids])
 
 
 def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:

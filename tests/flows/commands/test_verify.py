@@ -187,6 +187,15 @@ def test_no_night_begins_on_damaged_credit_until_a_person_accepts_what_is_left(o
     assert verify() == (0, [])
 
 
+@pytest.mark.parametrize("change", some({"removed": Path.unlink, "cut": cut(0.6), "flipped": flip(99)}, "removed", "cut"))
+def test_no_night_begins_without_the_records_of_what_is_in_force(own_run, verify, change):
+    change(own_run.task.experiences)
+    refused(own_run, "experiences.jsonl: ", "in force left out, not among the task's records")
+    assert tell(own_run, "experiences", "rollback", "none") == 0
+    assert verify() == (0, [])
+    assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
+
+
 TAILS = {
     "torn": cut(0.999),
     "cut": cut_lines,
