@@ -31,6 +31,7 @@ from tfgrpo.flows.run.index import (
     known_runs,
     nights_begun,
     refuse_pruned,
+    run_named,
     task_named,
     unchanged_nights,
 )
@@ -97,7 +98,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     earlier, checks = None, _CHECKS
     if request.earlier is not None:
         request, earlier, resolved = earlier_run(request, env)
-    elif request.measures is not None:
+    elif request.measures is not None or _tests_newest(request):
         _, _, newest = earlier_run(request.model_copy(update={"resume": LATEST}), env)
         learning = newest.settings.tfgrpo.model_copy(update={"night": None})
         resolved = _with_night(replace(newest, settings=newest.settings.model_copy(update={"tfgrpo": learning})))
@@ -133,6 +134,13 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
             waits = True
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
     return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits=waits)
+
+
+def _tests_newest(request: RunRequest) -> bool:
+    """Whether the lessons of a task are tested with the settings of its newest run, as no pipeline is named."""
+    if not request.test or request.pipeline != RunRequest.model_fields["pipeline"].default:
+        return False
+    return run_named(task_named(request.settings.get("task_id"), request.settings.get("out")), LATEST) is not None
 
 
 class _McpTools:

@@ -28,7 +28,7 @@ def tested(tmp_path_factory):
     out = tmp_path_factory.mktemp("sealed")
     learned = run(out, run_id="night", **SEALED)
     assert learned.details["decision"]["decision"] == "in force", learned.message
-    stopped = run(out, run_id="test", test=True, max_calls=60, **SEALED)
+    stopped = run(out, run_id="test", test=True, max_calls=60)  # with the settings of the night
     assert (stopped.status, on_record(out)) == ("stopped", [])
     again = run(out, test=True, **SEALED)
     assert (again.status, "--resume test" in again.message) == ("refused", True)
