@@ -181,15 +181,16 @@ def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> 
 
 
 def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
-    """Keep what somebody paused or resumed in the server: deploying puts new schedules in the place of all."""
-    was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
+    """Keep what somebody paused or resumed in the server, and say what is gone: deploying replaces all schedules."""
+    was = {each.slug or rule_of(each.schedule): each for each in (before.schedules if before else ())}
     said = ""
     for each in now.schedules:
-        active = was.get(each.slug or rule_of(each.schedule), each.active)
+        known = was.pop(each.slug or rule_of(each.schedule), each)
+        active = known.active
         if active != each.active:
             client.update_deployment_schedule(now.id, each.id, active=active)
             said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
-    return said
+    return said + "".join(f"; REMOVED {rule_of(each.schedule)}, which {_FILE} does not have" for each in was.values())
 
 
 def rule_of(schedule: SCHEDULE_TYPES) -> str:

@@ -256,6 +256,8 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     ]
     assert set(automation()["trigger"]["match_related"]["prefect.resource.id"]) == set(ours)
     paused(False)
+    added = [{"schedule": {"cron": "0 5 * * *", "timezone": "UTC"}, "active": True}]
+    machine.post(f"/deployments/{deployment()['id']}/schedules", added).raise_for_status()
     before = deployment()["parameters"]
     code, shown, _ = deploying("--json")
     assert (code, deployment()["schedules"][0]["active"], automation()["enabled"]) == (0, False, False)
@@ -263,6 +265,7 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     found = [f"{each['check']}: {each['found']}" for each in json.loads(shown)["findings"]]
     assert {"work pool: tfgrpo, of type process", "worker: 1 online"} <= {*found}
     assert any("nightly, 30 1 * * * Europe/Berlin (PAUSED); paused in the server and left so" in each for each in found)
+    assert any("; REMOVED 0 5 * * * UTC, which prefect.yaml does not have" in each for each in found)
     assert any("machine (PAUSED)" in each for each in found)
     paused(True)
     assert deployment()["schedules"][0]["active"] is True
