@@ -69,7 +69,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
     timing = session.timing()
-    for warning in (journal.warning if journal is not None else None, *session.books.damage):
+    for warning in (journal.warning if journal is not None else None, *session.books.damage, *session.store.damage):
         if warning:
             session.books.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()

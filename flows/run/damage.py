@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +34,16 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import is_signed_file, read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import LineFile, extent_of, lines_of, read_bodies, read_keys, read_objects, whole_extent
+from tfgrpo.stores.files.lines import (
+    LineFile,
+    extent_of,
+    extents_at,
+    lines_of,
+    read_bodies,
+    read_keys,
+    read_objects,
+    whole_extent,
+)
 from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
@@ -296,15 +305,17 @@ def _view(task: TaskPaths) -> Iterator[str]:
 
 
 def _vouched_for(task: TaskPaths) -> Iterator[str]:
-    """Yield the files whose first lines are not those at the end of the run that saw most of them."""
-    seen: dict[str, tuple[int, str, str]] = {}
-    for path in task.root.glob("runs/*/manifest.json"):
+    """Yield the files whose first lines are not those at the end of a run: a later one may have moved lines away."""
+    seen = defaultdict[str, list[tuple[int, str, str]]](list)
+    for path in sorted(task.root.glob("runs/*/manifest.json")):
         with suppress(CorruptFile):  # which is a problem of that run
             for name, extent in mapping_of(ManifestFile(path).read().get("task_files")).items():
-                seen[name] = max(seen.get(name, (0, "", "")), (extent["lines"], extent["sha256"], path.parent.name))
-    for name, (lines, digest, run) in seen.items():
-        if extent_of(task.root / name, lines) != (lines, digest):
-            yield f"{name}: its first {lines} lines are not those with which run {run} ended"
+                seen[name].append((extent["lines"], extent["sha256"], path.parent.name))
+    for name, known in seen.items():
+        found = extents_at(task.root / name, {lines for lines, _, _ in known})
+        for lines, digest, run in known:
+            if found.get(lines) != digest:
+                yield f"{name}: its first {lines} lines are not those with which run {run} ended"
 
 
 def _shapes(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:

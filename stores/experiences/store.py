@@ -244,6 +244,11 @@ class ExperienceStore:
         self._batches = LineFile(TaskPaths(path.parent).batches, "batch_id")
         self._fold = _Fold(None, (), (), {})
 
+    @property
+    def damage(self) -> list[str]:
+        """Warnings that name the damaged lines that this store moved away before it wrote."""
+        return [file.warning for file in (self._file, self._batches) if file.warning is not None]
+
     def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
         """Store all records or none, durably, and return how many were new.
 

@@ -196,6 +196,17 @@ def test_no_night_begins_without_the_records_of_what_is_in_force(own_run, verify
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["experiences.jsonl", "batches.jsonl"])
+def test_what_a_night_moved_away_is_a_warning_of_it_and_named_until_it_is_accepted(own_run, verify, name):
+    assert tell(own_run, "experiences", "rollback", "none") == 0
+    flip(99)(own_run.task.root / name)
+    assert kit.run(own_run.out, run_id="next", sample_size=24, batch_size=12).exit_code == 0
+    assert f"1 damaged line of {name} (1) moved to {name}.torn" in kit.manifest(own_run.out, "next")["lasting_warnings"]
+    assert any(each.startswith(f"{name}: its first ") and each.endswith("run small ended") for each in verify()[1])
+    assert tell(own_run, "experiences", "rollback", "none") == 0
+    assert verify() == (0, [])
+
+
 TAILS = {
     "torn": cut(0.999),
     "cut": cut_lines,
