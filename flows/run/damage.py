@@ -260,8 +260,8 @@ def _line_problems(path: Path, *, torn: bool = True) -> Iterator[str]:
 def _disagreements(run: RunPaths) -> Iterator[str]:
     """Yield what rollouts and ledger of a run have that its journal lacks; a replay has none, nor has a pruned run."""
     if run.ledger.is_file() and "pruned_at" not in ManifestFile(run.manifest).read():
-        lost = _lost_answers(run, read_journal(run.journal), _attempted(run), totals_in(run.ledger), 0)
-        yield from filter(None, [lost])
+        attempted, spent = _attempted(run), totals_in(run.ledger)  # before the journal, which grows first while a run goes on
+        yield from filter(None, [_lost_answers(run, read_journal(run.journal), attempted, spent, 0)])
 
 
 def task_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
@@ -289,8 +289,9 @@ def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
         return
     named = [pair for one in read_decisions(task.promotions) for pair in one.signatures.items()]
     yield from missing(store, named)
+    records = [*store.records()]  # before the attempts that they are of, as a night may be under way
     made = {path.parent.name: {row["rollout_id"] for row in read_objects(path)} for path in task.root.glob(_ROLLOUTS)}
-    for one in store.records():  # of a merged lesson, attempts may be of a run that was removed
+    for one in records:  # of a merged lesson, attempts may be of a run that was removed
         if one.operation == "add" and not set(one.evidence) <= made.get(one.run_id, set(one.evidence)):
             yield f"runs/{one.run_id}/rollouts.jsonl: lacks attempts that lesson {one.experience_id} was learned from"
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.records.line_files import seal
+from tests.support.records.line_files import seal, sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import SelectRequest
+from tfgrpo.flows.run import damage
 from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.flows.selection import select
 
@@ -306,6 +307,22 @@ def test_one_run_is_checked_with_its_task_and_an_unknown_name_is_refused(own_run
     assert "RUN|TASK: got 'nobody'; accepted: a run of tfgrpo-learning (small)" in capsys.readouterr().err
     own_run.paths.manifest.unlink()
     assert verify("small")[1] == ["runs/small/manifest.json: is missing"]
+
+
+def test_a_run_that_goes_on_while_it_is_checked_verifies(own_run, monkeypatch):
+    sign(own_run.paths.manifest, status="running", files={}, task_files={})
+    growing = (own_run.paths.journal, own_run.paths.rollouts, own_run.paths.ledger)
+    now, attempted = [path.read_bytes() for path in growing], damage._attempted
+    for path in growing:
+        cut_lines(path)
+
+    def goes_on(run):
+        for path, data in zip(growing, now, strict=True):
+            path.write_bytes(data)
+        return attempted(run)
+
+    monkeypatch.setattr(damage, "_attempted", goes_on)
+    assert damage.run_problems(own_run.paths) == []
 
 
 def test_a_stopped_run_verifies_and_a_resumed_one_again(tmp_path, capsys):
