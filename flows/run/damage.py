@@ -312,6 +312,11 @@ def _vouched_for(task: TaskPaths) -> Iterator[str]:
         with suppress(CorruptFile):  # which is a problem of that run
             for name, extent in mapping_of(ManifestFile(path).read().get("task_files")).items():
                 seen[name].append((extent["lines"], extent["sha256"], path.parent.name))
+    last = {run: lines for lines, _, run in seen[task.credit.name]}
+    for line in lines_of(task.credit):
+        run = mapping_of(json.loads(line.body)).get("run_id") if line.length else None
+        if line.number > last.get(run or "", line.number):
+            yield f"{task.credit.name}: line {line.number} names run {run}, which had ended before it was written"
     for name, known in seen.items():
         found = extents_at(task.root / name, {lines for lines, _, _ in known})
         for lines, digest, run in known:

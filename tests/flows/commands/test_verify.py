@@ -15,6 +15,7 @@ from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.run import damage
 from tfgrpo.flows.run.lessons import ServedLessons
 from tfgrpo.flows.selection import select
+from tfgrpo.stores.files.lines import LineFile
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -206,6 +207,14 @@ def test_what_a_night_moved_away_is_a_warning_of_it_and_named_until_it_is_accept
     assert any(each.startswith(f"{name}: its first ") and each.endswith("run small ended") for each in verify()[1])
     assert tell(own_run, "experiences", "rollback", "none") == 0
     assert verify() == (0, [])
+
+
+def test_a_row_that_is_added_in_the_name_of_an_ended_run_is_named(own_run, verify):
+    rows = kit.lines(own_run.task.credit)
+    added = {name: value for name, value in rows[-1].items() if name != "sum"} | {"line_id": "another"}
+    LineFile(own_run.task.credit).append([added])
+    said = f"credit.jsonl: line {len(rows) + 1} names run small, which had ended before it was written"
+    assert verify() == (1, [said])
 
 
 TAILS = {
