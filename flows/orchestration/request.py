@@ -143,9 +143,8 @@ class RunSummary:
 
     def ended_by(self, error: BaseException) -> Self:
         """Return the summary of a run that this error ended; a signal of Prefect's is to be raised again."""
-        return replace(
-            self, error=type(error).__name__, signal=None if isinstance(error, Exception | KeyboardInterrupt) else error
-        )
+        signal = None if isinstance(error, Exception | KeyboardInterrupt) else error
+        return replace(self, error=type(error).__name__, signal=signal)
 
     @property
     def exit_code(self) -> int:
