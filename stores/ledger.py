@@ -423,24 +423,30 @@ class Ledger:
                 for other in shared.parent.glob(f"{shared.name}.*.owner"):
                     _is_alive(shared, other.name.removeprefix(f"{shared.name}.").removesuffix(".owner"))
 
-    async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
+    async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None, *, model: str = "") -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
 
         Waits while only calls in flight are in the way, which may settle for less. Raises ``BudgetRefused``, with cap
-        and figures, when it would not fit even if all calls in flight used zero.
+        and figures, when it would not fit even if all calls in flight used zero, and for an unknown price under a cap on
+        money, with the name of the ``model``.
         """
         pause = _POLL_S
         while True:
-            reservation = self.try_reserve(calls, tokens, nano_usd)
+            reservation = self.try_reserve(calls, tokens, nano_usd, model=model)
             if reservation is not None:
                 return reservation
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL_S)
 
-    def try_reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation | None:
+    def try_reserve(
+        self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None, *, model: str = ""
+    ) -> Reservation | None:
         """As ``reserve``, for callers outside an event loop: return None instead of waiting."""
+        if nano_usd is None and self.budget.max_usd is not None:
+            advice = f"add model.prices.{model}, or a model with a price for it in actor.gateway.models"
+            raise BudgetRefused(f"no price for {model!r}: an unknown price cannot be capped; {advice}")
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
-        outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd)
+        outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd, model=model)
         if self._within is not None and outer is None:
             return None
         granted = False

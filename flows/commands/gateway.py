@@ -22,6 +22,7 @@ from tfgrpo.flows.run.lessons import ServedLessons, decision_in_force, productio
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.guardrails import check_served_prices
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, PriceList, is_local
 from tfgrpo.pipelines.settings.tree import ModelSettings, Settings
@@ -94,13 +95,13 @@ class _Checked(NamedTuple):
 
     def client(self) -> ChatClient:
         """Return the client of the endpoint, whose caps are of a day."""
-        base_url, budget = self.endpoint.base_url, self.settings.budget
+        budget = self.settings.budget
         return ChatClient(
             self.endpoint,
             open_transport(concurrency=self.concurrency),
             concurrency=self.concurrency,
             ledger=Ledger(Budget(budget.max_usd, budget.max_tokens, budget.max_calls, scope="today's ")),
-            prices=PriceList(self.model.prices, None if is_local(base_url) else base_url),
+            prices=_prices(self.model),
             retry=RetryPolicy(),
             rng=random.Random(),
         )
@@ -162,7 +163,12 @@ def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, M
     if model.base_url is None:
         accepted = "the address of the endpoint, such as https://api.openai.com/v1"
         raise SettingsError.one("--base-url", "nothing", accepted)
+    check_served_prices(settings, _prices(model))
     return settings, model, model.base_url
+
+
+def _prices(model: ModelSettings) -> PriceList:
+    return PriceList(model.prices, None if model.base_url is None or is_local(model.base_url) else model.base_url)
 
 
 async def _serve(host: str, port: int, checked: _Checked, console: Console) -> None:

@@ -505,26 +505,25 @@ class Night:
         if self.verdict in {"stopped", "failed", "running"}:
             if self.replayed:  # a replay is made anew
                 return f"tfgrpo run --replay {run_id} {place}"
-            message = self.manifest.get("message") or ""
-            higher = "".join(self._higher_caps(message)) if "the budget is spent: " in message else ""
-            return f"tfgrpo run --resume {run_id} {place}{higher}"
+            return f"tfgrpo run --resume {run_id} {place}{''.join(self._higher_caps())}"
         if self._sealed:
             return f"tfgrpo test {place}"
         if self.in_force:
             return f"tfgrpo experiences export {place}"
         return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
 
-    def _higher_caps(self, message: str) -> Iterator[str]:
-        """Yield twice what was reached or is likely: the most that a run may need is many times as much as it will."""
-        ahead = self.block("forecast")
+    def _higher_caps(self) -> Iterator[str]:
+        """Yield twice what was reached or is likely, once a cap was: the most that a run may need is many times as much."""
+        ahead, caps, message = self.block("forecast"), self.block("settings", "budget"), f" {self.manifest.get('message')}"
+        reached = [name for name in caps if f" {name} " in message]
         likely = {
             "max_calls": ahead["calls"]["likely"] if ahead else 0,
             "max_tokens": sum(ahead[kind]["likely"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead),
             "max_usd": math.ceil(100.0 * ahead["usd"]["likely"]) / 100.0 if ahead.get("usd") else 0.0,
         }
-        for name, cap in self.block("settings", "budget").items():
+        for name, cap in caps.items() if reached else ():
             needed = likely[name.removeprefix("task_")]
-            if cap is not None and (f"the budget is spent: {name} " in message or cap < needed):
+            if cap is not None and (name in reached or cap < needed):
                 yield f" --set budget.{name}={2 * max(cap, needed)}"
 
 

@@ -250,7 +250,7 @@ def _ended(session: Session) -> RunSummary:
     try:
         return RunSummary("finished", session.run_id, _whole_run(session), {})
     except (BudgetRefused, NothingRight) as error:
-        return end("stopped", f"{'the budget is spent: ' if isinstance(error, BudgetRefused) else ''}{error}", error)
+        return end("stopped", str(error), error)
     except KeyboardInterrupt as error:
         halt_runtime(session.context)
         return end("stopped", "interrupted; every answered call is in the journal", error)

@@ -45,6 +45,7 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY, CallableActor, OwnAgent
 from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.dialects import tool_names
+from tfgrpo.tasks.gateway.session import renamed
 from tfgrpo.tasks.group import GroupJudge
 from tfgrpo.tasks.models.endpoint import endpoint_of, ping
 from tfgrpo.tasks.models.transport import open_transport
@@ -69,6 +70,8 @@ class Trial:
     tools: Sequence[str]
     """Names of the tools in requests."""
     failure: str | None
+    unpriced: Sequence[str] = ()
+    """Models that it asked for and whose price is unknown."""
 
     def __str__(self) -> str:
         called = " and ".join(f"{path} {pluralize(count, 'time')}" for path, count in self.calls.items())
@@ -83,7 +86,13 @@ class Trial:
         """What may be wrong with the agent."""
         unreached = "no lesson arrived in any request of the agent, so it cannot learn"
         failed = f"in its trial the agent failed after its calls, perhaps for the simulated replies: {self.failure}"
-        return (*(() if self.lessons else (unreached,)), *(() if self.failure is None else (failed,)))
+        unpriced = (
+            f"the agent asks for {name!r}, whose price is unknown: what it costs will be unknown, and under a cap on money its "
+            f"calls are refused; add model.prices.{name}, or a model with a price for it in actor.gateway.models"
+            for name in self.unpriced
+        )
+        said = (*(() if self.lessons else (unreached,)), *(() if self.failure is None else (failed,)))
+        return (*said, *unpriced)
 
 
 def try_agent(plan: Plan) -> Trial | None:
@@ -132,7 +141,8 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
         client = (await open_clients(context, opened.ledger))["actor"]
         opened.resources.push_async_callback(client.aclose)
         client.http.event_hooks = {"request": [record], "response": []}  # as they leave, with the lessons
-        rollout = await run_rollout(spec, 0, replace(opened, gateway=Gateway(client)))
+        gateway = Gateway(client)
+        rollout = await run_rollout(spec, 0, replace(opened, gateway=gateway))
     finally:
         await opened.aclose()
     loss = rollout.loss if isinstance(rollout.loss, Failed) else None
@@ -150,11 +160,14 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
                 accepted = "; ".join(("an agent that runs", *agent.warnings(plan.settings.actor)))
         raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
     bodies = [mapping_of(json_of(request.content)) for request in requests]
+    prices, names = plan.models.price_list("actor"), plan.settings.actor.gateway.models
+    called = {renamed(name, names) for name in gateway.asked if not plan.models.in_process}
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
         tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
         failure=failure,
+        unpriced=sorted(name for name in called if name not in prices),
     )
 
 

@@ -15,7 +15,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
-from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
+from tfgrpo.pipelines.settings.model_choice import (
+    ModelChoice,
+    PriceList,
+    choose_models,
+    dry_run_warnings,
+    is_local,
+    key_warnings,
+)
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, MIN_GROUP_SIZE, MODEL_ROLES, ModelRole, ModelSettings, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.json_values import EMPTY
@@ -140,19 +147,30 @@ def _budget(settings: Settings) -> Iterator[Problem]:
 
 def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterator[Problem]:
     if models.unpriced and models.name:
-        names = " and ".join(repr(name) for name in models.unpriced)
-        missing = find_spec("genai_prices") is None and any(models.price_list(role).remote for role in models.endpoints)
-        yield Problem(
-            key,
-            f"a cap of {cap:g} USD with no price for {names}",
-            "an entry in model.prices for every model in use, "
-            + ("vendors' list prices by `pip install 'tfgrpo[prices]'`, " if missing else "")
-            + "or --max-tokens or --max-calls instead: an unknown price cannot be capped",
-        )
+        yield _unpriced(key, cap, models.unpriced, any(models.price_list(role).remote for role in models.endpoints))
     dearest = max((found.price.cost(0, max_tokens) for *_, found in models.priced if found is not None), default=0)
     one_call = Decimal(dearest) / NANO
     if Decimal(repr(cap)) < one_call:  # as written: the float 0.1 is more than a tenth
         yield Problem(key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens")
+
+
+def _unpriced(key: str, cap: float, names: Sequence[str], remote: object) -> Problem:
+    listed = "vendors' list prices by `pip install 'tfgrpo[prices]'`, " if remote and find_spec("genai_prices") is None else ""
+    return Problem(
+        key,
+        f"a cap of {cap:g} USD with no price for {' and '.join(map(repr, names)) or 'any model'}",
+        f"an entry in model.prices for every model in use, {listed}"
+        "or --max-tokens or --max-calls instead: an unknown price cannot be capped",
+    )
+
+
+def check_served_prices(settings: Settings, prices: PriceList) -> None:
+    """Raise ``SettingsError`` for a cap on the money of a service whose models are known to have no price."""
+    cap, models = settings.budget.max_usd, (settings.model.of("actor").name, *settings.actor.gateway.models.values())
+    unpriced = [name for name in dict.fromkeys(filter(None, models)) if name not in prices]
+    none = not prices.own and (prices.remote is None or find_spec("genai_prices") is None)
+    if cap is not None and (unpriced or none):
+        raise SettingsError([_unpriced("budget.max_usd", cap, unpriced, prices.remote)])
 
 
 _CHECKS = (_fan_out, task_id_problems, _endpoint, _datasets, _stages, _budget)

@@ -392,7 +392,7 @@ class Call:
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
         self._bound = bound = client.bound(self.out.model, self.out.size, most)
         async with client.limiter.slot() as started:
-            self._reservation = await client.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
+            self._reservation = await client.reserve(bound)
             try:
                 with self.session.idempotency_key(self._key) as self._call:
                     return await self._exchange(upstream, started)

@@ -68,6 +68,8 @@ class Outgoing:
     size: int
     """Most tokens of the prompt: its bytes, with images at theirs."""
     model: str
+    asked: str
+    """The model that the client named, by whose pattern ``model`` is another one."""
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
     max_tokens: int | None
@@ -94,6 +96,11 @@ class Outgoing:
         return next((name for name, pattern in _NAMES.items() if added[name] and pattern.search(words)), None)
 
 
+def renamed(model: str, names: Mapping[str, str]) -> str:
+    """Return the endpoint's name for a model, by the first pattern that matches."""
+    return next((name for pattern, name in names.items() if fnmatchcase(model, pattern)), model)
+
+
 def outgoing(
     dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True, refused: Collection[str] = ()
 ) -> Outgoing:
@@ -101,7 +108,7 @@ def outgoing(
     body = request.value
     wanted = body.get("model")
     wanted = wanted if isinstance(wanted, str) else ""
-    model = next((name for pattern, name in additions.models.items() if fnmatchcase(wanted, pattern)), wanted)
+    model = renamed(wanted, additions.models)
     if model != wanted:
         request.set("model", model)
     for name in dialect.sampling:
@@ -126,6 +133,7 @@ def outgoing(
         raw,
         size,
         model,
+        wanted,
         hides_usage,
         dialect.max_tokens(body),
         count_or_none(body.get("n")) or 1,
@@ -301,6 +309,7 @@ class RolloutSession(Caller):
         if self.attempt.stopped_by is not None:
             raise self.attempt.stopped_by
         self.bypassed = False
+        self.runtime.gateway.asked.add(request.asked)
         self.unanswered(ActorError("the agent ended before any of its model calls was answered"))
         now = perf_counter()
         results = {result.call_id: result for result in request.results} if self._open_calls else {}

@@ -242,10 +242,14 @@ class ChatClient:
         price = self.prices.get(model)
         return Bound(model, size + completion, None if price is None else price.cost(size, completion, 0), price)
 
+    async def reserve(self, bound: Bound) -> Reservation:
+        """Reserve the most that a call can use, before it is sent. Raises ``BudgetRefused``."""
+        return await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd, model=bound.model)
+
     async def _attempt(self, body: bytes, bound: Bound, key: str | None) -> ChatReply | FailedAttempt:
         async with self.limiter.slot() as started:
             # Only now: the bounds of all calls in the queue together would look like a budget that is used up.
-            reservation = await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
+            reservation = await self.reserve(bound)
             try:
                 attempt = await self._send(body, bound, key)
             except BaseException:

@@ -118,6 +118,8 @@ class Gateway:
         self._client = client
         self._server: RolloutServer | None = None
         self._starting = asyncio.Lock()
+        self.asked: set[str] = set()
+        """Models that agents named."""
 
     @asynccontextmanager
     async def session(self, attempt: AttemptContext) -> AsyncIterator[RolloutSession]:

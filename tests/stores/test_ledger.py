@@ -69,11 +69,18 @@ async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_no
     (await ledger.reserve(tokens=150, nano_usd=1_000)).release()
     (await ledger.reserve(tokens=100, nano_usd=600)).lose()
     with pytest.raises(BudgetRefused, match="max_tokens 150 is reached: 100 spent or at risk"):
-        await ledger.reserve(tokens=51)
+        await ledger.reserve(tokens=51, nano_usd=0)
     with pytest.raises(BudgetRefused, match=r"max_usd 0.000001 is reached: 0.000001 spent or at risk"):
         await ledger.reserve(tokens=1, nano_usd=401)
     (await ledger.reserve(tokens=50, nano_usd=400)).release()
     ledger.close()
+
+
+async def test_an_unknown_price_is_refused_under_a_cap_on_money_its_own_or_of_the_ledger_around_it():
+    for ledger in (Ledger(Budget(max_usd=1.0)), Ledger(Budget(max_calls=9), within=Ledger(Budget(max_usd=1.0)))):
+        with pytest.raises(BudgetRefused, match=r"no price for 'x/y': .*; add model\.prices\.x/y"):
+            await ledger.reserve(tokens=5, model="x/y")
+        assert ledger.try_reserve(tokens=5, nano_usd=0) is not None
 
 
 async def test_a_refusal_names_the_cap_and_the_figures():

@@ -111,6 +111,8 @@ def test_lessons_in_force_of_the_task_used_last_and_keys_of_clients_are_read_aga
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
         (("--base-url", "http://127.0.0.1:9/v1", "--task-id", "../x"), "--task-id"),
         (("--base-url", "http://127.0.0.1:9/v1", "--keys", "/dev/null"), "--keys"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--max-usd", "1"), "budget.max_usd"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-usd", "1"), "budget.max_usd"),
         (("contrast",), "ACTION"),
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "/proc/none/live.jsonl"), "--keep"),
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "live.csv"), "--keep"),

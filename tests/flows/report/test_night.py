@@ -326,6 +326,7 @@ PLANNED = {"forecast": FORECAST, "ledger": RISK}
         ("task_max_usd 1.5", {"task_max_usd": 1.5}, {}, " --set budget.task_max_usd=3.0"),
         ("max_usd 1.5", {"max_usd": 1.5, "max_calls": None}, {}, " --set budget.max_usd=3.0"),
         ("", {"max_calls": 200}, {}, ""),
+        ("no credit", {"max_usd": 0.1}, PLANNED, ""),
         ("max_calls 200", {"max_calls": 200}, PLANNED, " --set budget.max_calls=600"),
         ("max_calls 2000", {"max_calls": 2000}, PLANNED, " --set budget.max_calls=4000"),
         ("max_tokens 700", {"max_tokens": 700}, PLANNED, " --set budget.max_tokens=36000"),
@@ -340,7 +341,7 @@ PLANNED = {"forecast": FORECAST, "ledger": RISK}
     ],
 )
 def test_what_to_type_after_a_cap_raises_what_is_below_the_likely_to_twice_that(records, reached, budget, known, option):
-    message = f"the budget is spent: {reached} is reached: …" if reached else "interrupted"
+    message = f"{reached} is reached: …" if reached else "interrupted"
     records.ended("n1", "stopped", message=message, settings={"budget": budget}, **known)
     assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 

@@ -8,6 +8,7 @@ from time import monotonic
 
 import pytest
 
+from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows import cli
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -138,7 +139,20 @@ def test_programs_get_the_same(capsys):
         "lessons": ["`instructions`"],
         "tools": ["search", "read_file"],
         "failure": None,
+        "unpriced": [],
     }
+
+
+@pytest.mark.parametrize(("options", "asked"), [((), ["any-name"]), (("--set", 'actor.gateway.models={"any*": "m"}'), [])])
+def test_models_that_the_agent_asks_for_and_that_have_no_price_are_named(capsys, options, asked):
+    with ChatServer(lambda *_: "7") as server:
+        model = f"doctor --json --world arithmetic --max-usd 1 --model m --base-url {server.url}".split()
+        prices = ("--set", 'model.prices={"m": {"input": 1, "output": 1}}')
+        code = cli.main([*model, *prices, "--actor", "tests.flows.run.test_trial:responding", *options])
+    said = json.loads(capsys.readouterr().out)
+    assert code == 0, said
+    assert said["agent"]["unpriced"] == asked
+    assert any("whose price is unknown" in warning for warning in said["warnings"]) == bool(asked)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,16 @@ async def test_a_call_above_the_cap_is_refused_in_the_agents_protocol(endpoint, 
     assert session.attempt.usage.calls == 2
 
 
+async def test_a_model_without_a_price_is_not_called_under_a_cap_on_money(endpoint, opened):
+    runtime = opened.runtime(endpoint.url, budget=Budget(max_usd=5.0), prices={"m": Price(1, 1)})
+    agent = await opened.agent(await opened.session(runtime))
+    assert (await agent.post("/chat/completions", json=ASK)).status_code == 200
+    reply = await agent.post("/chat/completions", json={**ASK, "model": "other/model:7b"})
+    assert reply.status_code == 402
+    assert "no price for 'other/model:7b'" in reply.json()["error"]["message"]
+    assert len(endpoint.asked) == 1
+
+
 async def test_the_cap_holds_under_concurrency(endpoint, opened):
     runtime = opened.runtime(endpoint.url, budget=Budget(max_calls=5))
     sessions = [await opened.session(runtime, index) for index in range(4)]
