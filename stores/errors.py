@@ -18,6 +18,7 @@
     │   ├── ModelServerFault     5xx after the last retry
     │   ├── ModelAuthRefused     401 or 403: never retried, ends the run
     │   ├── ModelRequestRejected any other 4xx: never retried
+    │   │   └── ModelNotFound    404, or a page of HTML, before the model has answered: no run is resumed with it
     │   └── ModelReplyMalformed  a reply outside the protocol, or an empty one
     ├── ActorError               a user's actor or tool raised, or ran out of turns
     │   └── ToolUnavailable      the server of a tool cannot be started, or ended during a call
@@ -172,6 +173,10 @@ class ModelAuthRefused(ModelCallError):
 
 class ModelRequestRejected(ModelCallError):
     """Any other 4xx: this request will never be accepted."""
+
+
+class ModelNotFound(ModelRequestRejected):
+    """404 or a page of HTML, before any answer: there is no such model, or the base URL is wrong."""
 
 
 class ModelReplyMalformed(ModelCallError):

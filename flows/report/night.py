@@ -24,6 +24,7 @@ from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.lessons import effect_text
 from tfgrpo.pipelines.plan.forecast import CountRange
 from tfgrpo.rewarders.statistics.credit import RULES
+from tfgrpo.stores.errors import ModelNotFound
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
@@ -500,7 +501,8 @@ class Night:
     def next(self) -> str:
         """Command to type next."""
         place, run_id = place_options(self.task.original()), self.run_id
-        if self.block("first_batch").get("stops"):
+        message = str(self.manifest.get("message"))
+        if self.block("first_batch").get("stops") or message.startswith(f"{ModelNotFound.__name__}: "):
             return f"tfgrpo report {run_id} {place}"  # the same run would stop there again
         if self.verdict in {"stopped", "failed", "running"}:
             if self.replayed:  # a replay is made anew

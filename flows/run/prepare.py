@@ -351,7 +351,7 @@ MAY_CHANGE = (
         for role in ("", *(f"{each}." for each in MODEL_ROLES))
         for name in ("base_url", "api_key", "headers", "timeout_s", "max_retries", "wait_s")
     ),
-    *("model.prices", "budget.", "telemetry.", "notify."),
+    *("budget.", "telemetry.", "notify."),
 )
 """Keys, or prefixes of keys, that may change when a run is resumed."""
 

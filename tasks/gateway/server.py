@@ -18,7 +18,15 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
+from tfgrpo.stores.errors import (
+    ActorError,
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelReplyMalformed,
+    ReplayMiss,
+    StoreError,
+    TfgrpoError,
+)
 from tfgrpo.tasks.gateway.call import (
     MAX_BODY,
     Call,
@@ -204,7 +212,7 @@ class Server(ABC):
             return await self._pass(request, path, out.raw)
         try:
             return await Call(session, request, out, self._upstream, written).respond()
-        except (BudgetRefused, ReplayMiss, StoreError) as error:
+        except (BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise
 

@@ -23,7 +23,9 @@ from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import (
     BudgetRefused,
+    ModelAuthRefused,
     ModelCallError,
+    ModelNotFound,
     ModelReplyMalformed,
     ModelTimeout,
     ModelUnreachable,
@@ -179,6 +181,8 @@ class ChatClient:
     rng: random.Random
     run: str = ""
     """Name that no other run has, for idempotency keys."""
+    ends: bool = False
+    """Whether no further call is sent after one that shows a refused key or an empty account; a service asks again."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Clock = utc_now
     timer: Callable[[], float] = time.perf_counter
@@ -189,6 +193,8 @@ class ChatClient:
         self.http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
         self._url, self._embedding_url = self.endpoint.url("/chat/completions"), self.endpoint.url("/embeddings")
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
+        self.ended: ModelAuthRefused | BudgetRefused | None = None
+        """Why no further call is sent; None while calls are."""
         self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
         self.omitted: set[str] = set()
@@ -243,7 +249,9 @@ class ChatClient:
         return Bound(model, size + completion, None if price is None else price.cost(size, completion, 0), price)
 
     async def reserve(self, bound: Bound) -> Reservation:
-        """Reserve the most that a call can use, before it is sent. Raises ``BudgetRefused``."""
+        """Reserve the most that a call can use, before it is sent. Raises ``BudgetRefused``, and what has ended the client."""
+        if self.ended is not None:
+            raise type(self.ended)(*self.ended.args)  # one of its own for each call: they are raised with notes
         return await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd, model=bound.model)
 
     async def _attempt(self, body: bytes, bound: Bound, key: str | None) -> ChatReply | FailedAttempt:
@@ -301,6 +309,9 @@ class ChatClient:
             return _Attempt(*self.refused(model, received, read_refusal(status, received.content)), status)
         body = json_of(received.content)
         if not isinstance(body, dict):
+            if received.is_page and model not in self.answering:
+                text = f"{self.endpoint.display_url} sent a page of HTML ({len(received.content)} bytes){self.endpoint.advice}"
+                return _Attempt(FailedAttempt(ModelNotFound(text), retryable=False), status=status)
             kind = "no JSON" if body is None else f"a JSON {type(body).__name__}, not an object"
             malformed = ModelReplyMalformed(f"the reply is {kind} ({len(received.content)} bytes)")
             return _Attempt(FailedAttempt(malformed, retryable=True), status=status)
@@ -338,12 +349,20 @@ class ChatClient:
         text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{vendor_hint(refusal.status, refusal.words)}"
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
-            return FailedAttempt(BudgetRefused(text), retryable=False), charge
+            return self._ended_by(BudgetRefused(text)), charge
         now = self.clock()
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
-        return failure_of(refusal, text, after_s, answered=model in self.answering), charge
+        failed = failure_of(refusal, text, after_s, answered=model in self.answering)
+        # A key that is refused for one model may be good for another.
+        if isinstance(failed.error, ModelAuthRefused) and not (refusal.status == 403 and self.answering):
+            failed = self._ended_by(failed.error)
+        return failed, charge
+
+    def _ended_by(self, error: ModelAuthRefused | BudgetRefused) -> FailedAttempt:
+        self.ended = error if self.ends else None
+        return FailedAttempt(error, retryable=False)
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:

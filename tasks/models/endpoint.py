@@ -169,6 +169,13 @@ class Endpoint:
         """The address without user name, password and query."""
         return display_url(self._root)
 
+    @property
+    def advice(self) -> str:
+        """What may be wrong with the address, to append to a message."""
+        if self._root.path.strip("/"):
+            return "; is the base URL right (…/v1)?"
+        return f"; the base URL has no path: probably {self.display_url}/v1 is meant"
+
     def url(self, path: str) -> httpx.URL:
         """Return the address of one method of the protocol, for example ``/models``."""
         return self._root.copy_with(path=self._root.path.rstrip("/") + path)
@@ -296,12 +303,12 @@ async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) 
         given = f"{status} from GET /models: {endpoint.excerpt(refusal.message) or 'an empty body'}"
         raise EndpointUnavailable.one(f"endpoint {url}", given, _RUNNING)
     if not received.ok:
-        advice = _base_url_advice(endpoint) if status == 404 else ""
+        advice = endpoint.advice if status == 404 else ""
         return (f"{url} answered {status} to GET /models; the model name was not checked{advice}",)
     listed = _listed(received.content)
     if listed is None:
-        kind = "a page of HTML" if received.content.lstrip()[:1] == b"<" else "no model list that can be read"
-        return (f"{url} sent {kind} to GET /models{_base_url_advice(endpoint)}",)
+        kind = "a page of HTML" if received.is_page else "no model list that can be read"
+        return (f"{url} sent {kind} to GET /models{endpoint.advice}",)
     return tuple(warning for name in endpoint.models if (warning := _unlisted(name, listed)))
 
 
@@ -328,12 +335,6 @@ async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
         kind, given = EndpointError, str(error)
     # Outside the handlers: the HTTP library's exceptions hold the request with its key.
     raise kind.one(f"endpoint {endpoint.display_url}", given, accepted)
-
-
-def _base_url_advice(endpoint: Endpoint) -> str:
-    if endpoint.url("").path.strip("/"):
-        return "; is the base URL right (…/v1)?"
-    return f"; the base URL has no path: probably {endpoint.display_url}/v1 is meant"
 
 
 def _listed(raw: bytes) -> frozenset[str] | None:

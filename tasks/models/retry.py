@@ -20,6 +20,7 @@ from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
     ModelCallError,
+    ModelNotFound,
     ModelRateLimited,
     ModelReplyMalformed,
     ModelRequestRejected,
@@ -227,4 +228,5 @@ def failure_of(refusal: Refusal, text: str, after_s: float | None, *, answered: 
         return FailedAttempt(ModelAuthRefused(text), retryable=False)
     if refusal.unreadable:
         return FailedAttempt(ModelReplyMalformed(text), retryable=True)
-    return FailedAttempt(ModelRequestRejected(text), retryable=False, refused=refusal.refused)
+    kind = ModelNotFound if status == 404 and not answered else ModelRequestRejected
+    return FailedAttempt(kind(text), retryable=False, refused=refusal.refused)

@@ -63,6 +63,11 @@ class Received(NamedTuple):
         return 200 <= self.status < 300
 
     @property
+    def is_page(self) -> bool:
+        """Whether it is a page for a browser: the address is that of something else."""
+        return self.content.lstrip()[:1] == b"<"
+
+    @property
     def moved_to(self) -> httpx.URL | None:
         """Address of a redirect; none is followed, because the key would be sent along."""
         location = self.headers.get("location", "") if 300 <= self.status < 400 else ""

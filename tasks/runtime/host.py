@@ -74,7 +74,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     resources.callback(threads.shutdown)
-    clients = {} if context.replay else await open_clients(context, ledger)
+    clients = {} if context.replay else await open_clients(context, ledger, ends=journaled)
     for client in clients.values():
         resources.push_async_callback(client.aclose)
     rewarders = scorers_of(settings)
@@ -111,10 +111,10 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     )
 
 
-async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, ChatClient]:
+async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = False) -> dict[ModelRole, ChatClient]:
     """Return the client of each role; roles that differ in nothing but model and tokens have the same one.
 
-    Clients of one address share its connections and the limit on calls in flight.
+    ``ends``: as ``ChatClient`` has it. Clients of one address share its connections and the limit on calls in flight.
     """
     settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
     clients: dict[ModelRole, ChatClient] = {}
@@ -141,6 +141,7 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
             open_transport(concurrency=concurrency, app=app),
             concurrency=concurrency,
             run=context.unique_name,
+            ends=ends,
             ledger=ledger,
             # A model without a price has an unknown cost; the simulated one has an invented price.
             prices=context.models.price_list(role),

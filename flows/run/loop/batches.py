@@ -19,7 +19,7 @@ from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort
 from tfgrpo.rewarders.statistics.credit import RULES
-from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
+from tfgrpo.stores.errors import BudgetRefused, ModelNotFound, NothingRight, RunAborted, error_kind
 from tfgrpo.stores.experiences.credit import Row, RowSource, outside_range, share_of_range
 from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.json_values import stream, to_builtins
@@ -324,10 +324,13 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
     ]
     limit = session.settings.tfgrpo.max_lost_share
     if outcomes and len(broken) / len(outcomes) > limit:
-        raise RunAborted(
+        said = (
             f"{len(broken)} of {pluralize(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
             f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
         )
+        if all(issubclass(error_kind(each.error_type), ModelNotFound) for each in broken):
+            raise ModelNotFound(f"{said}; begin a new run with the right model, or resume this one with the right --base-url")
+        raise RunAborted(said)
     failures = [result.reflection_failure for result in results if result.reflected]
     lost, so_far = [failure for failure in failures if failure is not None], session.learning.losses
     asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)

@@ -13,6 +13,7 @@ from rich.console import Console as RichConsole
 import tfgrpo
 from tests.support.models.faults import FAULTS
 from tests.support.rewards.rewarder_examples import EXAMPLES
+from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import LEARNING, RUN, SIZE, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
@@ -106,6 +107,19 @@ def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_r
         run(tmp_path / "other", run_id=RUN, **on_server(untroubled, model__max_retries=0))
     assert store(tmp_path) == store(tmp_path / "other")
     assert store(tmp_path)
+
+
+@pytest.mark.parametrize(("status", "body", "sent", "said", "then"), [
+    (401, {"error": {"message": "wrong"}}, 4, "ModelAuthRefused: ", "run --resume"),
+    (404, {"error": {"message": "no such model"}}, 8, "begin a new run with the right model", "report"),
+])  # fmt: skip
+def test_a_wrong_key_is_sent_no_more_and_a_wrong_model_is_no_run_to_resume(tmp_path, status, body, sent, said, then):
+    with ChatServer(lambda *_: (status, body)) as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server, model="simulated", tfgrpo__concurrency=4))
+    assert summary.status == "failed"
+    assert len(server.bodies) <= sent, "none but those in flight"
+    assert said in summary.message
+    assert summary.details["morning"]["next"].startswith(f"tfgrpo {then} {RUN}")
 
 
 ROGUE = """

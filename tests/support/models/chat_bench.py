@@ -40,6 +40,7 @@ class Bench:
             rng=random.Random(0),
             sleep=self._sleep,
             clock=lambda: NOW,
+            ends=changes.pop("ends", False),
             timer=changes.pop("timer", iter(range(10_000)).__next__),
         )
         self.limiter = self.client.limiter

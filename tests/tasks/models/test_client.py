@@ -17,6 +17,7 @@ from tfgrpo.stores.errors import (
     EndpointError,
     ModelAuthRefused,
     ModelCallError,
+    ModelNotFound,
     ModelRateLimited,
     ModelReplyMalformed,
     ModelRequestRejected,
@@ -173,7 +174,8 @@ FAILURES = {
     "403": (Act(403, f"no access with {SECRET}".encode()), ModelAuthRefused, "no access", 1, 0),
     "403 flagged": (Act(403, refused("your input was flagged")), ModelRequestRejected, "flagged", 1, 0),
     "400 long": (Act(400, b"x" * 10_000 + SECRET.encode()), ModelRequestRejected, "xxx", 1, 0),
-    "404": (Act(404, b""), ModelRequestRejected, "check the base URL", 1, 0),
+    "404": (Act(404, b""), ModelNotFound, "check the base URL", 1, 0),
+    "a page": (Act(body=b" <html>Welcome</html>"), ModelNotFound, "a page of HTML .*is the base URL right", 1, 1),
     "no quota": (Act(429, refused("Quota", code="insufficient_quota")), BudgetRefused, "429 from .*: Quota", 1, 0),
     "402": (Act(402, refused("no credit")), BudgetRefused, "no credit", 1, 0),
     "moved": (Act(308, b"", {"location": f"https://u:p@new.example/v1/{SECRET}?sig=1"}), ModelRequestRejected,
@@ -201,7 +203,7 @@ FAILURES = {
                                ModelReplyMalformed, r"gone \*\*\*", 4, 0),
     "hidden 502": (Act(body=refused(f"Provider {SECRET}", code=502)), ModelServerFault, r"Provider \*\*\*", 4, 4),
     "hidden 429": (Act(body=refused("Rate limit", code=429)), ModelRateLimited, "Rate limit", 4, 4),
-    "hidden 404": (Act(body=refused("No endpoints", code="404")), ModelRequestRejected, "No endpoints", 1, 1),
+    "hidden 404": (Act(body=refused("No endpoints", code="404")), ModelNotFound, "No endpoints", 1, 1),
     "an error as text": (Act(body={"error": f"out of memory {SECRET}"}), ModelReplyMalformed, "out of memory", 4, 4),
     "unparsed answer": (Act(400, refused("Failed to call a function.", code="tool_use_failed")), ModelReplyMalformed,
                         "Failed", 4, 4),
@@ -227,6 +229,30 @@ async def test_a_failure_is_raised_as_its_type_after_the_retries_that_can_help(s
     server.otherwise = lambda seen: Act()
     if requests > 1:
         assert (await use.ask()).attempts == 2, "an answer may follow"
+
+
+@pytest.mark.parametrize("status", [401, 403, 402])
+async def test_after_a_refused_key_and_an_empty_account_no_call_of_a_run_is_sent_and_a_service_asks_again(
+    server, bench, status
+):
+    server.otherwise = lambda seen: Act(status, refused("no"))
+    for ends, asked in ((True, 1), (False, 2)):
+        use, before = bench(ends=ends), len(server.seen)
+        for _ in range(2):
+            with pytest.raises(BudgetRefused if status == 402 else ModelAuthRefused, match=f"{status} from"):
+                await use.ask()
+        assert len(server.seen) - before == asked
+
+
+async def test_a_page_or_a_404_after_an_answer_concerns_that_call_alone(server, bench):
+    use = bench()
+    await use.ask()
+    server.acts = [Act(body=b"<html>")]
+    assert (await use.ask()).attempts == 2
+    server.acts = [Act(404, b"")]
+    with pytest.raises(ModelRequestRejected) as caught:
+        await use.ask()
+    assert not isinstance(caught.value, ModelNotFound)
 
 
 TEMPERATURE = "Unsupported value: 'temperature' does not support 0.7 with this model."
