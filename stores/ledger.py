@@ -126,6 +126,8 @@ class Totals:
     unknown_price_calls: int = 0
     lost_calls: int = 0
     """Calls whose usage was not reported."""
+    silent_calls: int = 0
+    """Those of them that were answered."""
     overruns: int = 0
     """Calls that used more than was reserved; the excess counts in full."""
     implausible_usage: int = 0
@@ -165,7 +167,7 @@ class Totals:
         )
         return self.plus(call)
 
-    def lost(self, held: Amount) -> Totals:
+    def lost(self, held: Amount, *, answered: bool = False) -> Totals:
         """Return the totals after a call with ``held`` reserved was sent and reported no usage."""
         call = Totals(
             calls=held.calls,
@@ -173,6 +175,7 @@ class Totals:
             at_risk_nano=held.nano_usd,
             unknown_price_calls=held.unpriced,
             lost_calls=held.calls,
+            silent_calls=held.calls if answered else 0,
         )
         return self.plus(call)
 
@@ -378,9 +381,9 @@ class Reservation:
         """
         self._end("settled", lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed))
 
-    def lose(self) -> None:
-        """Count everything reserved as at risk: the call was sent and its usage is unknown."""
-        self._end("lost", lambda totals: totals.lost(self._held))
+    def lose(self, *, answered: bool = False) -> None:
+        """Count everything reserved as at risk: the call was sent, perhaps answered, and its usage is unknown."""
+        self._end("lost", lambda totals: totals.lost(self._held, answered=answered))
 
     def release(self) -> None:
         """Give the reservation back: no call was sent. Harmless after it has ended, so that it fits a ``finally``."""

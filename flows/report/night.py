@@ -428,7 +428,7 @@ class Night:
         totals = Totals.from_json(self.manifest["ledger"])
         ahead, caps = self.block("forecast", "calls"), self.block("settings", "budget")
         foreseen = f" (forecast {CountRange(**ahead).phrase()})" if ahead else ""
-        at_risk = f" and up to {totals.at_risk_tokens:,} of unanswered calls" if totals.at_risk_tokens else ""
+        at_risk = f" and up to {totals.at_risk_tokens:,} of calls whose usage is unknown" if totals.at_risk_tokens else ""
         parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
         if at_risk or not price_unknown(totals):  # else the price names them
             parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
@@ -490,6 +490,11 @@ class Night:
             yield (
                 f"{pluralize(waiting, 'more lesson')} probably helpful, and without room: the pack has {slots} slots, "
                 "its experience_slots"
+            )
+        if silent := self.block("ledger").get("silent_calls"):
+            yield (
+                f"{pluralize(silent, 'answered call')} reported no usage: against the caps each counts as the most that it may "
+                "have used, far more than it did; of such an endpoint only budget.max_calls is exact"
             )
         if self._sealed:
             yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"

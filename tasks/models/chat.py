@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, Unpack
 
 import httpx
@@ -82,7 +83,7 @@ class Bound:
     def settled(self, usage: TokenUsage | None) -> tuple[TokenUsage | None, int | None, Charge]:
         """Return reported usage, unknown if it is implausible, its cost, and how the reservation ends."""
         if usage is None:
-            return None, None, Reservation.lose
+            return None, None, partial(Reservation.lose, answered=True)
         if not is_plausible(usage, self.tokens):
             return None, None, _settled(self.tokens, self.nano_usd, believed=False)
         nano_usd = self.price.cost(usage.prompt, usage.completion, usage.cached) if self.price is not None else None

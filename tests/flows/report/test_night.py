@@ -223,8 +223,8 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
             {
                 "night": "Stopped: the budget is spent: calls (mine, run n1)",
                 "held out": "unknown: the sweep did not end",
-                "cost": "400 calls, 90,000 tokens and up to 777 of unanswered calls, $1.5000, "
-                "and up to $0.1000 of unanswered calls, 80% of budget.max_calls, 80% of budget.max_usd, "
+                "cost": "400 calls, 90,000 tokens and up to 777 of calls whose usage is unknown, $1.5000, "
+                "and up to $0.1000 of calls whose usage is unknown, 80% of budget.max_calls, 80% of budget.max_usd, "
                 "80% of budget.task_max_usd",
                 "next": "tfgrpo run --resume n1",
             },
@@ -274,6 +274,13 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     assert len(morning.look) == 7
     assert len(morning.lines) == MOST_LINES
     assert morning.lines[-3].text == "warning 0 (and 4 more in the report)"
+
+
+def test_answered_calls_without_usage_are_named_beside_a_cap_that_they_reach_early(records):
+    records.ended("n1", "stopped", message="max_tokens 9 is reached", ledger={**SPENT, "silent_calls": 3, "at_risk_tokens": 9})
+    assert records.lines("n1")["look at"].startswith(
+        "3 answered calls reported no usage: against the caps each counts as the most"
+    )
 
 
 def test_sealed_items_are_to_be_opened_once_for_what_is_in_force(records):

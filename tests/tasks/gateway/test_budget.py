@@ -101,7 +101,7 @@ async def test_unknown_and_implausible_usage_is_unknown(endpoint, opened, usage,
     await (await opened.agent(session)).post("/chat/completions", json={**ASK, "max_tokens": 100})
     assert session.attempt.usage == Usage(1, None, None, None)
     totals = runtime.ledger.totals()
-    assert (totals.lost_calls, totals.implausible_usage) == (lost, 1 - lost)
+    assert (totals.lost_calls, totals.silent_calls, totals.implausible_usage) == (lost, lost, 1 - lost)
     # Either way the worst is counted: every byte a token of the prompt, and a completion to its limit.
     assert totals.nano_usd + totals.at_risk_nano == price.cost(len(endpoint.asked[0].raw), 100, 0)
 
