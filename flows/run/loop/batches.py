@@ -239,7 +239,7 @@ def record_failure(session: Session, failure: Failed) -> None:
 def _check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
     """Show three attempts of the first batch if nothing, or everything, is right in it, or nothing graded.
 
-    Raises ``NothingRight`` if no attempt has a reward above the lowest, unless that is allowed.
+    Raises ``NothingRight`` if no attempt has a reward above the lowest, or all are beyond the highest, unless that is allowed.
     """
     if session.books.has_first_batch:
         return
@@ -266,7 +266,7 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
     shown = [each for each in rollouts if isinstance(each.outcome, Scored)] or rollouts
     ungraded = f"; {pluralize(lost.lost, 'more attempt')} could not be graded, {_reasons(lost)}" if lost.lost else ""
     scored = f"{pluralize(len(rewards), 'graded attempt')} of the first batch"
-    outside = outside_range(rewards, ends)
+    outside, may_go_on = outside_range(rewards, ends), False
     finding: FirstBatchFinding
     if not rewards:
         finding, explanation = "nothing graded", f"no attempt of the first batch could be graded: {_reasons(lost)}"
@@ -275,13 +275,13 @@ def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence
         finding, explanation = ("nothing right", "; ".join(filter(None, (f"nothing was right: {scored}, {lowest}", outside))))
     elif is_highest(min(rewards), ends):
         taught = outside or "there is nothing to learn from, or the rewarders accept anything"
-        finding = "everything right"
+        finding, may_go_on = "everything right", not outside_range([min(rewards)], ends)
         explanation = f"everything was right: {scored}, each with the highest reward, {ends[1]:g}; {taught}"
     else:
         return None
     item_of = {spec.key.draw_id: spec.item for spec in specs}
     examples = [_excerpt(session, each, item_of[each.key.draw_id]) for each in shown[:_EXAMPLES]]
-    stops = finding != "everything right" and not session.settings.tfgrpo.allow_zero
+    stops = not may_go_on and not session.settings.tfgrpo.allow_zero
     return FirstBatch(finding, explanation + (ungraded if rewards else ""), tuple(examples), stops)
 
 

@@ -401,7 +401,8 @@ def test_a_first_batch_with_everything_right_is_shown_and_the_run_goes_on(tmp_pa
 @pytest.mark.parametrize(("reward", "said"), [(-1.0, "nothing was right"), (90.0, "everything was right")])
 def test_rewards_outside_their_declared_range_are_named_as_the_reason(tmp_path, reward, said):
     result = tfgrpo.learn(None, rewarders=[lambda output, answer: reward], dry_run=True, out=tmp_path, **SIZE)
-    look = tfgrpo.load_run(result.folder).message if result.status == "stopped" else str(result)
+    look = tfgrpo.load_run(result.folder).message
+    assert result.status == "stopped", "the scale is another one: the rest would be paid for without a chance to learn"
     assert said in look
     assert "rewards outside 0 to 1, their declared range: each counts as the end of it; score_range declares another" in look
 
