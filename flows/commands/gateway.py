@@ -209,7 +209,7 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
             url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
             for number in ending_signals():
                 # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
-                signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+                signal.signal(number, lambda *_: loop.is_closed() or loop.call_soon_threadsafe(stop.set))
             _welcome(url, checked, lessons, console)
             gc.freeze()  # a look at all that the imports have made holds every call up for 60 ms
             await stop.wait()

@@ -124,6 +124,18 @@ def test_what_cannot_be_served_is_refused_before_anything_listens(capsys, option
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
 
 
+def test_a_signal_after_the_last_moment_is_no_error(monkeypatch, tmp_path):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(gateway, "_welcome", lambda *_: signal.raise_signal(signal.SIGTERM))
+    where = ["gateway", "--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--task-id", "t", "--out", str(tmp_path)]
+    try:
+        assert cli.main(where) == 0
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task, tmp_path):
     root = tmp_path / "packs"
     shutil.copytree(ROOT / "prompt_packs" / "arithmetic", root / "arithmetic")
