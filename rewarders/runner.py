@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -30,6 +30,7 @@ from tfgrpo.rewarders.scorer import (
 from tfgrpo.rewarders.threads import all_of, concurrently
 from tfgrpo.rewarders.workers import WorkerPool
 from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.outcomes import RewardScore
 
 TIMEOUT_S: Final = 30.0
@@ -257,14 +258,33 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
     Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
     and a scorer of groups are not asked.
     """
-    if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
-        return
-    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
-    try:
-        (verdict,) = pool.perform([TRIAL], TRIAL_S)
-    finally:
-        pool.close()
+    verdict = _asked(scorer, TRIAL)
     reason = verdict.reason if isinstance(verdict, Abstained) else ""
     if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
         accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
         raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)
+
+
+def _asked(scorer: Scorer, of: GraderInput) -> Verdict | None:
+    if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
+        return None
+    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
+    try:
+        (verdict,) = pool.perform([of], TRIAL_S)
+    finally:
+        pool.close()
+    return verdict
+
+
+def doubts(weighted: Weighted, context: RewardContext) -> Iterator[str]:
+    """Yield what is wrong with the verdicts of a user's scorers on the first attempt of a real item."""
+    if isinstance(weighted.scorer, ByDataset):  # whose graders are of other items, too
+        return
+    for _, each in scorers_within(weighted.scorer):
+        verdict = _asked(each, context.inputs()[0]) if isinstance(each, Scorer) else None
+        ends = weighted.range if each is weighted.scorer else each.score_range
+        said = verdict.reason if isinstance(verdict, Abstained) else ""
+        if isinstance(verdict, RewardScore) and (outside := outside_range([verdict.score], ends)):
+            said = f"{verdict.score:g}; {outside}"
+        if said:
+            yield f"{each.rewarder_id}, asked about item {context.item_id!r} with its own reference as the output: {said}"

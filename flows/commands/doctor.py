@@ -15,7 +15,7 @@ from tfgrpo.flows.console.observer import held_out
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.flows.run.trial import ping_models, try_agent
+from tfgrpo.flows.run.trial import ping_models, try_agent, try_scorers
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.files.layout import display_path
 
@@ -58,7 +58,7 @@ def diagnosis(
         "forecast": str(plan.forecast),
         **({} if plan.forecast.gain is None else {"gain": str(plan.forecast.gain)}),
     }
-    warnings = [*prepared.warnings, *starting_library(plan)[1], *(() if trial is None else trial.warnings)]
+    warnings = [*prepared.warnings, *starting_library(plan)[1], *try_scorers(plan), *(() if trial is None else trial.warnings)]
     told = (("ping", each) for each in pinged)
     lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
     agent = {} if trial is None else {"agent": dataclasses.asdict(trial)}

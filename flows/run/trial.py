@@ -36,7 +36,8 @@ from tfgrpo.pipelines.settings.tree import (
 )
 from tfgrpo.prompt_packs.stamps import holds_lessons, with_sample_lesson
 from tfgrpo.rewarders.composite import AnyScorer, judge_loads, scorers_within
-from tfgrpo.rewarders.scorer import Scorer
+from tfgrpo.rewarders.runner import doubts
+from tfgrpo.rewarders.scorer import Attempt, RewardContext, Scorer
 from tfgrpo.stores.errors import ModelTimeout, PipelineError, Problem, SettingsError
 from tfgrpo.stores.json_values import json_of, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO
@@ -179,6 +180,23 @@ def _places(body: Mapping[str, Any]) -> list[str]:
 
 def _taught(value: object) -> bool:
     return holds_lessons(json.dumps(value, ensure_ascii=False))
+
+
+def try_scorers(plan: Plan) -> list[str]:
+    """Return warnings of the user's own scorers, each asked once about a real item with its own reference as the output."""
+    item = next((each for each in plan.learn_items if each.answer), None)
+    if item is None:
+        return []
+    context = RewardContext(
+        fixture_path=item.source,
+        item_id=item.id,
+        prompt=item.prompt,
+        answer=item.answer,
+        outputs=(Attempt("trial", 0, item.answer, None),),
+        alternatives=item.alternatives,
+        metadata=item.metadata,
+    )
+    return [doubt for each in plan.rewarders for doubt in doubts(each, context)]
 
 
 class Pinged(NamedTuple):

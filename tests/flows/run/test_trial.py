@@ -174,6 +174,24 @@ def test_doctor_refuses_an_agent_that_makes_no_call_and_says_what_to_do(capsys, 
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("raise KeyError('gold')", "KeyError: 'gold'"),
+        ("return float('nan')", "is no finite number"),
+        ("return None", "None"),
+        ("return 90", "90; rewards outside 0 to 1, their declared range"),
+        ("return float(output == answer)", ""),
+    ],
+)
+def test_a_scorer_that_fails_on_a_real_item_is_warned_of_with_item_and_result(capsys, at_home, line, said):
+    (at_home / "own.py").write_text(f"def mine(output, answer):\n    {line}\n")
+    code, out, _ = doctor(capsys, "--json", "--set", 'rewarders=[{"name": "own.py:mine"}]')
+    found = [each for each in json.loads(out)["warnings"] if "with its own reference as the output" in each]
+    assert (code, len(found)) == (0, bool(said))
+    assert all(each.startswith("own.py:mine, asked about item '") and said in each for each in found)
+
+
 def test_doctor_waits_for_no_service_that_a_run_would_wait_for(capsys):
     began = monotonic()
     url = ("--set", "actor.url=http://127.0.0.1:9/attempt", "--set", "model.wait_s=600")
