@@ -91,11 +91,13 @@ class HistoryEntry:
         """Its row in a table with ``COLUMNS``."""
         one, ledger = self.decision, self.run.ledger if self.run else None
         changed = f"{self.lessons} (+{len(self.added)} −{len(self.removed)})"
-        proven = ", proven" if one and one.proven else ""
+        outcome = f"{self.outcome}{', proven' if one and one.proven else ''}"
+        if one and one.overtaken:  # its figures are not those of what is in force
+            outcome, one = "decided nothing (overtaken)", one.model_copy(update={"total": None})
         return (
             "" if self.number is None else str(self.number),
             f"{self.at:%Y-%m-%d %H:%M}",
-            f"{self.outcome}{proven}{' (SIMULATED)' if self.simulated else ''}",
+            f"{outcome}{' (SIMULATED)' if self.simulated else ''}",
             points(one.total if one else None),
             changed if one else NOTHING,
             whole(ledger.calls if ledger else None),

@@ -11,6 +11,7 @@ from tests.support.records.promotions import gain
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.prompt_packs.stamps import load_prompt_pack, pack_stamp
+from tfgrpo.stores.experiences.decisions import OVERTAKEN
 from tfgrpo.stores.experiences.store import ExperienceRecord, stamp_record
 from tfgrpo.stores.ledger import Totals
 
@@ -87,6 +88,13 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
         ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "; ".join(nights[3]["news"])],
     ]
     assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
+
+
+def test_a_night_that_another_run_overtook_is_no_decision_with_its_figures(task):
+    task.decide("in force", task.ids, proven=True, total=gain(6.2, 1.7), notes=(OVERTAKEN,), run_id="n2")
+    assert re.split(r"\s{2,}", task.tell("history").out.splitlines()[-1].strip())[2:4] == [
+        "decided nothing (overtaken) (SIMULATED)", "–",
+    ]  # fmt: skip
 
 
 def test_decisions_stay_in_their_order_whatever_a_clock_said(task):
