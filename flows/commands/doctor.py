@@ -40,7 +40,7 @@ def diagnosis(
     spent = "nothing was spent"
     if ping:
         found = asyncio.run(ping_models(plan))
-        pinged, spent = found.answers, f"{found.cost} was spent"
+        pinged, spent = found.answers, found.spent
         if found.problems:
             console.say(spent)
             raise EndpointError(found.problems)

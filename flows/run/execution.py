@@ -359,7 +359,9 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             failures=recorded_failures(plan.paths.run(run_id)),
         )
         undo.pop_all()
-    observer.run_started(plan, run_id, warnings)
+    again = session.finished_before and request.resume is not None and not request.pay_again
+    told = ["nothing is sent: the run had finished, and its cost is that of before"] if again else []
+    observer.run_started(plan, run_id, (*warnings, *told))
     return session
 
 

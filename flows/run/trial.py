@@ -205,13 +205,13 @@ class Pinged(NamedTuple):
     answers: tuple[str, ...]
     """A sentence for each role and model that answered."""
     problems: tuple[Problem, ...]
-    cost: str
-    """The most that it cost."""
+    spent: str
+    """The most that was spent."""
 
 
 async def ping_models(plan: Plan) -> Pinged:
     """Ask each model in use once for each way in which a role asks it."""
-    answers, problems, nano, tokens = list[str](), list[Problem](), 0, 0
+    answers, problems, nano, tokens, counted = list[str](), list[Problem](), 0, 0, 0
     async with open_transport(concurrency=1) as http:
         for role, name in _asked(plan):
             chosen = plan.models.roles[role]
@@ -221,6 +221,7 @@ async def ping_models(plan: Plan) -> Pinged:
             pinged = await ping(endpoint, role, name, plan.settings.tfgrpo.temperature.train, http)
             price = plan.models.price_list(role).get(name)
             tokens += pinged.bound + pinged.attempts
+            counted += pinged.counted or 0
             nano += 0 if price is None else price.cost(pinged.bound, pinged.attempts)
             last = {finding.setting or finding.said: finding for finding in pinged.findings}
             for finding in last.values():
@@ -230,11 +231,12 @@ async def ping_models(plan: Plan) -> Pinged:
                 accepted = accepted or "a request that this endpoint takes"
                 problems.append(Problem(f"{name}, asked as {role}", finding.said, accepted))
             if not pinged.findings:
-                silence = ", but counts no tokens: what it costs will be unknown" if pinged.silent else ""
+                silence = ", but counts no tokens: what it costs will be unknown" if pinged.counted is None else ""
                 answers.append(f"{role}: {name} at {endpoint.display_url} answers{silence}")
     unknown = any(each is None for *_, each in plan.models.priced)
-    cost = f"at most {tokens:,} tokens, of an unknown price" if unknown else f"at most ${nano / NANO:.6f}"
-    return Pinged(tuple(answers), tuple(problems), cost)
+    reported = f" ({counted:,} by what the endpoint counted)" if counted else ""
+    most = f"at most {tokens:,} tokens{reported}, whose price is unknown, were spent"
+    return Pinged(tuple(answers), tuple(problems), most if unknown else f"at most ${nano / NANO:.6f} was spent")
 
 
 def _asked(plan: Plan) -> Iterator[tuple[ModelRole, str]]:

@@ -51,7 +51,15 @@ from tfgrpo.tasks.models.retry import (
     retry_after,
     vendor_hint,
 )
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, client_over, exchange, is_certificate_error, never_sent
+from tfgrpo.tasks.models.transport import (
+    TRANSPORT_ERRORS,
+    Received,
+    client_over,
+    exchange,
+    is_certificate_error,
+    never_sent,
+    words_of,
+)
 from tfgrpo.tasks.models.wire import (
     decode_embeddings,
     decode_reply,
@@ -294,7 +302,7 @@ class ChatClient:
     def disconnected(self, error: Exception) -> tuple[FailedAttempt, Charge]:
         """Return the failure that one of ``TRANSPORT_ERRORS`` is, and how its reservation ends."""
         where = self.endpoint.display_url
-        cause = self.endpoint.excerpt(str(error)) or type(error).__name__
+        cause = self.endpoint.excerpt(words_of(error)) or type(error).__name__
         if is_certificate_error(error):
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
             return FailedAttempt(ModelUnreachable(text), retryable=False), Reservation.release

@@ -36,6 +36,7 @@ from tfgrpo.tasks.models.transport import (
     is_certificate_error,
     open_transport,
     refuse_socks,
+    words_of,
 )
 from tfgrpo.tasks.models.wire import decode_usage, encode_request
 
@@ -325,7 +326,7 @@ async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
     except TimeoutError:
         given = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:
-        given = f"no connection: {endpoint.excerpt(str(error)) or type(error).__name__}"
+        given = f"no connection: {endpoint.excerpt(words_of(error)) or type(error).__name__}"
         if is_certificate_error(error):
             kind = EndpointError
             accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
@@ -379,8 +380,8 @@ class Ping:
     attempts: int
     bound: int
     """Most prompt tokens of all attempts together; each may have cost one more token."""
-    silent: bool = False
-    """Whether the answer counts no tokens, so that costs are unknown."""
+    counted: int | None = None
+    """Tokens of the answer, by the endpoint; None where it counts none, so that costs are unknown."""
 
 
 async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: float, http: httpx.AsyncClient) -> Ping:
@@ -396,7 +397,8 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
         bound += len(body)
         said, answer = await _answer(replace(endpoint, wire=wire), body, http)
         if said is None:
-            return Ping(tuple(findings), attempt, bound, silent=decode_usage(answer) is None)
+            usage = decode_usage(answer)
+            return Ping(tuple(findings), attempt, bound, None if usage is None else usage.total)
         finding = _finding(*said, wire, endpoint)
         findings.append(finding)
         if not finding.setting:
@@ -412,7 +414,7 @@ async def _answer(endpoint: Endpoint, body: bytes, http: httpx.AsyncClient) -> t
     except TimeoutError:
         return (0, f"no answer within {endpoint.timeout_s:g} s"), {}
     except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
-        return (0, f"{type(error).__name__}: {error}"), {}
+        return (0, f"{type(error).__name__}: {words_of(error)}"), {}
     answer = dict(mapping_of(json_of(received.content)))
     status = hidden_status(answer) or received.status
     if 200 <= status < 300:

@@ -240,6 +240,15 @@ def is_certificate_error(error: BaseException) -> bool:
     return False
 
 
+def words_of(error: BaseException) -> str:
+    """Return what an error says; of a connection that could not be made, what the system said."""
+    cause = error.__cause__
+    # Of a host without an encrypted connection, too, the library's own text ends in settings of encryption.
+    if isinstance(cause, aiohttp.ClientConnectorError) and not is_certificate_error(cause):
+        return f"{cause.host}:{cause.port}: {cause.os_error}"
+    return str(error)
+
+
 def never_sent(error: BaseException) -> bool:
     """Whether an error means that no connection was made, so that no byte of the request was sent."""
     # The aiohttp transport maps refused connections and dropped ones alike to httpx.ConnectTimeout: the cause decides.

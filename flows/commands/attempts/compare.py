@@ -97,11 +97,13 @@ def compare(before: str, after: str | None, place: TaskPlace, console: Console) 
 
 def _earlier(run: RunPaths) -> RunPaths:
     task = TaskPaths(run.root.parent.parent)
-    names = [entry.run_id for entry in runs_of(task)]
-    for name in names[names.index(run.root.name) + 1 :]:
-        if task.run(name).rollouts.is_file():
-            return refuse_pruned(task.run(name))
-    raise SettingsError.one("RUN", repr(run.root.name), "a run with one before it that recorded attempts, or two runs")
+    entries = runs_of(task)
+    at = next(number for number, entry in enumerate(entries) if entry.run_id == run.root.name)
+    for entry in entries[at + 1 :]:
+        if bool(entry.simulated) == bool(entries[at].simulated) and task.run(entry.run_id).rollouts.is_file():
+            return refuse_pruned(task.run(entry.run_id))
+    accepted = "a run with one before it of the same kind of model that recorded attempts, or two runs"
+    raise SettingsError.one("RUN", repr(run.root.name), accepted)
 
 
 def _paired(arm: str, one: _Run, other: _Run) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def test_lessons_in_force_of_the_task_used_last_and_keys_of_clients_are_read_aga
     ("options", "source"),
     [
         ((), "--base-url"),
-        (None, "--task-id"),
+        (("mcp", "--task-id", "../x"), "--task-id"),
+        (("mcp", "--task-id", "nope"), "--task-id"),
         (("--base-url", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"), "--host"),
         (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
@@ -119,8 +120,8 @@ def test_lessons_in_force_of_the_task_used_last_and_keys_of_clients_are_read_aga
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_listens(capsys, options, source):
-    words = ["mcp", "--task-id", "../x"] if options is None else ["gateway", *options]
-    assert cli.main([*words, "--json"]) == 2
+    command = () if options[:1] == ("mcp",) else ("gateway",)
+    assert cli.main([*command, *options, "--json"]) == 2
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
 
 

@@ -1,5 +1,6 @@
 """Does a run survive `kill -9`, and come to the same store? Real processes, real Prefect, a server that counts."""
 
+import io
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from rich.console import Console as RichConsole
 
 from tests.support.runs.running import (
     LEARNING,
@@ -30,6 +32,7 @@ from tests.support.runs.running import (
     words,
 )
 from tfgrpo.flows import cli
+from tfgrpo.flows.console.observer import Progress
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -136,9 +139,11 @@ def test_a_finished_run_that_is_resumed_makes_no_change_and_no_call_and_late_bri
     task = TaskPaths.of(out, TASK)
     of_task = {path: path.read_bytes() for path in (task.promotions, task.experiences, task.credit)}
     with Server() as server:
-        summary = run(out, resume=RUN, base_url=server.url)
+        console = RichConsole(file=io.StringIO(), width=400)
+        summary = run(out, resume=RUN, base_url=server.url, observer=Progress(console))
         assert summary.exit_code == 0, summary.message
         assert server.bodies == []
+        assert "nothing is sent: the run had finished" in console.file.getvalue()
         assert {name: (paths(out).root / name).read_bytes() for name in before} == before
         assert {path: path.read_bytes() for path in of_task} == of_task
         assert manifest(out)["decision"] == manifest(reference)["decision"]

@@ -317,7 +317,8 @@ UNTRUSTED.__cause__ = ssl.SSLCertVerificationError("self-signed")
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(("error", "words", "waits"), [
-    (None, "no connection", 3), (httpx.ConnectTimeout(""), "no connection to .*: ConnectTimeout", 3),
+    (None, r"no connection to http://\S+: 127\.0\.0\.1:\d+: \[Errno", 3),
+    (httpx.ConnectTimeout(""), "no connection to .*: ConnectTimeout", 3),
     ("http://user:pw-of-proxy@", "no connection", 3), (UNTRUSTED, "SSL_CERT_FILE", 0),
 ])  # fmt: skip
 async def test_what_never_connects_costs_nothing_and_is_no_call(bench, closed_port, monkeypatch, error, words, waits):

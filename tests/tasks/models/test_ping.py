@@ -99,6 +99,6 @@ async def test_an_endpoint_that_goes_on_refusing_is_not_asked_for_ever():
 
 
 async def test_an_answer_that_counts_no_tokens_is_told():
-    assert not (await asked(lambda number, body: "yes")).silent
+    assert (await asked(lambda number, body: "yes")).counted == 15
     choice = {"message": {"role": "assistant", "content": "y"}, "finish_reason": "length"}
-    assert (await asked(lambda number, body: (200, {"choices": [choice]}))).silent
+    assert (await asked(lambda number, body: (200, {"choices": [choice]}))).counted is None
