@@ -179,7 +179,8 @@ def test_a_truncated_attempt_is_no_wrong_answer(probe):
 
 
 def test_rewards_beyond_one_are_recorded_and_put_nothing_into_force(probe):
-    run = probe.tiny_run({"rewarders": f'[{{"name": "{EXAMPLES}:lengths"}}]', "tfgrpo.sample_size": "4"})
+    beyond = {"rewarders": f'[{{"name": "{EXAMPLES}:lengths"}}]', "tfgrpo.allow_zero": "true"}
+    run = probe.tiny_run({**beyond, "tfgrpo.sample_size": "4"})
     assert run.manifest["decision"]["decision"] == "not yet"
     assert max(row["reward_mean"] for row in run.metrics) > 1.0
 
