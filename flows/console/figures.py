@@ -76,7 +76,7 @@ def price_line(row: Mapping[str, Any]) -> str:
 
 def spending(totals: Totals) -> str:
     """Return the cost of a run, and the most that calls of unknown usage may add."""
-    at_risk = f", and up to {usd(totals.at_risk_nano)} of calls whose usage is unknown" if totals.at_risk_nano else ""
+    at_risk = f", and up to {usd(totals.at_risk_nano)} of unknown usage" if totals.at_risk_nano else ""
     own = pluralize(totals.unmeasured_attempts, "attempt")
     unmeasured = f" ({own} by an agent whose calls are not seen)" if totals.unmeasured_attempts else ""
     return f"{money(totals)}{unmeasured}{at_risk}"

@@ -430,7 +430,7 @@ class Night:
         totals = Totals.from_json(self.manifest["ledger"])
         ahead, caps = self.block("forecast", "calls"), self.block("settings", "budget")
         foreseen = f" (forecast {CountRange(**ahead).phrase()})" if ahead else ""
-        at_risk = f" and up to {totals.at_risk_tokens:,} of calls whose usage is unknown" if totals.at_risk_tokens else ""
+        at_risk = f" and up to {totals.at_risk_tokens:,} of unknown usage" if totals.at_risk_tokens else ""
         parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
         if at_risk or not price_unknown(totals):  # else the price names them
             parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)

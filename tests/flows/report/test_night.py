@@ -223,8 +223,8 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
             {
                 "night": "Stopped: the budget is spent: calls (mine, run n1)",
                 "held out": "unknown: the sweep did not end",
-                "cost": "400 calls, 90,000 tokens and up to 777 of calls whose usage is unknown, $1.5000, "
-                "and up to $0.1000 of calls whose usage is unknown, 80% of budget.max_calls, 80% of budget.max_usd, "
+                "cost": "400 calls, 90,000 tokens and up to 777 of unknown usage, $1.5000, "
+                "and up to $0.1000 of unknown usage, 80% of budget.max_calls, 80% of budget.max_usd, "
                 "80% of budget.task_max_usd",
                 "next": "tfgrpo run --resume n1",
             },

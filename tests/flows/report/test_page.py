@@ -91,7 +91,7 @@ TOGETHER = [
     (manifest(**DAY), ["· took 59s ·"]),
     (
         manifest(ledger={"nano_usd": 144_500_000, "at_risk_nano": 41_500_000, "at_risk_tokens": 777}),
-        ["$0.1445, and up to $0.0415 of calls whose usage is unknown", "up to 777 of calls whose usage is unknown"],
+        ["$0.1445, and up to $0.0415 of unknown usage", "up to 777 of unknown usage"],
     ),
     (manifest(settings={"packs_root": "my packs"}), ["experiences export --task-id", "--packs-root 'my packs'"]),
     (manifest(warnings=["a price is unknown"], stages=STAGES), ["a price is unknown", "brokenbudgetover", "the disk is gone"]),

@@ -211,7 +211,7 @@ def test_what_no_figure_holds_is_named_beside_it():
     own = Totals(calls=31, nano_usd=1_000_000, unmeasured_attempts=2, at_risk_nano=2_000_000)
     assert plus_unknown("31 calls", own) == "31 calls + unknown"
     assert spending(own) == (
-        "$0.0010 + unknown (2 attempts by an agent whose calls are not seen), and up to $0.0020 of calls whose usage is unknown"
+        "$0.0010 + unknown (2 attempts by an agent whose calls are not seen), and up to $0.0020 of unknown usage"
     )
 
 
