@@ -114,7 +114,7 @@ def whole_words(text: str) -> str:
     if ADDRESS.search(text):
         return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
     apart = r"(?<!\w')" if re.fullmatch("[dmst]|re|ll|ve", text) else ""  # don't, I'm
-    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){apart}{re.escape(text)}(?![\w+#·=^-]|[.,:/]\d|'s \w|(?<=s)' \w)"
+    return rf"(?<![\w~!¬-])(?<!\d[.,:/]){apart}{re.escape(text)}(?![\w+#·=^-]|~\w|\.\.\w|[.,:/]\d|'s \w|(?<=s)' \w)"
 
 
 def states_text(wanted: str, clause: str) -> bool:

@@ -127,11 +127,17 @@ class _Series(ReadAnswer["ListReference"]):
         ours = self.pair[0]
         return self.is_equal() and len(ours) == 2 and ours[0] < ours[1] and self.edges == ["()", "[]"]
 
+    def may_be_set(self) -> bool:
+        """Return whether just one of two lists in brackets is in those of a set."""
+        both = [re.sub(r"[^()\[\]{}]", "", each.text)[:1] for each in (self.read, self.reference) if each is not None]
+        return self.has_same() and all(both) and both.count("{") == 1
+
     def has_other_edges(self) -> bool:
         edges = self.edges
+        nested = edges[-1] == "[]" and edges[0][:2] == "[["  # [1, 2, [3]]
         closed = "[" in edges[0] and len(self.pair[1]) == 2 and len(edges[-1]) == 2
         mixed = any({*each} in ({"[", ")"}, {"(", "]"}) for each in edges)
-        return (mixed or closed) and edges[0] != edges[-1] != ""
+        return nested or ((mixed or closed) and edges[0] != edges[-1] != "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,7 @@ class ListReference(Reference):
         Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
         Rule("wrong", "counts something else", "3 apples, 5 pears", "3 pears, 5 apples", _Series.counts_others),
         Rule("unclear", "may count something else", "3 apples, 5 pears", "3 plums, 5 figs", lambda said: said.others),
+        Rule("unclear", "may be a set, or none", "{1, 2}", "[1, 2]", _Series.may_be_set),
         Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
         Rule("unclear", "may be an open interval", "[1, 2]", "(1, 2)", lambda said: said.may_be_open()),
         Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u2
 SIGNED: Final = re.compile(r"(?:\d+|[nkm])!|[a-z]'+")
 """A factorial, or a prime: their signs are no punctuation."""
 _SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
-_LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
+_LATEX_TEXT: Final = re.compile(r"\\(?:text|math(?:rm|bf|cal)|textbf|operatorname|mbox)[ ]*\{((?:[^{}]|\{[^{}]*\})*)\}")
 LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle)|(?<!\\)\\[,;:! ()\[\]]|\$")
 MARKUP: Final = re.compile(
     r"\*\*|__(?!\w{1,80}__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
@@ -29,19 +30,74 @@ _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
 """Subscript of a chemical formula in LaTeX: ``H_2O``."""
 BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 QUOTES: Final = str.maketrans(
-    "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u266f\u266d",
-    '\'\'\'""""""------#b',
+    "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u207b\u208b\u266f\u266d",
+    '\'\'\'""""""--------#b',
 ) | {0x2192: "->"}
 INVISIBLE: Final = dict.fromkeys((0x200B, 0x2060, 0xFEFF, 0xAD))
 """Signs that nobody sees; not those that join letters, which change words."""
 _LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
+
+CODE: Final = "xcodex"
+"""What stands for a reference of code where an answer has it as it is written."""
+_IS_CODE: Final = re.compile(
+    r"""(?P<exact>\\(?:[dDwWsSbB](?![a-z])|\.) | \[\^?\w-\w+\] | \w<\w+>(?![^<]*</) | \A\^\S*\$\Z)   # a regular expression
+    | \A[!-/:-@\[-^{-~\s]+\Z | \A[(\[][^()\[\]]*∞[^()\[\]]*[)\]]\Z                           # signs; an interval
+    | \A(?:(?:~|\.{0,2})/|[.\#@$!])[a-z*] | (?<![^\s/])\*+(?=[./]|\s+\S|\Z)(?<!\A\*(?=\s))     # a path, a selector
+    | \A(?:[a-z]\w*|[A-Z])[*&]+\Z | [a-zA-Z](?:\[(?!\d+\])[^\[\]]*\])+\Z | \A\w\[\d+\]\Z            # a type, a slice
+    | \w\s?(?:&&|[=!]=)\s?\w | (?:[a-z]\s|\A)-{1,2}[A-Za-z]                                        # a condition, an option""",
+    re.VERBOSE,
+)
+"""What only code has, of which every sign counts."""
+_OF_CODE: Final = re.compile(r"(?<!\S)-{1,2}\w[\w-]*|\w+|\s+|&&|[=!]=|.")
+_QUOTE_IN_CODE: Final = "['\"\u2018\u2019\u201c\u201d]"
+_IN_CODE: Final = {"'": _QUOTE_IN_CODE, '"': _QUOTE_IN_CODE, "-": "[-\u2010-\u2015\u2212]", "∞": r"(?:∞|\\{1,2}infty\b)"}
+
+
+@lru_cache(maxsize=64)
+def written_code(text: str) -> tuple[re.Pattern[str], ...]:
+    """Return patterns for a text of code as it is written, with markup that surely is markup; none for a text that is none."""
+    if (kind := _IS_CODE.search(text)) is None:
+        return ()
+    signs = not re.search(r"[\w∞]", text)
+    brackets = re.escape("()[]{}<>") if signs and re.search(r"[()\[\]{}<>]", text) else ""
+    own = "".join(sign for sign in "*$" if sign in text)
+    before = rf"(?<![\w.~&/#@+=\[\\|^%!<{own}{brackets}-])" + (rf"(?<![{brackets}][ \t])(?<!\d: )" if brackets else "")
+    behind = rf"(?![\w~&/#@+=(\[|^%>{own}-]|\\(?!\")|<(?!/)|[.:]\w" + (rf"|\s*(?!</)[{brackets}])" if brackets else ")")
+    found = []
+    for form in dict.fromkeys((text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1])):
+        code, last = "", ""
+        for each in _OF_CODE.findall(re.sub(r"\s+" if signs else r"\s*(&&|[=!]=|,)\s*", "" if signs else r"\1", form)):
+            one = _IN_CODE.get(each, re.escape(each))
+            one = r"\s+" if each.isspace() else rf"\s*{one}\s*" if each in ("&&", "==", "!=", ",") else one
+            spaced = (signs and " " in text) or (each in "*&" and last.isalnum())
+            code += r"\s*" * (spaced and code != "") + (f"(?i:{one})" if each[0].isalpha() and not kind["exact"] else one)
+            last = each
+        code = code.removesuffix("/") + "/?" if re.match(r"(?:~|\.{0,2})/\w", text) else code
+        mark = rf"(?<!\*)(?P<sign>\*\*|`+|\*{'|/' * bool(kind['exact'])})(?P<words>(?<=\*\*)[A-Z][^*\n]{{0,60}} |(?<=`)\s+)?"
+        ends = rf"(?(sign)\s*(?P=sign)(?!\*)|(?(tag)(?=</)|{behind}))"
+        found.append(re.compile(rf"(?:{mark}|(?P<tag>>)|{before})(?P<code>{code}){ends}"))
+    return tuple(found)
+
+
+def with_code_as_word(text: str, code: tuple[re.Pattern[str], ...]) -> str:
+    """Return a text with one word for each place of a code, bold or quoted as the code is."""
+
+    def word(found: re.Match[str]) -> str:
+        sign = (found["sign"] or "")[:2].replace("``", "`").replace("/", "")
+        return f"{found['tag'] or ''}{sign}{(found['words'] or '').lstrip()}{CODE}{sign}"
+
+    for each in code:
+        text = each.sub(word, text)
+    return text
 
 
 @lru_cache(maxsize=64)  # of one answer several rules read the same forms
 def plain(text: str) -> str:
     """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
     text = _SUBSCRIPT.sub(r"\1", re.sub(r"(?<=\d)_\{(\d+)\}", r"_\1", text)) if "_" in text else text
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold())
+    text = unicodedata.normalize(
+        "NFKC", unicodedata.normalize("NFKC", text.translate(QUOTES)).casefold().replace("i\u0307", "i").replace("\u0131", "i")
+    )
     if "\\" in text or "$" in text:
         text = LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
         for pattern, symbol in VOCABULARY["symbols"].items():
@@ -83,7 +139,7 @@ _DROPPED: Final = re.compile(
 """What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
 _ENDINGS: Final = {*VOCABULARY["endings"].split(), ""}
-_STROKES: Final = str.maketrans("łøđıðħ", "lodidh")
+_STROKES: Final = str.maketrans("łøđðħ", "loddh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
 NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
@@ -122,7 +178,7 @@ def one_spelling(text: str) -> str:
     spelled = ORDINAL.sub(lambda found: f"{number}th" if (number := ordinal(found[0])) is not None else found[0], spelled)
     spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
-    return str(NAMES_OF_DAYS.get(spelled, spelled))
+    return ", ".join(str(NAMES_OF_DAYS.get(re.sub("(?<=day)s$", "", each), each)) for each in spelled.split(", "))
 
 
 def _small_number(found: re.Match[str]) -> str:
@@ -133,7 +189,7 @@ def _small_number(found: re.Match[str]) -> str:
 def american(text: str) -> str:
     """Return a text in plain form with American spelling: ``color`` for ``colour``."""
     text = re.sub(r"(?<=[a-z]{2})our", "or", re.sub(r"(?<=[a-z][bt])re\b", "er", text))
-    return re.sub(r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz", text).replace("grey", "gray")
+    return re.sub(r"(?<=[a-z]{3})is(?=e|ing|ation)", "iz", text).replace("grey", "gray").replace(" bce", " bc")
 
 
 def _numbered(text: str) -> str:
@@ -269,7 +325,7 @@ def is_same_address(one: str, other: str) -> bool:
 def without_accents(text: str) -> str:
     """Return a plain text without accents and strokes."""
     parts = unicodedata.normalize("NFKD", text.translate(_STROKES))
-    return "".join(each for each in parts if not unicodedata.combining(each))
+    return "".join(each for each in parts if unicodedata.combining(each) < 2)  # no stroke: ∉
 
 
 def turned_name(name: str) -> str:

@@ -35,6 +35,9 @@ class _Spelled(ReadAnswer["TextReference"]):
     def is_in_base(self) -> bool:
         return spelling.is_same_in_base(self.reference.prompt, self.text, self.reference.text)
 
+    def is_same_address(self) -> bool:
+        return spelling.is_same_address(self.form, self.wanted)
+
     def is_acronym(self) -> bool:
         said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
         return len(said) > len("UK") and spelling.is_acronym(said, wanted)
@@ -262,7 +265,7 @@ class _Mention(ReadAnswer["TextReference"]):
     def is_part_of_code(self) -> bool:
         """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
         around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.places]
-        if not re.search(r"[\\/|$=;{}<>]|\s-+\w", self.wanted) and not re.match(r" --?[a-z]", around[0][1]):
+        if not re.search(rf"{spelling.CODE}|[\\/|$=;{{}}<>]|\s-+\w", self.wanted) and not re.match(r" --?[a-z]", around[0][1]):
             return False
         return all(
             re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+--?\w|[\"')\]]*(?:\.\w|[(\[][\w)]|, [\w.]+[(=])|[\"'\]]*\)\)", after)
@@ -271,7 +274,8 @@ class _Mention(ReadAnswer["TextReference"]):
         )
 
     def is_literal(self) -> bool:
-        return bool(ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
+        is_code = re.search(rf"{spelling.CODE}(?! \w)", self.statement)
+        return bool(is_code or ADDRESS.search(self.reference.text)) or f"`{self.reference.text}`" in self.text
 
     def is_of_it(self) -> bool:
         """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
@@ -344,16 +348,6 @@ class _Said(ReadAnswer["TextReference"]):
     def has_other_literal(self) -> bool:  # of code, where every sign counts
         said, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
         return bool(said and wanted and said["inside"] != wanted["inside"])
-
-    def has_other_signs(self) -> bool:
-        """Return whether the reference is signs of ASCII, of which every one counts, and the answer has others."""
-        wanted, said = ("".join(each.split()) for each in (self.reference.text, self.stated.text))
-        around = "`\"'." if "*" in wanted else "*`\"'."
-        return re.fullmatch(r"[!-/:-@\[-^{-~]+", wanted) is not None and wanted != said and wanted != said.strip(around)
-
-    def lacks_option(self) -> bool:
-        options = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w-]*", self.reference.text)
-        return self.is_stated and not all(each in self.stated.whole for each in options)
 
     def is_same_outcome(self) -> bool:
         return rules.is_same_outcome(plain(self.reference.text), plain(self.stated.text))
@@ -429,8 +423,6 @@ class TextReference(Reference):
         Rule("wrong", "makes other calls", "[f(a=1)]", "[f(a=1), g(b=2)]", lambda it: it.calls == "others"),
         Rule("wrong", "adds arguments to the call", "f()", "f(a=1)", _Said.has_arguments),
         Rule("wrong", "is another literal", "'a b'", "'A b'", _Said.has_other_literal),
-        Rule("wrong", "has other signs", "] ] >", "] >", _Said.has_other_signs),
-        Rule("wrong", "lacks an option of the command", "ls -L", "ls -l", _Said.lacks_option),
         Rule("right", "says that there is no value, too", "does not exist", "undefined", _Said.is_same_outcome),
         Rule("right", "says too that there is none", "none", "N/A", lambda it: it.says_absent()),
         Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
@@ -457,13 +449,7 @@ class TextReference(Reference):
         Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
         Rule("unclear", "may be its acronym", "EU", "European Union", _Spelled.may_be_acronym),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: spelling.is_short_for(it.form, it.wanted)),
-        Rule(
-            "right",
-            "is the same address",
-            "http://a.org/x",
-            "a.org/x/",
-            lambda it: spelling.is_same_address(it.form, it.wanted),
-        ),
+        Rule("right", "is the same address", "http://abc.org/x", "abc.org/x/", _Spelled.is_same_address),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
         Rule("right", "is the range without its unit", "2-5 hours", "2-5", _Spelled.lacks_unit),
         Rule("right", "has a word of the question, too", "Po", "the River Po", _Spelled.has_word_asked, "Which river is it?"),
@@ -499,17 +485,29 @@ class TextReference(Reference):
         Rule("right", "is a sentence with it", "Paris", "I would say that it is Paris.", lambda _: True),
     )
 
+    def compare(self, output: str) -> Compared:
+        """Compare an output; code, where it is as it is written, as a word. Raises ``RewardError`` for two readings."""
+        code = () if spelling.makes_calls(self.text) else spelling.written_code(self.text)
+        if not code:
+            return Reference.compare(self, output)
+        said, prompt = (spelling.with_code_as_word(each, code) for each in (output, self.prompt))
+        if said == output and self.text[0] in "#@" and Reference.compare(self, output).right:
+            raise RewardError(f"{shown(output)} lacks the sign before it")
+        if said == output:
+            return Compared(False, shown(output))
+        try:
+            compared = Reference.compare(replace(self, text=spelling.CODE, prompt=prompt), said)
+        except RewardError as error:
+            raise RewardError(str(error).replace(spelling.CODE, self.text)) from None
+        return compared._replace(answered=compared.answered.replace(spelling.CODE, self.text))
+
     def _compare(self, stated: Stated) -> Compared:
         return verdict_by(self.rules, _Said(self, stated.text, stated))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         link = r"\2" if ADDRESS.search(self.text) else r"\1"
-        if _ESCAPED.search(self.text):
-            text = BOLD.sub(r"\1", stated.text if stated.is_marked else stated.whole)
-            return bool(re.search(rf"(?<![^\s`'\"/]){re.escape(self.text)}(?=[.,;:]?(?:[\s`'\"/]|$))", text))
-        fenced = _FENCED.findall(stated.whole)
-        only = fenced[-1] if fenced else stated.whole
+        only = (_FENCED.findall(stated.whole) or [stated.whole])[-1]
         if self.text.endswith("?") and plain(self.text) in map(plain, re.split(r"\n+|(?<=:)\s", MARKUP.sub("", only))):
             return True  # a question that was asked for, such as a translation
         entries = answers.without_envelope(written_value(stated.text if stated.is_marked else only))
@@ -635,8 +633,6 @@ def _shape(text: str) -> tuple[bool, bool, bool]:
 
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")  # Berlin: 3.6 million
-_ESCAPED: Final = re.compile(r"\\(?:[dDwWsSbB](?![a-z])|\.)|\[\^?\w-\w+\]|\w<\w+>(?![^<]*</)|\A\^\S*\$\Z")
-"""What only a regular expression has, of which every sign counts."""
 _FENCED: Final = re.compile(r"(?ms)^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$")
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
 _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
