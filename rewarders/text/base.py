@@ -38,6 +38,10 @@ _OPENING: Final = re.compile(rf"(?i)(?:{any_of('openings')})\b")
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
 """The beginning of a clause with an answer: a clause about others does not withdraw it."""
 
+_DISMISSES: Final = re.compile(rf"(?im)((?:^|(?<=[.!?:>] )|(?<=\"))[ \t*_>]{{0,9}})(?:{any_of('dismissals')})(?=\S)")
+"""What a reply says before its answer of another that is none: ``Not Rome but``, ``While Rome might seem right,``."""
+_SAYS_NOT: Final = re.compile(r"(?i)(?:not?|non|yes|true|false)\b")
+
 
 @dataclass(frozen=True, slots=True)
 class Reference(ABC):
@@ -56,6 +60,7 @@ class Reference(ABC):
 
     def compare(self, output: str) -> Compared:
         """Compare an output. Raises ``RewardError`` for one that has two readings."""
+        output = output if any(map(_SAYS_NOT.match, self._labels)) else _DISMISSES.sub(r"\1", output)
         stated = stated_answer(output, self._labels)
         if stated is None:
             return nothing(output)
@@ -153,4 +158,4 @@ def is_bare(line: str) -> bool:
     """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
     statement = line.strip(' *_`"')
     words = len(statement.split())
-    return 0 < words <= MOST_BARE and statement[-1] not in ":,?!\u2026" and not _OPENING.match(statement)
+    return 0 < words <= MOST_BARE and not re.search(r"[:,?!\u2026][^\w)\]]*\Z", statement) and not _OPENING.match(statement)

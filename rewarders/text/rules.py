@@ -224,7 +224,13 @@ TURNED: Final = Surroundings(
     Beside("owned", "rome, the capital of «italy»", r", (?:an?|the) (?:\w+ ){1,3}of (?:the )?"),
 )
 """What makes a sentence with a text one about something else."""
-_ASIDE: Final = re.compile(r"\b(?:although|though|however|(?<!rather )(?<!none other )than|whereas|formerly|used to)\b")
+_THAN_ABROAD: Final = (
+    r"(?:\w+er|mehr \w+) als|\w+er dan|\w+ (?:niż|чем)"
+    r"|(?:(?:plus|moins|más|menos|mais) (?:d')?\w+|ma[iy]or|me[nl]h?or|mejor) (?:do )?que"
+)
+_ASIDE: Final = re.compile(
+    rf"\b(?:although|though|however|(?<!rather )(?<!none other )than|{_THAN_ABROAD}|whereas|formerly|used to)\b"
+)
 """What makes a clause with a text one about something else, possibly."""
 ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
@@ -259,9 +265,10 @@ _DENIED: Final = re.compile(
 _WITHOUT: Final = re.compile(r"\b(?:without|lack)(?: an?| the)?\W*$")
 """A question that ends in a denial: ``What is it made without?``."""
 _COMPARED: Final = re.compile(
-    r"\b((?:(?:more|less|fewer) )?\w+) than\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
+    rf"\b((?:(?:more|less|fewer) )?\w+ than|{_THAN_ABROAD})\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
 )
 """A comparison: ``faster than Chile``."""
+_THAN: Final = re.compile(r" (?:than|als|dan|que|niż|чем) ")
 _RELATION: Final = re.compile(r"(?P<rest>\b(\w+) )(?:against|after|before|near|outside|beyond|until) ")
 """What is related, by the word before it: ``named after``."""
 _RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.]| (?:in|on|at|during|for|\w+ly)\b)")
@@ -317,9 +324,10 @@ def as_asked(statement: str, prompt: str) -> str:
     statement = re.sub(r"\b(?:previous(?:ly)?|predecessor) ", "", statement) if {"prev", "pred"} & words else statement
 
     def uncompared(found: re.Match[str]) -> str:
-        return found[1] if stems(found[1]) <= words and not NEGATION.search(statement[: found.start()]) else found[0]
+        bare = found[1].rpartition(" ")[0]
+        return bare if stems(bare) <= words and not NEGATION.search(statement[: found.start()]) else found[0]
 
-    return _COMPARED.sub(uncompared, statement) if " than " in statement else statement
+    return _COMPARED.sub(uncompared, statement) if _THAN.search(statement) else statement
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
