@@ -73,7 +73,8 @@ def written_code(text: str) -> tuple[re.Pattern[str], ...]:
             code += r"\s*" * (spaced and code != "") + (f"(?i:{one})" if each[0].isalpha() and not kind["exact"] else one)
             last = each
         code = code.removesuffix("/") + "/?" if re.match(r"(?:~|\.{0,2})/\w", text) else code
-        mark = rf"(?<![*`])(?P<sign>\*\*|`{{1,9}}|\*{'|/' * bool(kind['exact'])})(?P<words>(?<=\*\*)[A-Z][^*\n]{{0,60}} |(?<=`)\s+)?"
+        slash = "|/" if kind["exact"] else ""
+        mark = rf"(?<![*`])(?P<sign>\*\*|`{{1,9}}|\*{slash})(?P<words>(?<=\*\*)[A-Z][^*\n]{{0,60}} |(?<=`)\s+)?"
         ends = rf"(?(sign)\s*(?P=sign)(?!\*)|(?(tag)(?=</)|{behind}))"
         found.append(re.compile(rf"(?:{mark}|(?P<tag>>)|{before})(?P<code>{code}){ends}"))
     return tuple(found)
