@@ -24,16 +24,10 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
-from tfgrpo.rewarders.text.answers import (
-    ORDER_ASKED,
-    SEVERAL_ASKED,
-    bare_reference,
-    field_asked_for,
-    is_order_free,
-    stated_answer,
-)
+from tfgrpo.rewarders.text.answers import ORDER_ASKED, SEVERAL_ASKED, bare_reference, is_order_free, stated_answer
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import JOINED_LETTERS, SEVERAL_LETTERS, ChoiceReference, ChoicesReference, letter_of
+from tfgrpo.rewarders.text.fields import field_asked_for
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
 from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference, LabelsReference
 from tfgrpo.rewarders.text.lexer import DecimalMark

@@ -90,8 +90,8 @@ _SENTENCE_END: Final = re.compile(
 )
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
-_FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
-_OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
+FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
+OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
 _CODE: Final = re.compile(
     r"```(?!(?:json|la?te?x|markdown|md|output|plaintext|te?xt|yaml)\b)[A-Za-z][^\n`]*\n[^`]*(?:`(?!``)[^`]*)*```(?=\s*\S)"
@@ -100,7 +100,7 @@ _CODE: Final = re.compile(
 _TOOL_CALL: Final = re.compile(r"(?s)<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>")
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
 """Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
-_BESIDE_ANSWER: Final = re.compile(r"reasoning|explanation|rationale|analysis|justification|thoughts?|confidence(?: score)?")
+BESIDE_ANSWER: Final = re.compile(r"reason(?:ing)?|explanation|rationale|analysis|justification|thoughts?|confidence(?: \w+)?")
 """Keys of what an object has beside its answer."""
 _OPENS_OBJECT: Final = re.compile(r"(?m)^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"")
 _FIELD: Final = re.compile(
@@ -108,7 +108,7 @@ _FIELD: Final = re.compile(
     r"""|(?P<bare>[^\s"{}\[\],]+))"""
 )
 """The answer in an object: ``"final_answer": "B"``."""
-_UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
+UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
 _REMARK_LINE: Final = re.compile(
@@ -169,8 +169,6 @@ _CONCLUDES: Final = re.compile(r"(?i)(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefo
 _CONCLUSION: Final = re.compile(r"(?i)\b(?:so|thus|therefore|hence)\b[ ,:]*")
 _BEFORE_QUESTION: Final = re.compile(r"(?s)\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)")
 """What a prompt has before its last question."""
-_IN_A_NAME: Final = re.compile(r"[^\W\d_]{2,}")
-_FIELD_LINE: Final = re.compile(r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*[:|][ \t*_]*(?P<value>[^\s*_].*)")
 _ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b")
 _ALL_ASKED: Final = re.compile(
     r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
@@ -240,17 +238,19 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"
-    tail = before if more and (bare or _marked(before) or in_a_sentence(before)) else tail
+    tail = before if more and (bare or marked(before) or in_a_sentence(before)) else tail
     tail = tail if _ANSWER_LINE.match(tail) else _OPENER.sub("", tail)
     lines = [each for each in tail.split("\n") if not _is_empty(each)]
     lines = [each for each in lines if not _REMARK_LINE.match(each)] or lines
+    if (fenced := FENCED.fullmatch(tail)) and isinstance(written_value(fenced["inside"]), dict):
+        lines = tail, *_ = [" ".join(fenced["inside"].split())]
     last = Stated(lines[-1].strip() if lines else tail, "last line", tail)
-    return _in_an_object(tail) or _marked(tail) or in_a_sentence(tail, labels) or last
+    return _in_an_object(tail) or marked(tail) or in_a_sentence(tail, labels) or last
 
 
 def _in_an_object(text: str) -> Stated | None:
-    last = _OBJECT_LAST.search(text) if text[-1:] in "}`" else None
-    fenced = _FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
+    last = OBJECT_LAST.search(text) if text[-1:] in "}`" else None
+    fenced = FENCED.fullmatch(text) or _TOOL_CALL.fullmatch(text) or last
     inside = fenced["inside"] if fenced else text
     value = written_value(inside)
     if not isinstance(value, dict):
@@ -259,17 +259,15 @@ def _in_an_object(text: str) -> Stated | None:
     value = called if isinstance(called, dict) else value
     fields = {str(key).lower().replace("_", " "): each for key, each in value.items()}
     answers = [each for key, each in fields.items() if key in _KEYS]
-    others = [each for key, each in fields.items() if not _BESIDE_ANSWER.fullmatch(key)]
-    answers = answers or (others if len(others) == 1 < len(fields) else [])
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
     if not answers and (" " in str(value.get("error")) or (value.get("status") == "error" and len(value) > 1)):
         return Stated("", "object", text)  # nor does a report of an error
     if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
-    if fenced is last is not None and "answer" not in inside.lower() and _marked(text):
+    if fenced is last is not None and "answer" not in inside.lower() and marked(text):
         return None  # what it says of the answer: ``Answer: Paris`` with ``{"category": "city"}`` below
-    answer = answers[0].translate(_UNESCAPED) if isinstance(answers[0], str) else json.dumps(answers[0])
+    answer = answers[0].translate(UNESCAPED) if isinstance(answers[0], str) else json.dumps(answers[0])
     return Stated(answer.strip(), "object", text)
 
 
@@ -281,11 +279,12 @@ def _in_a_broken_object(text: str) -> Stated | None:
         return None
     answer = found.pop()
     with suppress(ValueError):
-        answer = str(json.loads(answer if answer[:1] == '"' else f'"{answer}"', strict=False)).translate(_UNESCAPED)
+        answer = str(json.loads(answer if answer[:1] == '"' else f'"{answer}"', strict=False)).translate(UNESCAPED)
     return Stated(answer.strip('" \n'), "object", text)
 
 
-def _marked(text: str) -> Stated | None:
+def marked(text: str) -> Stated | None:
+    """Return the part of a text behind its last mark of an answer; None without one."""
     marks: list[tuple[int, AnswerSource, str]] = []
     prose = _CODE.sub(lambda block: re.sub("[^\n]", " ", block[0]), text) if "```" in text else text
     if (line := _last(_ANSWER_LINE, prose)) is not None:
@@ -473,11 +472,33 @@ def _embedded(text: str) -> list[Any]:
     return [] if _BRACE.search("".join([*pieces, text[place:]])) else objects or values
 
 
+_NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
+_MAX_LITERAL: Final = 200_000
+"""Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
+_ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
+_RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
+
+
+def python_literal(text: str) -> Any:
+    """Return the value of a Python literal. Raises ``ValueError`` for any other text; no code is executed."""
+    # Prose and markup are recognised by their first characters: the parser takes far longer to refuse them.
+    if len(text) > _MAX_LITERAL or _NO_LITERAL.match(text):
+        raise ValueError("no Python literal")
+    if "\\" in text and not _RAW_STRING.search(text):  # where it would change the value
+        # Unknown escapes such as ``\q`` are doubled, which means the same: the parser would warn of them, and warnings
+        # cannot be silenced for one thread alone.
+        text = _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError("no Python literal") from error
+
+
 def written_value(text: str) -> Any:
     """Return the list or object that a cell of a table has as text: JSON, or Python as pandas writes it; None for neither."""
     read: Callable[[str], Any]
-    for read in (load_json, ast.literal_eval) if text.lstrip()[:1] in ("[", "{") else ():
-        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    for read in (load_json, python_literal) if text.lstrip()[:1] in ("[", "{") else ():
+        with suppress(ValueError, TypeError, RecursionError):
             return load_json(json.dumps(read(text.strip())))  # no set of Python's
     return None
 
@@ -493,30 +514,6 @@ def without_envelope(value: Any) -> Any:
     while isinstance(value, dict) and len(within := [each for each in value.values() if isinstance(each, dict)]) == 1:
         value = within[0]
     return value
-
-
-def field_asked_for(output: str, prompt: str) -> str | None:
-    """Return the text or number in the only field of a reply whose name is in the prompt; None without such a field.
-
-    ``{"city": "Lyon", "former": "Turin"}`` answers "In which city …" with Lyon, and so does a line ``City: Lyon`` of several.
-    Of names within each other the longest counts: ``total due`` beside ``total``.
-    """
-    text = (without_reasoning(output) or "").strip()
-    fenced = _FENCED.fullmatch(text)
-    value = without_envelope(written_value(fenced["inside"] if fenced else text))
-    if not value:
-        lines = [_FIELD_LINE.fullmatch(each.rstrip(" \t*_")) for each in text.splitlines() if each.strip()]
-        fields = {each["name"]: each["value"] for each in lines if each}
-        alone = len(fields) == len(lines) and not (_marked(text) or TAKES_BACK.search(text))
-        value = fields if alone else None  # a text of fields, a line each
-    if not isinstance(value, dict) or len(value) < 2 or "value" in value:  # one name with its value
-        return None
-    asked = last_question(prompt).casefold()
-    own = {key: {*_IN_A_NAME.findall(str(key).casefold())} for key in value}
-    named = {key: found for key, found in own.items() if found and found <= {*_IN_A_NAME.findall(asked)}}
-    named = {key: found for key, found in named.items() if str(key).casefold() in asked} or named
-    longest = [value[key] for key, found in named.items() if not any(found < other for other in named.values())]
-    return str(longest[0]) if len(longest) == 1 and isinstance(longest[0], str | int | float) else None
 
 
 def last_question(prompt: str) -> str:

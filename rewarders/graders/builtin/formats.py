@@ -7,7 +7,6 @@ Nothing is fetched: a JSON schema that refers to another address is refused.
 
 from __future__ import annotations
 
-import ast
 import json
 import pyexpat
 import re
@@ -22,17 +21,13 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, final_answer, metadata
+from tfgrpo.rewarders.text.answers import python_literal
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import json_of
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
-_NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
-_MAX_LITERAL: Final = 200_000
-"""Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
-_ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
-_RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
 _READ: Final = {"required", "allow_additional_properties"}
 _ANNOTATIONS: Final = {
     "$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "example",
@@ -156,21 +151,6 @@ def fenced_block(text: str) -> str | None:
     """
     fence = _FENCE.search(text)
     return (fence[1].strip() or None) if fence else None
-
-
-def python_literal(text: str) -> Any:
-    """Return the value of a Python literal. Raises ``ValueError`` for any other text; no code is executed."""
-    # Prose and markup are recognised by their first characters: the parser takes far longer to refuse them.
-    if len(text) > _MAX_LITERAL or _NO_LITERAL.match(text):
-        raise ValueError("no Python literal")
-    if "\\" in text and not _RAW_STRING.search(text):  # where it would change the value
-        # Unknown escapes such as ``\q`` are doubled, which means the same: the parser would warn of them, and warnings
-        # cannot be silenced for one thread alone.
-        text = _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise ValueError("no Python literal") from error
 
 
 @dataclass(frozen=True, slots=True)
