@@ -46,10 +46,16 @@ class _Named(ReadAnswer["OptionReference"]):
     @cached_property
     def polarity(self) -> str:
         """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
-        asked = re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt)) if self.reference.is_truth else ""
+        asked = (
+            re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt).partition("?")[0])
+            if self.reference.is_truth
+            else ""
+        )
         told = conclusion_of(self.text) or self.text
         text = plain(told)
-        there = re.match(r"(?:is|are|was|were) there (?:an? |any )?(\w+)", plain(asked))
+        there = re.match(
+            r"(?:(?:is|are|was|were) there|do(?:es)? .{1,40}? (?:contain|include|have)) (?:an? |any )?(\w+)", plain(asked)
+        )
         found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
         question, said = _contents(asked), _contents(told)
         whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
@@ -128,7 +134,9 @@ class OptionReference(Reference):
 class _Letters(ReadAnswer["ChoiceReference"]):
     @cached_property
     def bare(self) -> str:
-        return narrow(self.text).strip()
+        bare = narrow(self.text).strip()
+        is_small = _SMALL_OPTIONS.search(self.reference.prompt) and not re.search(r"(?<!\w)[B-HJ](?!\w)", bare)
+        return _SMALL_LETTER.sub(lambda found: found[0].upper(), bare) if is_small else bare
 
     @cached_property
     def places(self) -> list[re.Match[str]]:
@@ -265,6 +273,9 @@ class ChoiceReference(OptionReference):
         return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
 
 
+_SMALL_OPTIONS: Final = re.compile(r"(?m)^[ \t>*-]*[(\[]?a[.):\]]\s*\S")
+_SMALL_LETTER: Final = re.compile(r"(?<![\w'’.^*/+=-])(?:[b-hj]|[ai](?=\W*$|[;,.:)]))(?![\w'’^*/+=-]|\.\w| ?[=+*/<>^]|\()")
+"""A letter alone, beside options that the question shows with small ones; ``a`` not before a word."""
 _REJECTS: Final = re.compile(r"(?i)(?:\bnot|n't) (?:\w+ )?$")
 """What denies that an option is the answer, and nothing of the option."""
 _PREDICATE: Final = re.compile(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, in_words, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
-from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
+from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, as_asked, is_denied, shown
 from tfgrpo.rewarders.text.spelling import is_form_of, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 
@@ -41,8 +41,9 @@ class LabelReference(OptionReference):
 
     def _compare(self, stated: Stated) -> Compared:
         compared = super(LabelReference, self)._compare(stated)  # with slots the class that a bare super means is another one
-        said = self._spelled(stated.text[:LONGEST_PART])
-        if not (compared.right or compared.states or self.is_truth) and self._inflected(said, loosely=True):
+        said = self._spelled(stated.text[:LONGEST_PART], idle=False)
+        told = said != self._spelled(said) and self._readings.pattern.search(said)
+        if not (compared.right or compared.states or self.is_truth) and (told or self._inflected(said, loosely=True)):
             raise RewardError(f"{shown(said)} may name a label in another form")  # it does not entail that
         return compared
 
@@ -67,8 +68,10 @@ class LabelReference(OptionReference):
 
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
-        _, known, pattern, _ = self._readings
+        _, known, pattern, *_ = self._readings
         statement = self._spelled(part)
+        asked = as_asked(statement, self.prompt)
+        statement = asked if pattern.findall(asked) == pattern.findall(statement) else statement
         if key := (_TRUTH_LETTERS if self.is_truth else self._readings.known).get(statement) or known.get(statement):
             return frozenset({key})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
@@ -102,7 +105,7 @@ class LabelReference(OptionReference):
 
     def _opening(self, statement: str) -> str | None:
         """Return the label that a statement opens with, and no other behind it."""
-        _, known, pattern, either = self._readings
+        _, known, pattern, either, _ = self._readings
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
         more = rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$"
@@ -114,10 +117,11 @@ class LabelReference(OptionReference):
         """Return the labels that a statement names, and those that it denies."""
         named: set[str] = set()
         denied: set[str] = set()
-        for place in self._readings.pattern.finditer(statement):
+        places = [*self._readings.pattern.finditer(statement)]
+        for place in places:
             word, (start, end) = place[0], place.span()
             # A word may say yes or no by the way, as in "the correct year".
-            judges = self.is_truth and word in ("correct", "incorrect") and word not in map(plain, self.labels)
+            judges = self.is_truth and word in ("correct", "incorrect") and (places[1:] or word not in map(plain, self.labels))
             no_idea = word == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[end:])
             if no_idea or (judges and _ATTRIBUTE.match(statement, start)) or RELATED.of(statement, start, start):
                 continue
@@ -167,10 +171,11 @@ class LabelReference(OptionReference):
         squeezed = tight.get(re.sub(r"\W|_", "", statement))
         return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
 
-    def _spelled(self, part: str) -> str:
-        """Return the plain form of a part with the words of each label parted by spaces."""
+    def _spelled(self, part: str, *, idle: bool = True) -> str:
+        """Return the plain form of a part with the words of each label parted by spaces, without words that may say nothing."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        statement = plain(re.sub(borders, " ", _ASIDE.sub("", part)))
+        told = self._readings.idle.sub(r"-\g<0>", _BY_THE_WAY.sub(" ", part)) if idle else part
+        statement = plain(re.sub(borders, " ", _ASIDE.sub("", told if re.search(r"\w", told) else part)))
         spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
@@ -219,6 +224,8 @@ class _Readings(NamedTuple):
     pattern: re.Pattern[str]
     """What finds a form, but for what is longer: ``tech.app.android`` is not ``tech.app``."""
     either: str
+    idle: re.Pattern[str]
+    """What finds labels where they are likely words of a sentence: ``it is Spanish``, ``let me think`` beside ``ME``."""
 
 
 @lru_cache(maxsize=64)  # each attempt is read several times by the labels of one dataset
@@ -226,7 +233,7 @@ def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...])
     keys = dict(synonyms)
     known = {plain(label): keys.get(plain(label), plain(label)) for label in labels}
     spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in known.items()}
-    bare = {without_accents(name): key for name, key in known.items()}
+    bare = {without_accents(each): key for name, key in known.items() for each in (name, re.sub("ll(?=ed|ing)", "l", name))}
     tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in known.items()}
     heads = Counter(_REMARK.sub("", name) for name in known)
     short = {head: key for name, key in known.items() if heads[head := _REMARK.sub("", name)] == 1}
@@ -239,7 +246,20 @@ def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...])
     longer = r"[+#-]|'(?!s (?:answer|output|reply|response|solution)\b)[a-z]" + (rf"|[{own}]\w" if own else "")
     pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|{longer})")
     alone = {number: key for key, (_, number) in _numbered(known).items()}
-    return _Readings({**alone, **known}, forms, pattern, either)
+    return _Readings({**alone, **known}, forms, pattern, either, _idle(labels))
+
+
+def _idle(labels: tuple[str, ...]) -> re.Pattern[str]:
+    always, small = (VOCABULARY["idle words"][name].split() for name in ("always", "in small letters"))
+    own = [rf"(?<!is )(?<!: )(?i:{each})" for each in labels if each.islower() and each in always]
+    own += [rf"(?!{each})(?i:{each})" for each in labels if not each.islower() and each.lower() in (*always, *small)]
+    own += (
+        [r"(?:^|(?<=[.!?:] ))A(?!\s+(?:or|and|is|because|since|fits|seems|minus|plus)\b)(?=\s+[a-z])"] if "A" in labels else []
+    )
+    return re.compile(
+        "|".join([rf"(?<![\w\"'*`(])(?:{'|'.join(own)})(?!\s+is the answer)(?=(?:'s)?\s+[*\"'`]{{0,3}}\w)"] * bool(own))
+        or "(?!)"
+    )
 
 
 def _other_names(known: Mapping[str, str]) -> dict[str, str]:
@@ -276,6 +296,13 @@ _REMARK: Final = re.compile(r" \([^()]*$")
 """What a label has in brackets, in plain form: ``positive (4-5``."""
 _ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
 """What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
+_BY_THE_WAY: Final = re.compile(
+    r"(?i)(?:^|(?<=[.!?]\s))(?:(?:as an? [^,.:!?\n]{1,40}|to be (?:safe|sure|fair|clear|honest)|to answer your question"
+    r"|if i (?:see|read|understand|recall) [^,.:!?\n]{1,30}|after careful consideration|first(?=, i )"
+    r"|you(?:'re| are) right[^,.:!?\n]{0,20})[,:]\s|if [^.!?\n]*\bwould\b[^.!?\n]*)"
+    r"|(?<=\wed) before (?:it|they|he|she) [^.,;!?\n]*|-(?=(?:severity|priority|risk|level|quality|impact|urgency)\b)"
+)
+"""What a sentence has before or beside its answer: ``As an AI, I …``, ``If it were …, it would …``."""
 _ATTRIBUTE: Final = re.compile(r"(?:in)?correct (?!(?:as|because|since|and|in|for|if)\b)[a-z0-9]")
 """Says nothing of the question: ``the correct year``."""
 _ERROR_ASKED: Final = re.compile(
@@ -296,6 +323,7 @@ _IS_ALL: Final = re.compile(r"\W*(?:$|(?<=[.,;:!?)\n])\s|(?:because|since|as|in|
 """With the one before: around a label that something is said to be."""
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
 """A field as the last thing: ``It sounds fine. Sentiment: positive``."""
+_BLOOD_GROUPS: Final = ("A+", "A-", "B+", "B-", "AB+", "AB-", "O+", "O-")
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")
 TRUTH: Final[Mapping[str, str]] = VOCABULARY["truth"]
@@ -316,4 +344,6 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     if letter := letter_of(label, options):
         return ChoiceReference(letter, options)
     known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
+    if label in _BLOOD_GROUPS:
+        return LabelReference(label, _BLOOD_GROUPS)
     return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
