@@ -151,6 +151,7 @@ TAKES_BACK: Final = re.compile(
     r"|but i(?:'d| would) say|i (?:choose|pick|select|say)(?! (?:this|that|it|so)\b))\b[,:. ]{0,4}(?:no[,:.] (?=\w))?"
 )
 """The beginning of a clause that may state another answer than what comes before it."""
+_BULLET: Final = re.compile(r"[ \t]*[-*\u2022] ")
 _TASK: Final = re.compile(r"(?i)\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b")
 _ANNOUNCES: Final = re.compile(rf"(?i)(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*")
 """The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
@@ -322,7 +323,8 @@ def _behind(text: str, mark: re.Match[str]) -> str:
         return below
     asks = asks and bool(below.strip()) and line.rstrip(' \t*_`"').endswith("?")
     if line.strip(" \t*_`#") and not (asks or _ANNOUNCES.fullmatch(line)):
-        return line
+        is_list = _BULLET.match(line) and _BULLET.match(below)
+        return "\n".join([line, *takewhile(_BULLET.match, below.split("\n"))]) if is_list else line
     lines = [*takewhile(lambda each: not _is_empty(each), dropwhile(_is_empty, below.split("\n")))]
     is_worked = _WORKED.match(lines[0]) if len(lines) > 1 else None
     return lines[-1] if is_worked or (len(lines) > 1 and all("=" in each for each in lines)) else "\n".join(lines)

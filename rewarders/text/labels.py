@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, in_words, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
-from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, as_asked, is_denied, shown
+from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
 from tfgrpo.rewarders.text.spelling import is_form_of, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 
@@ -70,8 +70,6 @@ class LabelReference(OptionReference):
         """Return the labels that a part names."""
         _, known, pattern, *_ = self._readings
         statement = self._spelled(part)
-        asked = as_asked(statement, self.prompt)
-        statement = asked if pattern.findall(asked) == pattern.findall(statement) else statement
         if key := (_TRUTH_LETTERS if self.is_truth else self._readings.known).get(statement) or known.get(statement):
             return frozenset({key})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
