@@ -49,7 +49,7 @@ def field_asked_for(output: str, prompt: str) -> str | None:
         value = fields if alone else None  # a text of fields, a line each
     if not isinstance(value, dict) or not 1 < len(value) < _MOST_FIELDS:
         return None
-    asks = _ASKS.match(question := answers.last_question(prompt))
+    asks = _ASKS.match(question := answers.last_question(prompt)[: answers.LOOKED_AT])
     asked, whole = (_words(re.sub(r"\b[Ww]ho(?:m|se)?\b", r"\g<0> name", each)) for each in (asks[1] if asks else "", question))
     while isinstance(value, dict):
         named = {_words(str(key)): each for key, each in value.items()}
