@@ -27,13 +27,12 @@ from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemSc
 from tfgrpo.rewarders.text.answers import ORDER_ASKED, SEVERAL_ASKED, bare_reference, is_order_free, stated_answer
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import JOINED_LETTERS, SEVERAL_LETTERS, ChoiceReference, ChoicesReference, letter_of
-from tfgrpo.rewarders.text.fields import field_asked_for
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
 from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference, LabelsReference
 from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
-from tfgrpo.rewarders.text.options import LETTERS, ends_in_numbered_options, options_of
+from tfgrpo.rewarders.text.options import LETTERS, ends_in_numbered_options, field_asked_for, options_of
 from tfgrpo.rewarders.text.quantities import NumberReference
 from tfgrpo.rewarders.text.references import INTEGER_ASKED, ExactReference, JsonReference, PairReference, read_reference
 from tfgrpo.rewarders.text.rules import Compared, shown

@@ -70,8 +70,13 @@ def test_the_names_are_thirteen_each_with_an_example_and_its_options_in_its_help
 
 def test_the_keywords_are_the_fields_of_the_requests_with_the_types_that_the_settings_declare():
     for typed, kind, beside, own in (
-        (RUN_KEYWORDS, RunRequest, {"dataset", "actor", "flow_run_id", "measures", "test"}, {"agent", "tools", "rewarders"}),
-        (SELECT_KEYWORDS, SelectRequest, {"prompt", "k", "actor"}, {"agent"}),
+        (
+            RUN_KEYWORDS,
+            RunRequest,
+            {"dataset", "actor", "flow_run_id", "measures", "test", "caps", "as_begun"},
+            {"agent", "tools", "rewarders"},
+        ),
+        (SELECT_KEYWORDS, SelectRequest, {"prompt", "k", "actor", "caps"}, {"agent"}),
     ):
         assert set(typed) == {*kind.model_fields, *kind.KEYS} - beside | own
         fields = {name: fields_by_key()[key] for name, key in kind.KEYS.items() if name not in {"out", *beside}}

@@ -223,7 +223,7 @@ _BESIDE_DIGITS: Final = re.compile(
 _QUARTER: Final = re.compile(r"(?:the )?(?:q([1-4])|([1-4])(?:q|th quarter)(?: of)?)[ '/]?(?:of )?(?:20)?(\d\d)")
 
 
-def signs_of(text: str) -> str:
+def with_parts_alike(text: str) -> str:
     """Return a name with what parts its words and figures in one way: ``t2n0m0`` for ``t2, n0, m0``, ``10x20cm``."""
     text = _TIMES.sub("x", _THOUSANDS.sub("", text))
     if not re.search(r"[^\W\d_]", text) or re.search(r"[@\\_=<>]|://", text):
@@ -238,7 +238,7 @@ _WITHIN_NAMES: Final = re.compile(
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     american,
     _numbered,
-    signs_of,
+    with_parts_alike,
     lambda text: re.sub(r"\b(?:twice|[a-z]{3,6})\b", _small_number, text.replace("a day", "daily")),
     lambda text: re.sub(r"^(?:the )?(?:usa?|united states(?: of america)?)$", "us", text),
     lambda text: re.sub(r"^(?:the )?(?:uk|united kingdom)$", "uk", text),

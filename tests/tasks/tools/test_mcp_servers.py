@@ -210,6 +210,8 @@ async def test_lessons_are_served_to_agents_that_cannot_be_proxied(tmp_path, cap
     needs_mcp()
     from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415
 
+    (tmp_path / "t/runs/first").mkdir(parents=True)  # of a night that put nothing in force
+    (tmp_path / "t/runs/first/manifest.json").write_text("{}")
     args = ["-m", "tfgrpo", "mcp", "--task-id", "t", "--out", str(tmp_path)]
     started = StdioServerParameters(command=sys.executable, args=args, cwd=ROOT)
     async with Client(stdio_client(started, errlog=sys.__stderr__)) as client:

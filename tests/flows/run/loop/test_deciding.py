@@ -181,7 +181,7 @@ def test_a_person_who_approves_a_suspect_lets_in_what_replies_do_and_nothing_els
         monkeypatch.setattr(Canaries, "alarms", lambda _: told)
 
     def night(run_id):
-        run(tmp_path, run_id=run_id, **NIGHT)
+        run(tmp_path, run_id=run_id, **{**NIGHT, "sample_size": 16})
         return decisions(tmp_path)[-1]
 
     quotes = "replies to {} of 9 items quote the instructions with lessons, to 0 of 9 without"
