@@ -68,11 +68,13 @@ def written_code(text: str) -> tuple[re.Pattern[str], ...]:
         code, last = "", ""
         for each in _OF_CODE.findall(re.sub(r"\s+" if signs else r"\s*(&&|[=!]=|,)\s*", "" if signs else r"\1", form)):
             one = _IN_CODE.get(each, re.escape(each))
-            one = r"\s+" if each.isspace() else rf"\s*{one}\s*" if each in ("&&", "==", "!=", ",") else one
+            loose = each in ("&&", "==", "!=", ",") or (each == ":" and "[" in text)
+            one = r"\s+" if each.isspace() else rf"\s*{one}\s*" if loose else one
             spaced = (signs and " " in text) or (each in "*&" and last.isalnum())
             code += r"\s*" * (spaced and code != "") + (f"(?i:{one})" if each[0].isalpha() and not kind["exact"] else one)
             last = each
         code = code.removesuffix("/") + "/?" if re.match(r"(?:~|\.{0,2})/\w", text) else code
+        code = rf"(?:[a-z]\w{{0,30}}\.)?{code}" if re.match(r"[A-Z]\w+\[", text) else code  # typing.List[int]
         slash = "|/" if kind["exact"] else ""
         mark = rf"(?<![*`])(?P<sign>\*\*|`{{1,9}}|\*{slash})(?P<words>(?<=\*\*)[A-Z][^*\n]{{0,60}} |(?<=`)\s+)?"
         ends = rf"(?(sign)\s*(?P=sign)(?!\*)|(?(tag)(?=</)|{behind}))"

@@ -65,7 +65,7 @@ class _Spelled(ReadAnswer["TextReference"]):
 
     def lacks_unit(self) -> bool:
         bare, _, unit = self.wanted.partition(" ")
-        return self.form == bare and unit in UNITS and "-" in bare[1:]
+        return self.form == bare and ("/" in bare or ("-" in bare[1:] and unit in UNITS))
 
     def has_word_asked(self) -> bool:
         """Return whether one name is the other with words of the question next to it: the river is the Po River."""
