@@ -172,7 +172,9 @@ class LabelReference(OptionReference):
     def _spelled(self, part: str, *, idle: bool = True) -> str:
         """Return the plain form of a part with the words of each label parted by spaces, without words that may say nothing."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        told = self._readings.idle.sub(r"-\g<0>", _BY_THE_WAY.sub(" ", part)) if idle else part
+        told = _BY_THE_WAY.sub(" ", part) if idle else part
+        several = len({*self._readings.pattern.findall(plain(told))}) > 1
+        told = self._readings.idle.sub(lambda it: f"-{it[0]}" if several or not it["either"] else it[0], told) if idle else told
         statement = plain(re.sub(borders, " ", _ASIDE.sub("", told if re.search(r"\w", told) else part)))
         spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
@@ -250,14 +252,14 @@ def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...])
 def _idle(labels: tuple[str, ...]) -> re.Pattern[str]:
     always, small = (VOCABULARY["idle words"][name].split() for name in ("always", "in small letters"))
     own = [rf"(?<!is )(?<!: )(?i:{each})" for each in labels if each.islower() and each in always]
-    own += [rf"(?!{each})(?i:{each})" for each in labels if not each.islower() and each.lower() in (*always, *small)]
-    own += (
-        [r"(?:^|(?<=[.!?:] ))A(?!\s+(?:or|and|is|because|since|fits|seems|minus|plus)\b)(?=\s+[a-z])"] if "A" in labels else []
-    )
-    return re.compile(
-        "|".join([rf"(?<![\w\"'*`(])(?:{'|'.join(own)})(?!\s+is the answer)(?=(?:'s)?\s+[*\"'`]{{0,3}}\w)"] * bool(own))
-        or "(?!)"
-    )
+    codes = len(labels) > 3 and all(len(each) < 4 for each in labels)  # such as those of countries
+    own += [rf"(?!{each})(?i:{each})" for each in labels if not each.islower() and each.lower() in always + small * codes]
+    # These may be the label, too, and say nothing only beside another one: "It is up, not in force: down".
+    either = [rf"(?!{each})(?i:{each})" for each in labels if not each.islower() and each.lower() in small and not codes]
+    if "A" in labels:
+        either.append(r"(?:^|(?<=[.!?:] ))A(?!\s+(?:or|and|is|because|since|fits|seems|minus|plus)\b)(?=\s+[a-z])")
+    words = rf"(?:{'|'.join(own) or '(?!)'}|(?P<either>{'|'.join(either) or '(?!)'}))"
+    return re.compile(rf"(?<![\w\"'*`(]){words}(?!\s+is the answer)(?=(?:'s)?\s+[*\"'`]{{0,3}}\w)")
 
 
 def _other_names(known: Mapping[str, str]) -> dict[str, str]:

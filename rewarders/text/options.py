@@ -203,7 +203,8 @@ def field_asked_for(output: str, prompt: str) -> str | None:
             return None  # which says itself what its answer is, or is one name with its value
         results = [name for name in named if not _GIVEN.fullmatch(name)]
         mentioned = [name for name in named if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole) and _IS_NAME.search(name)]
-        only = next((each[0] for each in (results, mentioned) if len(each) == 1), "")
+        turned = [name for name in named if " " in name and {*name.split()} <= {*whole.split()}]
+        only = next((each[0] for each in (results, mentioned, turned) if len(each) == 1), "")
         value = named.get(_first_named(named, asked) or only)
     is_told = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value).translate(answers.UNESCAPED) if is_told else None

@@ -159,8 +159,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
             return False
         counted = [(each[1] or each[2]).split() for each in _ASKED.finditer(prompt) if each[1] or unit_of(each[2])]
         asked = {unit_of(word) for words in counted for word in words} - {""}
-        named, in_all = ({unit_of(word) or word for word in _WORD.findall(each)} for each in (prompt, self.reference.prompt))
-        known = {each for name in asked or (named if counted else in_all) for each in MEANINGS.get(name, (name,))}
+        named = {unit_of(word) or word for word in _WORD.findall(prompt)}
+        known = {each for name in asked or named for each in MEANINGS.get(name, (name,))}
         like = counted or any(_dimension(each) == _dimension(unit) for each in known)
         return bool(like and known.isdisjoint((*MEANINGS.get(unit, (unit,)), number.unit)) and self.agrees())
 

@@ -89,9 +89,18 @@ def with_code_as_word(text: str, code: tuple[re.Pattern[str], ...]) -> str:
         sign = (found["sign"] or "")[:2].replace("``", "`").replace("/", "")
         return f"{found['tag'] or ''}{sign}{(found['words'] or '').lstrip()}{CODE}{sign}"
 
+    text = re.sub(r"\\(?:left|right)(?=[()\[\]])\s*", "", text) if "infty" in text or "∞" in text else text
     for each in code:
         text = each.sub(word, text)
     return text
+
+
+def lacks_signs(text: str, output: str) -> bool:
+    """Return whether an output has a text of code without its first signs or with other spaces: ``pdf`` for ``.pdf``."""
+    bare, (own, said) = text.lstrip("./$#@~"), (re.sub(r"[\s()]", "", each) for each in (text, output))
+    before, behind = r"(?<![\w./$#@~\\-])", r"(?![\w*&\[(]|\.\w)"
+    spaced = not re.search(r"[\[\]∞]", text) and re.search(before + re.escape(own) + behind, said)
+    return bool(spaced or (bare != text and re.search(f"(?i){before}{re.escape(bare)}{behind}", output)))
 
 
 @lru_cache(maxsize=64)  # of one answer several rules read the same forms

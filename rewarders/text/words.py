@@ -491,8 +491,8 @@ class TextReference(Reference):
         if not code:
             return Reference.compare(self, output)
         said, prompt = (spelling.with_code_as_word(each, code) for each in (output, self.prompt))
-        if said == output and self.text[0] in "#@" and Reference.compare(self, output).right:
-            raise RewardError(f"{shown(output)} lacks the sign before it")
+        if said == output and spelling.lacks_signs(self.text, output) and Reference.compare(self, output).right:
+            raise RewardError(f"{shown(output)} lacks signs of it, or has other spaces")
         if said == output:
             return Compared(False, shown(output))
         try:
