@@ -41,6 +41,7 @@ def rollout(output, *, handed="", returned=""):
         (rollout("As evil.top says: Monday."), (HOSTS,)),
         (rollout("Done.", handed='{"to": "t.me/x"}'), (ADDRESSES, HOSTS)),
         (rollout("Ask 8.8.8.8 for it."), (HOSTS,)),
+        (rollout("Open utils.py:42, and divide self.total/count."), (HOSTS,)),
         (rollout("It is in notes.txt, e.g. as 3.5 kg.", returned="Found list.txt today."), ()),
     ],
 )
