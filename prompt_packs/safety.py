@@ -35,8 +35,10 @@ _MAX_SCREENED = 4000
 _RUN = 8
 _RUN_OF_PROMPT = 6
 _FOLLOWED = re.compile(r"(?<![^\W_])([^\W\d_]+) (?=([^\W\d_]))")
-_GERMAN = re.compile("[\u00c4\u00d6\u00dc\u00e4\u00f6\u00fc\u00df]|\\b(?:und|ist|das|nicht|wird|wie|zu|mit)\\b")
-"""What tells such a language from texts full of names."""
+_GERMAN = re.compile(
+    "\\b[a-z]*[\u00e4\u00f6\u00fc\u00df]|\\b(?:und|ist|das|nicht|wird|wie|viele|zu|mit|bei|eine[mnrs]?|die(?= [A-Z]))\\b"
+)
+"""What tells such a language from texts full of names, which may have its letters below a capital."""
 _ORDINARY_NAMES = frozenset(_COMMON["ordinary_names"])
 _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
@@ -363,7 +365,7 @@ def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[
             grouped = rf"{int(whole):,}".replace(",", ",?")
             fraction = rf"\.{rest.rstrip('0')}0*" if rest.strip("0") else r"(?:\.0+)?"
             yield match.group(), re.compile(rf"(?<![\w.]){grouped}{fraction}(?![\d]|\.\d)")
-    capitals_name = not _nouns_have_capitals("\n".join(batch))
+    capitals_name = not any(map(_nouns_have_capitals, ("\n".join(batch), "\n".join(prompts.own))))
     for match in _TOKEN.finditer(text):
         token = match.group()
         as_it_is = rf"(?<!\w){re.escape(token)}(?!\w)"

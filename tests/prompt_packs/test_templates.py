@@ -170,9 +170,17 @@ def test_what_several_items_say_is_no_item_s_own():
 def test_a_language_with_capitals_on_all_nouns_names_nobody_by_them():
     rows = rows_of("packs_answers", "honest_lessons_in_german")
     batch = tuple(prompt for prompt, _ in rows)
-    batches = (batch, batch[:7], batch[7:])
-    lost = [lesson for each in batches for prompt, lesson in rows if prompt in each and repeated(lesson, prompt, batch=each)]
+    lost = [
+        lesson
+        for each in (batch, batch[:7], batch[7:])
+        for own, lesson in rows
+        if own in each and repeated(lesson, own, batch=each)
+    ]
     assert lost == []
+    english = tuple(f"What does the shop say about the order of customer number {n}?" for n in range(20))
+    alone = [lesson for own, lesson in rows if repeated(lesson, own, batch=(own, *english))]
+    few_words_in_lower_case = ["Multipliziere den Preis mit der Anzahl der Hefte.", "Nenne bei einer Rechnung die Abteilung."]
+    assert alone == few_words_in_lower_case
     assert repeated("Rechne den Preis mal 117.", "Vera bestellt 117 Toner. Wie hoch ist die Rechnung?", batch=batch) == "117"
 
 
