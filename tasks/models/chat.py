@@ -320,7 +320,8 @@ class ChatClient:
         if not isinstance(body, dict):
             if received.is_page and model not in self.answering:
                 text = f"{self.endpoint.display_url} sent a page of HTML ({len(received.content)} bytes){self.endpoint.advice}"
-                return _Attempt(FailedAttempt(ModelNotFound(text), retryable=False), status=status)
+                # Retried: a proxy may show a page while the endpoint starts.
+                return _Attempt(FailedAttempt(ModelNotFound(text), retryable=True), status=status)
             kind = "no JSON" if body is None else f"a JSON {type(body).__name__}, not an object"
             malformed = ModelReplyMalformed(f"the reply is {kind} ({len(received.content)} bytes)")
             return _Attempt(FailedAttempt(malformed, retryable=True), status=status)

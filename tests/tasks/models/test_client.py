@@ -175,7 +175,7 @@ FAILURES = {
     "403 flagged": (Act(403, refused("your input was flagged")), ModelRequestRejected, "flagged", 1, 0),
     "400 long": (Act(400, b"x" * 10_000 + SECRET.encode()), ModelRequestRejected, "xxx", 1, 0),
     "404": (Act(404, b""), ModelNotFound, "check the base URL", 1, 0),
-    "a page": (Act(body=b" <html>Welcome</html>"), ModelNotFound, "a page of HTML .*is the base URL right", 1, 1),
+    "a page": (Act(body=b" <html>Welcome</html>"), ModelNotFound, "a page of HTML .*is the base URL right", 4, 4),
     "no quota": (Act(429, refused("Quota", code="insufficient_quota")), BudgetRefused, "429 from .*: Quota", 1, 0),
     "402": (Act(402, refused("no credit")), BudgetRefused, "no credit", 1, 0),
     "moved": (Act(308, b"", {"location": f"https://u:p@new.example/v1/{SECRET}?sig=1"}), ModelRequestRejected,
