@@ -228,7 +228,7 @@ class Server(ABC):
         size, parts = 0, list[bytes]()
         try:
             async with asyncio.timeout(_BODY_S):
-                async for part in decoded(request.content.iter_any(), encoding):
+                async for part in decoded(request.content.iter_any(), encoding, strict=True):
                     size += len(part)
                     parts.append(part)
                     if size > most:

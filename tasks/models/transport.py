@@ -35,6 +35,8 @@ ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
 """Header of requests: the libraries would ask for whatever is installed."""
 _PIECE: Final = 1 << 20
 """Most bytes that are decoded at once."""
+_MEMBER: Final = 0x1F
+"""First byte of a member of gzip."""
 
 TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, aiohttp.ClientError, OSError)
 """Exceptions of sending. The aiohttp transport lets some errors of its library through unmapped, and httpx parses the
@@ -151,8 +153,12 @@ def why_unreadable(headers: Mapping[str, str]) -> str:
     return f"the reply is encoded as {encoding}, which was not asked for" if encoding and encoding not in ENCODINGS else ""
 
 
-async def decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """Yield a body without its encoding, one of ``ENCODINGS`` or none, in small pieces. Raise ``zlib.error``."""
+async def decoded(chunks: AsyncIterator[bytes], encoding: str, *, strict: bool = False) -> AsyncIterator[bytes]:
+    """Yield a body without its encoding, one of ``ENCODINGS`` or none, in small pieces. Raise ``zlib.error``.
+
+    ``strict``: also for anything but one whole encoded body. Else further members of gzip are read, padding is ignored, and
+    an end may be missing: such a reply is paid for.
+    """
     decoder = None
     async for chunk in chunks:
         if not encoding:
@@ -160,18 +166,26 @@ async def decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[
             continue
         left = chunk
         while left:
-            if decoder is None:  # some send deflate without its header
+            if decoder is None or decoder.eof:
+                if decoder is not None and _ends_before(left, encoding, strict=strict):
+                    break
+                # Some send deflate without its header.
                 decoder = zlib.decompressobj(-15 if encoding == "deflate" and left[0] & 0xF != 8 else ENCODINGS[encoding])
             if piece := decoder.decompress(left, _PIECE):
                 yield piece
-            left = decoder.unconsumed_tail
-            if decoder.unused_data:
-                raise zlib.error("more than one encoded body")
+            left = decoder.unconsumed_tail or decoder.unused_data
     if decoder is not None:
         if piece := decoder.flush():
             yield piece
-        if not decoder.eof:
+        if strict and not decoder.eof:
             raise zlib.error("less than one encoded body")
+
+
+def _ends_before(rest: bytes, encoding: str, *, strict: bool) -> bool:
+    """Whether a body has ended and the rest is padding; else it is a further member. Raise ``zlib.error`` if ``strict``."""
+    if strict:
+        raise zlib.error("more than one encoded body")
+    return encoding == "deflate" or rest[0] != _MEMBER
 
 
 def _plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:

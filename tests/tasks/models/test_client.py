@@ -6,6 +6,7 @@ import gzip
 import json
 import ssl
 import traceback
+import zlib
 
 import httpx
 import pytest
@@ -229,6 +230,18 @@ async def test_a_failure_is_raised_as_its_type_after_the_retries_that_can_help(s
     server.otherwise = lambda seen: Act()
     if requests > 1:
         assert (await use.ask()).attempts == 2, "an answer may follow"
+
+
+ANSWER = json.dumps(completion("seven")).encode()
+
+
+@pytest.mark.parametrize("raw", [
+    gzip.compress(ANSWER) + b"\n", gzip.compress(ANSWER) + bytes(9), gzip.compress(ANSWER)[:-8],
+    gzip.compress(ANSWER[:9]) + gzip.compress(ANSWER[9:]), zlib.compress(ANSWER) + b"\n",
+], ids=["a newline", "padding", "no trailer", "two members", "deflate"])  # fmt: skip
+async def test_what_surrounds_an_encoded_reply_costs_no_second_call(server, bench, raw):
+    server.otherwise = lambda seen: Act(body=raw, headers={"content-encoding": "gzip" if raw[0] == 0x1F else "deflate"})
+    assert (await bench().ask()).attempts == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 402])
