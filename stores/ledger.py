@@ -32,6 +32,8 @@ Counters: TypeAlias = dict[str, int]
 _POLL_S: Final = 0.02
 _LONGEST_POLL_S: Final = 0.2
 LEDGER_SCHEMA: Final = 1
+NO_PRICE: Final = "no price for"
+"""Beginning of the refusal of a call whose price is unknown. Prices stay when a run is resumed."""
 _LONGEST: Final = 1 << 18
 """Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
 
@@ -447,7 +449,10 @@ class Ledger:
         """As ``reserve``, for callers outside an event loop: return None instead of waiting."""
         if nano_usd is None and self.budget.max_usd is not None:
             advice = f"add model.prices.{model}, or a model with a price for it in actor.gateway.models"
-            raise BudgetRefused(f"no price for {model!r}: an unknown price cannot be capped; {advice}")
+            if not model:
+                advice = "name a model that has a price"
+            named = repr(model) if model else "a call without a model's name"
+            raise BudgetRefused(f"{NO_PRICE} {named}: an unknown price cannot be capped; in a new run, {advice}")
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd, model=model)
         if self._within is not None and outer is None:

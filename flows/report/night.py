@@ -28,7 +28,7 @@ from tfgrpo.stores.errors import ModelNotFound
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions, sealed_tests
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths, display_path
-from tfgrpo.stores.ledger import Totals
+from tfgrpo.stores.ledger import NO_PRICE, Totals
 from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
@@ -509,7 +509,7 @@ class Night:
         """Command to type next."""
         place, run_id = place_options(self.task.original()), self.run_id
         message = str(self.manifest.get("message"))
-        if self.block("first_batch").get("stops") or message.startswith(f"{ModelNotFound.__name__}: "):
+        if self.block("first_batch").get("stops") or message.startswith((f"{ModelNotFound.__name__}: ", NO_PRICE)):
             return f"tfgrpo report {run_id} {place}"  # the same run would stop there again
         if self.verdict in {"stopped", "failed", "running"}:
             if self.replayed:  # a replay is made anew

@@ -78,8 +78,10 @@ async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_no
 
 async def test_an_unknown_price_is_refused_under_a_cap_on_money_its_own_or_of_the_ledger_around_it():
     for ledger in (Ledger(Budget(max_usd=1.0)), Ledger(Budget(max_calls=9), within=Ledger(Budget(max_usd=1.0)))):
-        with pytest.raises(BudgetRefused, match=r"no price for 'x/y': .*; add model\.prices\.x/y"):
+        with pytest.raises(BudgetRefused, match=r"no price for 'x/y': .*; in a new run, add model\.prices\.x/y"):
             await ledger.reserve(tokens=5, model="x/y")
+        with pytest.raises(BudgetRefused, match=r"^no price for a call without a model's name: .*; in a new run, name a"):
+            await ledger.reserve(tokens=5)
         assert ledger.try_reserve(tokens=5, nano_usd=0) is not None
 
 

@@ -353,6 +353,11 @@ def test_what_to_type_after_a_cap_raises_what_is_below_the_likely_to_twice_that(
     assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 
 
+def test_after_an_unknown_price_no_resumption_is_proposed_as_prices_stay(records):
+    records.ended("n1", "stopped", message="no price for 'm': an unknown price cannot be capped; …")
+    assert records.lines("n1")["next"] == f"tfgrpo report n1 {records.place}"
+
+
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     tfgrpo = {"proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0}}
     records.night("n1", "not yet", tfgrpo=tfgrpo)
