@@ -229,19 +229,19 @@ def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Reques
     budgets = [dict(below.resolved(env).settings.budget) for env in (own, os.environ)]
     amounts = {name: [each[name] for each in budgets if each[name] is not None] for name in budgets[0]}
     caps = {name: min(each) for name, each in amounts.items() if each}
-    wanted, problems = asked.resolved(os.environ).settings.budget, list[Problem]()
+    settings, problems = asked.resolved(os.environ).settings, list[Problem]()
     options = {key: name for name, key in kind.KEYS.items()}
     for name, cap in caps.items():
-        key, value = f"budget.{name}", getattr(wanted, name)
+        key, value = f"budget.{name}", getattr(settings.budget, name)
         if key in request.settings and (value is None or value > cap):
             source = f"parameter {options[key]}" if options.get(key) in beyond else f"settings {key}"
             accepted = f"at most {cap}: the deployment's cap is {cap}; raising it takes a deployment"
             problems.append(Problem(source, "none" if value is None else str(value), accepted))
-    if caps.keys() & {"max_usd", "task_max_usd"}:
+    same_prices = settings.model.prices == below.resolved(os.environ).settings.model.prices
+    if caps.keys() & {"max_usd", "task_max_usd"} and not same_prices:
+        source = "settings model.prices" if "model.prices" in request.settings else "parameter pipeline"
         accepted = "those of the deployment, by which its cap on dollars is counted; other ones take a deployment"
-        problems += [
-            Problem(f"settings {key}", "other prices", accepted) for key in request.settings if key.endswith(".prices")
-        ]
+        problems.append(Problem(source, "other prices", accepted))
     if problems:
         raise SettingsError(problems)
     return asked.model_copy(update={"caps": caps})

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
 from uuid import uuid4
@@ -95,6 +96,16 @@ def of_deployment(monkeypatch):
 def test_a_run_that_asks_for_more_than_a_cap_of_its_deployment_is_refused(of_deployment, parameters, refusal):
     with pytest.raises(SettingsError, match=refusal):
         of_deployment(parameters)
+
+
+def test_another_pipeline_does_not_bring_other_prices_under_a_cap_on_dollars(of_deployment, tmp_path):
+    named = {}
+    for name, usd in (("own", 1), ("same", 1), ("free", 0)):
+        named[name] = str(tmp_path / f"{name}.yaml")
+        Path(named[name]).write_text(f"budget: {{max_usd: 5}}\nmodel: {{prices: {{m: {{input: {usd}, output: {usd}}}}}}}\n")
+    of_deployment({"pipeline": named["same"]}, own={"pipeline": named["own"]})
+    with pytest.raises(SettingsError, match="parameter pipeline: got other prices; accepted: those of the deployment"):
+        of_deployment({"pipeline": named["free"]}, own={"pipeline": named["own"]})
 
 
 @pytest.mark.parametrize(
