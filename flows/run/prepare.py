@@ -31,7 +31,7 @@ from tfgrpo.flows.run.index import (
     known_runs,
     nights_begun,
     refuse_pruned,
-    run_named,
+    runs_of,
     task_named,
     unchanged_nights,
 )
@@ -98,8 +98,8 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     earlier, checks = None, _CHECKS
     if request.earlier is not None:
         request, earlier, resolved = earlier_run(request, env)
-    elif request.measures is not None or _tests_newest(request):
-        _, _, newest = earlier_run(request.model_copy(update={"resume": LATEST}), env)
+    elif (newest_id := _newest(request, env)) is not None:
+        _, _, newest = earlier_run(request.model_copy(update={"resume": newest_id}), env, anew=request.test)
         learning = newest.settings.tfgrpo.model_copy(update={"night": None})
         resolved = _with_night(replace(newest, settings=newest.settings.model_copy(update={"tfgrpo": learning})))
     else:
@@ -136,11 +136,21 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits=waits)
 
 
-def _tests_newest(request: RunRequest) -> bool:
-    """Whether the lessons of a task are tested with the settings of its newest run, as no pipeline is named."""
+def _newest(request: RunRequest, env: Mapping[str, str]) -> str | None:
+    """Return the run whose settings a new one has: to measure, and without a named pipeline to test. None for no such run.
+
+    A test that is asked for with a model, or as a dry run, has those of the newest run with its kind of model.
+    """
+    if request.measures is not None:
+        return LATEST
     if not request.test or request.pipeline != RunRequest.model_fields["pipeline"].default:
-        return False
-    return run_named(task_named(request.settings.get("task_id"), request.settings.get("out")), LATEST) is not None
+        return None
+    asked = request.resolved(env)
+    # An address in the environment may be for other programs.
+    named = asked.settings.model.name is not None or asked.sources[_ADDRESS].startswith("command line")
+    kind = choose_models(asked.settings).simulated if named or asked.settings.dry_run else None
+    runs = runs_of(task_named(request.settings.get("task_id"), request.settings.get("out")))
+    return next((each.run_id for each in runs if each.begun and kind in {None, each.simulated}), None)
 
 
 class _McpTools:
@@ -362,12 +372,14 @@ _ASKED = ("command line", "environment")
 _MISSING = object()
 
 
-def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest, dict[str, Any], Resolved]:
+def earlier_run(
+    request: RunRequest, env: Mapping[str, str], *, anew: bool = False
+) -> tuple[RunRequest, dict[str, Any], Resolved]:
     """Find the run to resume or replay, of the named task, else of any.
 
     Return the request with the id of the run in place of ``latest``, the run's manifest, and the settings of the manifest,
-    updated by the permitted options. Raises ``SettingsError`` that names the existing runs, or every option that a run
-    cannot take on.
+    updated by the permitted options; ``anew``, for a new run with its settings, by all. Raises ``SettingsError`` that names
+    the existing runs, or every option that a run cannot take on.
     """
     asked = request.resolved(env)
     run, manifest = _find(request, asked)
@@ -385,7 +397,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> tuple[RunRequest
         lasting = simulated or not key.startswith(MAY_CHANGE)
         if request.as_begun and (lasting or key.startswith("budget.")):
             continue
-        if lasting:
+        if lasting and not anew:
             began = "nothing" if old is _MISSING else json.dumps(old)
             name = source.removeprefix("command line ").removeprefix("environment ")
             problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))

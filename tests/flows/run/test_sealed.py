@@ -67,6 +67,20 @@ def test_a_second_test_of_the_same_library_is_refused_and_says_what_the_first_fo
     assert "which run test has tested" in again.message
 
 
+REAL = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "world": "arithmetic", "dataset__sealed": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "sealed"), [({}, "simulated", 0.5), ({"dry_run": True}, "simulated", 0.5), (REAL, "m", 0.1)]
+)
+def test_options_of_a_test_are_laid_over_the_settings_of_the_newest_run_of_its_kind(tested, monkeypatch, asked, model, sealed):
+    monkeypatch.setattr("tfgrpo.flows.run.prepare.refuse_second_test", lambda _: None)
+    request = kit.request(tested, test=True, tfgrpo__temperature__eval=0.2, **asked)
+    plan = prepare(request, {"TFGRPO_BATCH_SIZE": "5"}, preflight=False).plan
+    found = plan.settings.tfgrpo
+    assert (found.temperature.eval, found.batch_size, plan.models.name, plan.settings.dataset.sealed) == (0.2, 5, model, sealed)
+
+
 def test_a_test_that_has_ended_is_resumed_and_replayed_to_the_same_result(tested):
     before = on_record(tested)
     assert run(tested, resume="test").exit_code == 0
