@@ -298,6 +298,7 @@ _NAMED: Final = 512
 _DIGITS: Final = 10
 _BEGINS_S: Final = 600.0
 """Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would stop all nights after it."""
+_PAID_BEFORE: Final = "nothing is sent: the run had finished, and its cost is that of before"
 _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 
 
@@ -332,7 +333,6 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             books = Books(context.paths, run_id, task.credit, plan.rewarders)
             fields = _opening_fields(prepared, context, in_force, clock)
             books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
-        began: dict[str, Any] = fields["began_with"]
         happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
@@ -345,7 +345,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=store_of(plan, task, clock=clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, in_force, began),
+            learning=_learning(plan, in_force, fields["began_with"]),
             in_force=in_force,
             conditions=conditions_of(plan),
             measures=prepared.request.measures,
@@ -360,8 +360,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         )
         undo.pop_all()
     again = session.finished_before and request.resume is not None and not request.pay_again
-    told = ["nothing is sent: the run had finished, and its cost is that of before"] if again else []
-    observer.run_started(plan, run_id, (*warnings, *told))
+    observer.run_started(plan, run_id, (*warnings, *[_PAID_BEFORE] * again))
     return session
 
 
