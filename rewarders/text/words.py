@@ -518,8 +518,7 @@ class TextReference(Reference):
             entered = [*map(str, (first, *more))]
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
-        lines = re.search(r"\n|, ", self.text)
-        below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if lines else ""
+        below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if {*"\n,"} & {*self.text} else ""
         whole = (below.partition("\n\n")[0], stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
         forms = (comparable(each) for each in whole if len(each) < 20 * len(self.text))
         if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):

@@ -261,9 +261,8 @@ class TaskExperiences:
 def open_experiences(place: TaskPlace, packs_root: Path | None, console: Console) -> TaskExperiences:
     """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
     paths = place.existing(console)
-    if not (
-        paths.experiences.is_file() or paths.promotions.is_file()
-    ):  # of a task whose records are lost, some may be in force
+    # Of a task whose records are lost, some may be in force.
+    if not (paths.experiences.is_file() or paths.promotions.is_file()):
         accepted = f"a task that has learned something; there is no {paths.experiences}"
         source = "--task-id" if place.is_named else f"the task used last in {paths.root.parent}"
         raise SettingsError.one(source, repr(paths.root.name), accepted)
