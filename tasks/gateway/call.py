@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -27,11 +27,11 @@ from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalf
 from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
-from tfgrpo.stores.telemetry.setup import Attributes, SpanHandle
-from tfgrpo.tasks.gateway.dialects import Dialect
+from tfgrpo.stores.telemetry.setup import Attributes, Facts, SpanHandle
+from tfgrpo.tasks.gateway.dialects import Dialect, is_usage_alone
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Outgoing, Recorded
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, describe_reply
+from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, count_call, describe_reply
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, Take, chunks_of, close, read_whole, why_unreadable
@@ -72,10 +72,10 @@ class Upstream:
         """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
         self.refused: set[tuple[str, str]] = set()
-        """Models, and which of the gateway's additions each of them does not take."""
+        """Models, and which of the gateway's additions each of them does not take, as ``outgoing`` has it."""
         self._url = lru_cache(maxsize=64)(client.endpoint.url)
-        own = {name.lower(): value for name, value in client.endpoint.headers().items()}
-        own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
+        headers = ((name.lower(), value) for name, value in client.endpoint.headers().items())
+        own = {name: value for name, value in headers if name not in {"accept", "content-type"}}  # the agent's hold
         own["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
         self._passed_keys = KEY_HEADERS if callers_keys else ()
         self._own = self._with_x_api_key = own
@@ -143,48 +143,28 @@ def keys_in(request: BaseRequest) -> list[str]:
     return [_SCHEME.sub("", key).strip() for key in sent if key]
 
 
-class EventReader:
-    """Collects chunks, and gives whole events: those that end with a blank line."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._tail = b""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Return the events that are complete by now, as they came."""
-        if not self._pieces and chunk.endswith(b"\n\n"):  # nearly every chunk
-            return chunk
-        self._pieces.append(chunk)
-        recent = self._tail + chunk
-        self._tail = recent[-_OVERLAP:]
-        end = max(_ends(recent), default=0)
-        if not end:
-            return b""
-        whole = b"".join(self._pieces)
-        end += len(whole) - len(recent)
-        self._pieces, self._tail = [whole[end:]] if end < len(whole) else [], whole[end:][-_OVERLAP:]
-        return whole[:end]
-
-    def rest(self) -> bytes:
-        """Return what follows the last whole event."""
-        return b"".join(self._pieces)
+def whole_events(pending: bytearray, chunk: bytes) -> bytes:
+    """Return the events that end with this chunk, by a blank line, as they came; what follows waits in ``pending``."""
+    if not pending and chunk.endswith(b"\n\n"):  # nearly every chunk
+        return chunk
+    start = max(0, len(pending) - _OVERLAP)
+    pending += chunk
+    end = max(_ends(pending, start), default=0)
+    events = bytes(pending[:end])
+    del pending[:end]
+    return events
 
 
 def events_in(body: bytes) -> list[bytes]:
     """Return the events of a stream; the last one may lack its blank line."""
-    if b"\r" not in body:  # nearly every stream, at a quarter of the cost
-        *whole, rest = body.split(b"\n\n")
-        return [event + b"\n\n" for event in whole] + [rest] * (rest != b"")
-    places = [0, *_ends(body), len(body)]
-    return [body[start:end] for start, end in pairwise(places) if start < end]
+    return [body[start:end] for start, end in pairwise([0, *_ends(body), len(body)]) if start < end]
 
 
-def _ends(text: bytes) -> Iterator[int]:
-    if b"\r" in text:
-        yield from (match.end() for match in _BLANK_LINE.finditer(text))
+def _ends(text: bytes | bytearray, at: int = 0) -> Iterator[int]:
+    if text.find(b"\r", at) >= 0:
+        yield from (match.end() for match in _BLANK_LINE.finditer(text, at))
         return
-    at = 0  # nearly every stream, at a tenth of the cost
-    while (at := text.find(b"\n\n", at) + 2) >= 2:
+    while (at := text.find(b"\n\n", at) + 2) >= 2:  # nearly every stream, at a tenth of the cost
         yield at
 
 
@@ -205,58 +185,55 @@ class ClientGone(Exception):
     """The agent closed the connection."""
 
 
+@dataclass(slots=True, eq=False)
 class EventRelay:
     """Passes one stream on. Every byte reaches the agent, except a chunk of usage that it did not ask for."""
 
-    def __init__(
-        self,
-        request: web.BaseRequest,
-        out: Outgoing,
-        finished: Finished,
-        mask: Callable[[bytes], bytes] = bytes,
-        timer: asyncio.Timeout | None = None,
-        limit_s: float = inf,
-    ) -> None:
-        """``mask`` removes secrets from events. ``timer`` ends the call when the endpoint is silent for ``limit_s``."""
-        self._request = request
-        self._dialect = out.dialect
-        self._hides_usage = out.hides_usage
-        self._finished = finished
-        self._masked = mask
-        self._timer, self._limit_s = timer, limit_s
-        self._chunked = request.version >= HttpVersion11
-        self._reader = EventReader()
-        self._size = 0
-        self._kept: list[bytes] = []
-        self._ended = self._unread = False
-        self._at_last = b""
-        """What the agent sees of the last events."""
-        self._last = self._said = perf_counter()
-        """When the last chunk came, and the last comment went."""
-        self.first: float | None = None
+    request: web.BaseRequest
+    out: Outgoing
+    finished: Finished
+    mask: Callable[[bytes], bytes] = bytes
+    """Removes secrets from events."""
+    timer: asyncio.Timeout | None = None
+    """Ends the call when the endpoint is silent for ``limit_s``."""
+    limit_s: float = inf
+    first: float | None = None
+    """When the first chunk came."""
+    _pending: bytearray = field(default_factory=bytearray)
+    _size: int = 0
+    _kept: list[bytes] = field(default_factory=list)
+    _ended: bool = False
+    _unread: bool = False
+    _at_last: bytes = b""
+    """What the agent sees of the last events."""
+    _last: float = field(default_factory=perf_counter)
+    """When the last chunk came."""
+    _commented: float = field(default_factory=perf_counter)
+    _watching: asyncio.TimerHandle | None = None
 
     async def run(self, headers: Mapping[str, str], chunks: Chunks) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""
         response = web.StreamResponse(headers=headers)
-        if self._chunked:
+        if self.request.version >= HttpVersion11:
             response.enable_chunked_encoding()
         else:  # the end of the connection is the end of the stream
             response.force_close()
         with noticing_the_client():
-            await response.prepare(self._request)
-        if self._timer is not None:
-            self._timer.reschedule(None)
+            await response.prepare(self.request)
+        if self.timer is not None:
+            self.timer.reschedule(None)
         self._watch()
         try:
             while (unread := await chunks(self._take)) and not self._ended:
                 with noticing_the_client():
-                    await self._request.writer.drain()
+                    await self.request.writer.drain()
         finally:
-            self._watching.cancel()
+            if self._watching is not None:
+                self._watching.cancel()
         self._unread = unread
-        rest = self._masked(self._reader.rest())
+        rest = self.mask(bytes(self._pending))
         # Without the last event it broke off, or lacks it: then the rest is a part of it.
-        self._finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
+        self.finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
         with noticing_the_client():
             await response.write_eof(self._at_last + rest)  # in one write: each one wakes the agent
         return response
@@ -275,24 +252,25 @@ class EventRelay:
         self._size += len(chunk)
         if self._size > MAX_BODY:
             raise ModelReplyMalformed(f"the reply has more than {MAX_BODY} bytes; the rest was not read")
-        shown = self._shown(self._reader.feed(chunk))
+        shown = self._shown(whole_events(self._pending, chunk))
         if self._ended:
             self._at_last = shown
             return False
         return not shown or self._write(shown)
 
     def _write(self, shown: bytes) -> bool:
-        transport = self._request.transport
+        transport = self.request.transport
         if transport is None or transport.is_closing():
             raise ClientGone
         # As the library does, whose way takes five calls and a turn of the event loop.
-        transport.write(b"%x\r\n%b\r\n" % (len(shown), shown) if self._chunked else shown)
+        chunked = self.request.version >= HttpVersion11
+        transport.write(b"%x\r\n%b\r\n" % (len(shown), shown) if chunked else shown)
         return transport.get_write_buffer_size() <= _UNSENT
 
     def _shown(self, events: bytes) -> bytes:
         """Keep events, up to the last one. Return what the agent sees of them."""
-        events = self._masked(events)  # whole events: a chunk may end within a key
-        if self._dialect.is_plain(events):
+        events = self.mask(events)  # whole events: a chunk may end within a key
+        if self.out.dialect.marks.search(events) is None:
             self._kept.append(events)
             return events
         shown = []
@@ -300,20 +278,20 @@ class EventRelay:
             data = data_of(event)
             if not self._ended:
                 self._kept.append(event)
-                self._ended = self._dialect.ends(data)
-            if not (self._hides_usage and self._dialect.is_usage_alone(data)):
+                self._ended = self.out.dialect.ends(data)
+            if not (self.out.hides_usage and is_usage_alone(data)):
                 shown.append(event)
         return b"".join(shown)
 
     def _watch(self) -> None:
         """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
         loop, now = asyncio.get_running_loop(), perf_counter()
-        left_s, quiet_s = self._limit_s - (now - self._last), now - max(self._said, self._last)
-        if left_s <= 0.0 and self._timer is not None:  # the call's own task raises the TimeoutError
-            self._timer.reschedule(loop.time())
+        left_s, quiet_s = self.limit_s - (now - self._last), now - max(self._commented, self._last)
+        if left_s <= 0.0 and self.timer is not None:  # the call's own task raises the TimeoutError
+            self.timer.reschedule(loop.time())
             return
         if quiet_s >= SILENCE_S:
-            self._said, quiet_s = now, 0.0
+            self._commented, quiet_s = now, 0.0
             with suppress(ClientGone):  # noticed by the next chunk, or by the handler's cancellation
                 self._write(_COMMENT)
         self._watching = loop.call_later(min(left_s, SILENCE_S - quiet_s), self._watch)
@@ -345,11 +323,10 @@ class Call:
     out: Outgoing
     upstream: Upstream | None
     """None: the journal alone answers."""
-    rewrite: Callable[[Collection[str]], Outgoing]
-    """Returns the request without additions that the endpoint refuses."""
-    _left_out: tuple[str, ...] = ()
-    """Additions that the endpoint has refused for this call."""
-    _place: int = 0
+    rewrite: Callable[..., Outgoing]
+    """Returns the request without additions that are ``refused``."""
+    _refused_additions: set[tuple[str, str]] = field(default_factory=set)
+    _index: int = 0
     _key: AnswerKey = field(init=False)
     _answered: bool = False
     """Whether there is an answer with this key that is not known to have arrived."""
@@ -360,15 +337,15 @@ class Call:
     _reservation: Reservation | None = None
     """Until the call is charged for."""
     _began: float = 0.0
-    _call: str | None = None
+    _idempotency_key: str | None = None
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
         session, out = self.session, self.out
-        self._place = session.begin(out)
-        chat_span = partial(session.telemetry.chat_span, model=out.model, role=GATEWAY, provider=session.provider)
-        sampling: Attributes = {"temperature": out.temperature, "max_tokens": out.max_tokens, "arm": session.arm}
-        with session.telemetry.attached(session.carrier), chat_span(**sampling) as self._span:
+        self._index = session.begin(out)
+        about: Attributes = {"model": out.model, "role": GATEWAY, "provider": session.provider, "arm": session.facts.get("arm")}
+        span = partial(session.telemetry.chat_span, temperature=out.temperature, max_tokens=out.max_tokens)
+        with session.telemetry.attached(session.carrier), span(**about) as self._span:
             if session.telemetry.options.content:
                 self._span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
             try:
@@ -380,13 +357,13 @@ class Call:
 
     async def _answer(self) -> web.StreamResponse:
         upstream = self.upstream
-        self._key, known, self._noted = self.session.recorded(self.out, final=upstream is None)
-        if known is not None:
+        self._key, answer, self._noted = self.session.recorded(self.out, final=upstream is None)
+        if answer is not None:
             self._answered = True
-            headers, finished = {"content-type": known.content_type}, partial(self._replayed, known)
-            if is_events(known.content_type):
-                return await EventRelay(self.request, self.out, finished).run(headers, partial(_once, known.body))
-            return await self._whole(headers, known.body, finished)
+            headers, finished = {"content-type": answer.content_type}, partial(self._replayed, answer)
+            if is_events(answer.content_type):
+                return await EventRelay(self.request, self.out, finished).run(headers, partial(_once, answer.body))
+            return await self._whole(headers, answer.body, finished)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
@@ -394,7 +371,7 @@ class Call:
         async with client.limiter.slot() as started:
             self._reservation = await client.reserve(bound)
             try:
-                with self.session.idempotency_key(self._key) as self._call:
+                with self.session.idempotency_key(self._key) as self._idempotency_key:
                     return await self._exchange(upstream, started)
             finally:
                 self._charge(Reservation.lose)  # a call without a known end
@@ -404,16 +381,20 @@ class Call:
         self._began = perf_counter()
         try:
             async with asyncio.timeout(endpoint.timeout_s) as timer:
-                response = None
+                response: web.StreamResponse | None = None
                 while response is None:
-                    request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
+                    path, raw = self.out.dialect.path, self.out.raw
+                    request = upstream.forwarded(self.request, path, raw, self._idempotency_key)
                     reply = await client.http.send(request, stream=True)
                     try:
                         if reply.status_code in OVERLOADED:
                             client.limiter.pushed_back(started)
                         else:
                             client.limiter.served()
-                        response = await self._passed_on(upstream, reply, timer)
+                        if 200 <= reply.status_code < 300:
+                            response = await self._passed_on(upstream, reply, timer)
+                        else:
+                            response = await self._refused(upstream, reply)
                     finally:
                         await close(reply)
                 return response
@@ -427,28 +408,13 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse | None:
-        """Pass a reply on; None to ask again without what the gateway has added and the endpoint refuses."""
-        client = upstream.client
+    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         received = dict(reply.headers.items())  # once: they are decoded for each look
-        kind, endpoint = received.get("content-type", ""), client.endpoint
-        unreadable = why_unreadable(received)
-        if not 200 <= reply.status_code < 300:
-            content = unreadable.encode() or await read_whole(reply, MAX_BODY)
-            refused = read_refusal(reply.status_code, content).refused
-            if IDEMPOTENCY_KEY in reply.request.headers and refused == "idempotency_key":
-                client.omitted.add(refused)
-                return None
-            named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
-            if named is not None:
-                self._left_out = (*self._left_out, named)
-                self.out = self.rewrite(self._left_out)
-                return None
-            return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
-        upstream.refused.update((self.out.model, name) for name in self._left_out)
-        if unreadable:
+        kind, endpoint = received.get("content-type", ""), upstream.client.endpoint
+        upstream.refused |= self._refused_additions
+        if unreadable := why_unreadable(received):
             raise ModelReplyMalformed(unreadable)
-        headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, client, kind)
+        headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, upstream.client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
@@ -469,20 +435,32 @@ class Call:
             await response.write_eof()
         return response
 
-    def _refused(self, client: ChatClient, received: Received) -> web.Response:
-        refusal = read_refusal(received.status, received.content)
+    async def _refused(self, upstream: Upstream, reply: httpx.Response) -> web.Response | None:
+        """Pass a refusal on; None to ask again without what the gateway has added and the endpoint does not take."""
+        client, status = upstream.client, reply.status_code
+        content = why_unreadable(reply.headers).encode() or await read_whole(reply, MAX_BODY)
+        refusal = read_refusal(status, content)
+        if IDEMPOTENCY_KEY in reply.request.headers and refusal.refused == "idempotency_key":
+            client.omitted.add(refusal.refused)
+            return None
+        addition = self.out.refused_in(content.decode("utf-8", "replace")) if status in {400, 422} else None
+        if addition is not None:
+            self._refused_additions.add((self.out.model, addition))
+            self.out = self.rewrite(refused=upstream.refused | self._refused_additions)
+            return None
+        received = Received(reply.request.url, status, reply.headers, content)
         failed, charge = client.refused(self.out.model, received, refusal)
         error = failed.error
         # A key that is good for one model may not be for another one that the agent tries.
-        other_model = received.status == 403 and bool(client.answering)
+        other_model = status == 403 and bool(client.answering)
         if isinstance(error, BudgetRefused) or (isinstance(error, ModelAuthRefused) and not other_model):
             self.session.stop(error)
         self._failed(error)
         self._charge(charge)
-        if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
+        if received.moved_to is not None or status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
-        body = client.endpoint.scrub(received.content)
-        return web.Response(status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub))
+        scrub = client.endpoint.scrub
+        return web.Response(status=status, body=scrub(content), headers=self._headers(reply.headers, scrub))
 
     def _headers(self, received: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
         return {**returned_headers(received, scrub), **self.session.headers}
@@ -501,13 +479,13 @@ class Call:
         self._key = self.session.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
         self._answered = True
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
-        self._count(reply)
+        self._count(reply, latency_s)
         self._note(reply)
 
-    def _replayed(self, known: Recorded, body: bytes) -> None:
-        reply = read_reply(self.out.dialect, known.content_type, body)
+    def _replayed(self, answer: Recorded, body: bytes) -> None:
+        reply = read_reply(self.out.dialect, answer.content_type, body)
         if reply is not None:
-            usage, took_s, cost_usd = usage_of(known.usage), known.latency_s, known.cost_usd
+            usage, took_s, cost_usd = usage_of(answer.usage), answer.latency_s, answer.cost_usd
             self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
 
     def _note(self, reply: ChatReply) -> None:
@@ -515,7 +493,7 @@ class Call:
             reply = replace(reply, model=self.out.model)
         describe_reply(self._span, reply)
         if not self._noted:
-            self.session.answered(self._place, self.out, reply)
+            self.session.answered(self._index, self.out, reply)
 
     def _broken(self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False) -> GatewayRefusal:
         self._failed(error)
@@ -523,14 +501,15 @@ class Call:
 
     def _failed(self, error: TfgrpoError) -> None:
         self._span.fail(type(error).__name__)
-        self._count(type(error).__name__)
+        self._count(type(error).__name__, perf_counter() - self._began)
         self.session.unanswered(error)
 
-    def _count(self, result: ChatReply | str) -> None:
-        self.session.count(self.out.model, result, perf_counter() - self._began)
+    def _count(self, result: ChatReply | str, took_s: float) -> None:
+        facts: Facts = {**self.session.facts, "model": self.out.model, "provider": self.session.provider, "role": GATEWAY}
+        count_call(self.session.telemetry, result, took_s, **facts)
 
     def _charge(self, how: Charge) -> None:
-        """End the reservation, the first time that this is called."""
+        # A call is charged for once: the first time that its end is known.
         reservation, self._reservation = self._reservation, None
         if reservation is not None:
             how(reservation)
@@ -543,7 +522,9 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
             datas = [data_of(event) for event in events_in(body)]
             # As one array: many small texts take twice the time to parse.
             events = json_of(b"[%b]" % b",".join(data for data in datas if data.startswith(b"{"))) or ()
-            return dialect.read(dialect.fold(events, ended=any(map(dialect.ends, datas[-1:]))))
+            if any(event.get("error") or event.get("type") == "error" for event in events):  # SDKs raise it, too
+                return None
+            return dialect.read(dialect.fold(events, any(map(dialect.ends, datas[-1:]))))
         value = mapping_of(json_of(body))
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send

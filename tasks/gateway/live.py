@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import httpx
 from aiohttp import web
@@ -25,33 +25,25 @@ from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.prompt_packs.stamps import holds_lessons
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import ModelReplyMalformed, StoreError
+from tfgrpo.stores.errors import ModelReplyMalformed, StoreError, TfgrpoError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.lines import LineFile, disk
 from tfgrpo.stores.json_values import json_of, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
-from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
+from tfgrpo.stores.runs import IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, keys_in
-from tfgrpo.tasks.gateway.dialects import (
-    SYSTEM_ROLES,
-    Dialect,
-    EmbeddingsDialect,
-    ResponsesDialect,
-    offers_tools,
-    rows,
-    texts_of,
-    texts_within,
-)
+from tfgrpo.tasks.gateway.dialects import SYSTEM_ROLES, Dialect, offers_tools, rows, texts_of, texts_within
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.session import Additions, AnswerKey, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient, count_call
+from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
+_T = TypeVar("_T")
 _REMEMBERED: Final = 100_000
 """Names of conversations and answers whose beginning is remembered, and ids of requests."""
 _CHARACTERS: Final = 256 << 20
@@ -95,19 +87,19 @@ class Opening(NamedTuple):
 
 def opening_of(body: Mapping[str, Any], named: str = "") -> Opening:
     """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``; ``named`` so."""
-    given = body.get("messages", body.get("input"))
+    turns = body.get("messages", body.get("input"))
+    turns = [{"role": "user", "content": turns}] if isinstance(turns, str) else list(rows(turns))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
-    turns = [{"role": "user", "content": given}] if isinstance(given, str) else list(rows(given))
     system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in SYSTEM_ROLES]
-    said = [turn.get("content") for turn in turns if turn.get("role") == "user"]
+    contents = [turn.get("content") for turn in turns if turn.get("role") == "user"]
     digest, begun = hashlib.sha256((named and sha256_hex(replace_surrogates(named))).encode()), list[str]()
-    for content in said:
+    for content in contents:
         text = f"{_question(content) or texts_of(content)}\x1f{_shown(content)}\x1e"
         digest.update(replace_surrogates(text).encode())
         begun.append(digest.hexdigest())
-    questions = [question for content in said if (question := _question(content))]
-    prompt = (questions or [texts_of(content) for content in said] or [""])[-1]
-    media = next(filter(None, map(_shown, said)), "")
+    questions = [question for content in contents if (question := _question(content))]
+    prompt = (questions or [texts_of(content) for content in contents] or [""])[-1]
+    media = next(filter(None, map(_shown, contents)), "")
     return Opening("\n\n".join(filter(None, system)), prompt, media, tuple(begun))
 
 
@@ -127,10 +119,9 @@ def _shown(content: object) -> str:
 
 def name_by_agent(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     """Return the name that an agent gives the conversation, in headers or the labels of the request; empty for none."""
-    labels = mapping_of(body.get("metadata"))
-    keyed = {name: value for name, value in labels.items() if isinstance(value, str) and value}
-    named = [each[name] for each in (headers, keyed) for like in _NAMING for name in each if like.fullmatch(name)]
-    return next(filter(None, [*named, _text(body.get("prompt_cache_key")), keyed.get("user_id", "")]), "")
+    labels = {name: value for name, value in mapping_of(body.get("metadata")).items() if isinstance(value, str)}
+    named = [each[name] for each in (headers, labels) for like in _NAMING for name in each if like.fullmatch(name)]
+    return next(filter(None, [*named, _text(body.get("prompt_cache_key")), labels.get("user_id")]), "")
 
 
 class Conversation(NamedTuple):
@@ -150,7 +141,7 @@ class Conversations:
 
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
-        self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._remembered: OrderedDict[str, Conversation] = OrderedDict()
         self._characters = 0
         self._agents: OrderedDict[str, None] = OrderedDict()
 
@@ -163,35 +154,41 @@ class Conversations:
 
         ``named``: its name, if the client gives it one.
         """
-        given, earlier = body.get("conversation"), body.get("previous_response_id")
-        own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
-        places = [*map(self.digest, filter(None, (_text(earlier), own))), *opening.begun]
-        at, name = next((place for place in places if place in self._known), None), named or own
-        if at is not None:
-            self._known.move_to_end(at)  # and stays as it began: a name that comes later is that of its own request
-            return self._known[at]._replace(name=self.digest(name)) if name else self._known[at]
+        reference, earlier = body.get("conversation"), body.get("previous_response_id")
+        own = _text(mapping_of(reference).get("id") if isinstance(reference, dict) else reference)
+        digests = [*map(self.digest, filter(None, (_text(earlier), own))), *opening.begun]
+        known, name = next((digest for digest in digests if digest in self._remembered), None), named or own
+        if known is not None:
+            self._remembered.move_to_end(known)
+            conversation = self._remembered[known]
+            # Its start stays as it was: a name that comes later is that of its own request.
+            return conversation._replace(name=self.digest(name)) if name else conversation
         drawn_by = self.digest(name or (opening.begun or ("",))[-1])
-        found = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
+        conversation = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
         if own or (opening.begun and earlier is None):
-            self.remember(found, self.digest(own) if own else opening.begun[-1])
-        return found
+            self.remember(conversation, self.digest(own) if own else opening.begun[-1])
+        return conversation
 
     def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
         """Return whether a request is none of an agent's own: it has no tools where others of the conversation have."""
         if tools:
-            self._agents[conversation.name] = None
-            self._agents.move_to_end(conversation.name)
-            if len(self._agents) > _REMEMBERED:
-                self._agents.popitem(last=False)
+            _keep_newest(self._agents, conversation.name, None)
         return not tools and conversation.name in self._agents
 
-    def remember(self, conversation: Conversation, at: str) -> None:
+    def remember(self, conversation: Conversation, digest: str) -> None:
         """Remember a conversation by the digest of its own name, or of that of an answer."""
-        before = self._known.pop(at, None)
-        self._known[at] = conversation
+        before = self._remembered.pop(digest, None)
+        self._remembered[digest] = conversation
         self._characters += len(conversation.prompt) - (len(before.prompt) if before is not None else 0)
-        while len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
-            self._characters -= len(self._known.popitem(last=False)[1].prompt)
+        while len(self._remembered) > _REMEMBERED or self._characters > _CHARACTERS:
+            self._characters -= len(self._remembered.popitem(last=False)[1].prompt)
+
+
+def _keep_newest(table: OrderedDict[str, _T], name: str, value: _T) -> None:
+    table[name] = value
+    table.move_to_end(name)
+    if len(table) > _REMEMBERED:
+        table.popitem(last=False)
 
 
 def _text(value: object) -> str:
@@ -237,7 +234,7 @@ class KeptItems:
         self._ids.add(name)
         metadata = {"foreign": True, "arm": arm, "model": reply.model, "tools": sorted(tools), "reply": text}
         item = {"id": name, "prompt": prompt, "system_prompt": system, "metadata": metadata}
-        future = self._worker.submit(self._keep, item, lambda given: without_secrets(replace_surrogates(scrub(given))))
+        future = self._worker.submit(self._keep, item, lambda text: without_secrets(replace_surrogates(scrub(text))))
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
 
@@ -310,9 +307,8 @@ class Traffic:
         """
         name = conversation.name[:_NAME_DIGITS]
         if name not in self._ids:
-            self._ids[name] = self._signed(f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}")
-            if len(self._ids) > _REMEMBERED:
-                self._ids.popitem(last=False)
+            claims = f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}"
+            _keep_newest(self._ids, name, self._signed(claims))
         return self._ids[name]
 
     def outcome(self, conversation: str, score: float) -> bool | None:
@@ -320,33 +316,29 @@ class Traffic:
 
         ``conversation``: its id, or the name that the client gave it since this gateway began. Raises ``StoreError``.
         """
-        given = replace_surrogates(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
-        told = given.rpartition(".")[0]
-        if self.outcomes is None or not hmac.compare_digest(given.encode(), self._signed(told).encode()):
+        signed = replace_surrogates(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
+        claims = signed.rpartition(".")[0]
+        if self.outcomes is None or not hmac.compare_digest(signed.encode(), self._signed(claims).encode()):
             return None
-        name, arm, library = told.split(".")
+        name, arm, library = claims.split(".")
         line = {"line_id": name, "arm": arm, "library": library, "score": score, "at": time.time()}
         if (new := LineFile(self.outcomes, "line_id").add([line])) == 1:
             self.count("lessons" if arm == "lessons" else "held-out", outcomes=1)
         return new == 1
 
-    def _signed(self, told: str) -> str:
-        return f"{told}.{hmac.new(self.secret.encode(), told.encode(), 'sha256').hexdigest()[:_NAME_DIGITS]}"
+    def _signed(self, claims: str) -> str:
+        return f"{claims}.{hmac.new(self.secret.encode(), claims.encode(), 'sha256').hexdigest()[:_NAME_DIGITS]}"
 
     def count(self, arm: SentArm, **more: int) -> None:
         """Add to the counts of an arm."""
         self._counts.setdefault(arm, Counter()).update(more)
 
-    def ended(self, arm: SentArm, model: str, result: ChatReply | str, took_s: float) -> None:
-        """Count an answer, or the kind of a failure."""
-        count_call(self.telemetry, result, took_s, role=GATEWAY, arm=arm, model=model, provider=_PROVIDER)
-        if isinstance(result, str):
-            self.count(arm, failed=1)
-            return
-        usage = result.usage
+    def answered(self, arm: SentArm, reply: ChatReply) -> None:
+        """Count an answer, its tokens and its time."""
+        usage = reply.usage
         tokens = {} if usage is None else {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         self.count(arm, answered=1, of_unknown_usage=int(usage is None), **tokens)
-        self._seconds[arm] += took_s
+        self._seconds[arm] += reply.latency_s
 
     def keep(self, conversation: Conversation, keep: Callable[[], None], *, undecided: bool) -> None:
         """Keep an answer; of an agent's call without tools after a while, in which calls with tools may come."""
@@ -371,8 +363,8 @@ class Traffic:
         }
         kept = None if self.kept is None else self.kept.facts()
         up_s = round(time.monotonic() - self._since, 1)
-        counted = {"task_id": self.task_id, "held_out": self.held_out, "up_s": up_s, "arms": arms, "kept": kept}
-        return {**self.served(), **counted}
+        own = {"task_id": self.task_id, "held_out": self.held_out, "up_s": up_s, "arms": arms, "kept": kept}
+        return {**self.served(), **own}
 
     def samples(self) -> Iterator[str]:
         """Yield the counts in the form of Prometheus."""
@@ -402,16 +394,17 @@ class LiveClient(Caller):
         opening = opening_of(body, named)
         self._system = opening.system
         self._conversation = of = traffic.conversations.of(body, opening, named)
-        tools = offers_tools(dialect, body)
+        tools = offers_tools(body)
         auxiliary = bool(named) and traffic.conversations.is_auxiliary(of, tools=tools)
         self._undecided = bool(by_agent) and not tools
         taught = ""
-        if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
+        if headers.get("x-tfgrpo-lessons", "").lower() != "off" and dialect.teach is not None:
             self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
             self._keeps = of.begun_here and not auxiliary and not holds_lessons(opening.system)
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
+        self.facts = {"arm": self.arm}
         return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in)
 
     @contextmanager
@@ -425,18 +418,20 @@ class LiveClient(Caller):
         self._traffic.count(self.arm, calls=1, with_lessons=int(request.added is not None))
         return 0
 
-    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
-        """Remember the conversation, and keep the answer if traffic is kept."""
+    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
+        """Count an answer, remember the conversation, and keep both if traffic is kept."""
         traffic, of = self._traffic, self._conversation
-        if isinstance(request.dialect, ResponsesDialect) and reply.response_id:
+        traffic.answered(self.arm, reply)
+        if request.dialect.stateful and reply.response_id:
             traffic.conversations.remember(of, traffic.conversations.digest(reply.response_id))
         if self._keeps and traffic.kept is not None:
             keep = partial(traffic.kept.add, self._system, of, self.arm, request.tools, reply, self.scrub)
             traffic.keep(of, keep, undecided=self._undecided)
 
-    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
-        """Count an answer or a failure by arm."""
-        self._traffic.ended(self.arm, model, result, took_s)
+    def unanswered(self, why: TfgrpoError | None) -> None:
+        """Count a failure."""
+        if why is not None:
+            self._traffic.count(self.arm, failed=1)
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
@@ -483,14 +478,14 @@ class LiveServer(Server):
                 await asyncio.to_thread(task.kept.settle)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        name, path = _placed(request.path)
+        name, path = _task_and_path(request.path)
         if request.method == "GET" and path in {"/healthz", "/readyz"}:
-            found = {"endpoint": "", "library": ""}
+            problems = {"endpoint": "", "library": ""}
             if path == "/readyz":
-                problem = await self._endpoint_problem()
-                found = {"endpoint": problem, "library": self._task("").served().get("problem", "")}
-            ready = not any(found.values())
-            return web.json_response({"status": "ok" if ready else "not ready", **found}, status=200 if ready else 503)
+                endpoint = await self._endpoint_problem()
+                problems = {"endpoint": endpoint, "library": self._task("").served().get("problem", "")}
+            ready = not any(problems.values())
+            return web.json_response({"status": "ok" if ready else "not ready", **problems}, status=200 if ready else 503)
         if request.method == "GET" and path in {"/metrics", "/meta"}:
             self._check(request)
             task = self._task(name)
@@ -507,14 +502,14 @@ class LiveServer(Server):
         self._check(request)
         if (today := self._now().date()) != self._day:  # caps are of a day
             self._day, self._client.ledger = today, Ledger(self._client.ledger.budget)
-        name, path = _placed(request.path)
+        name, path = _task_and_path(request.path)
         return LiveClient(self._task(name), request, self._client.endpoint.scrub), method_path(path)
 
     def _task(self, name: str) -> Traffic:
         if name not in self._tasks:
-            if (found := self._served(name)) is None:
+            if (task := self._served(name)) is None:
                 raise GatewayRefusal(404, "not_found_error", "no lessons of a task of this name are in force")
-            self._tasks[name] = found
+            self._tasks[name] = task
         return self._tasks[name]
 
     async def _endpoint_problem(self) -> str:
@@ -524,14 +519,13 @@ class LiveServer(Server):
         return await asyncio.shield(self._probe)
 
     async def _ask_endpoint(self) -> str:
-        client, problem = self._client, ""
+        client = self._client
         request = httpx.Request("GET", client.endpoint.url("/models"), headers=client.endpoint.headers())
         try:
             status = (await exchange(client.http, request, _PROBE_S, MAX_BODY)).status
-            problem = f"status {status}" if status >= 500 else ""
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
-            problem = type(error).__name__
-        return problem
+            return type(error).__name__
+        return f"status {status}" if status >= 500 else ""
 
     def _check(self, request: web.BaseRequest) -> None:
         if self._keys is not None:
@@ -542,14 +536,14 @@ class LiveServer(Server):
             raise GatewayRefusal(403, "permission_error", "the Host header names another machine; see --token-env")
 
 
-def _placed(path: str) -> tuple[str, str]:
+def _task_and_path(path: str) -> tuple[str, str]:
     match = _TASK.match(path)
     return ("", path) if match is None else (match[1], path[match.end() :])
 
 
 def _outcome(traffic: Traffic, raw: bytes) -> web.Response:
-    given = mapping_of(json_of(raw))
-    conversation, score = given.get("conversation"), given.get("score")
+    body = mapping_of(json_of(raw))
+    conversation, score = body.get("conversation"), body.get("score")
     worth = float(score) if score is not None and is_number(score, allow_nan=False) else -1.0
     if not isinstance(conversation, str) or not 0 <= worth <= 1:
         accepted = '{"conversation": the id of x-tfgrpo-conversation, or its name, "score": 0 to 1}'

@@ -10,8 +10,9 @@ import socket
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -37,16 +38,13 @@ from tfgrpo.tasks.gateway.call import (
     read_reply,
     returned_headers,
 )
-from tfgrpo.tasks.gateway.dialects import ChatDialect, Dialect, Document, EmbeddingsDialect, MessagesDialect, ResponsesDialect
-from tfgrpo.tasks.gateway.session import Caller, Outgoing, Recorded, RolloutSession, outgoing
+from tfgrpo.tasks.gateway.dialects import DIALECTS, Document
+from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession, outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.transport import ENCODINGS, TRANSPORT_ERRORS, decoded, encoding_of, exchange
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
-_DIALECTS: Final[Mapping[str, Dialect]] = {
-    dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect(), EmbeddingsDialect())
-}
 _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
 _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#;]+)*/?")
@@ -66,7 +64,7 @@ _HOST: Final = "127.0.0.1"
 def read_answer(payload: Mapping[str, Any]) -> ChatReply | None:
     """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
     answer = Recorded.from_json(payload)
-    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in _DIALECTS.values())
+    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in DIALECTS.values())
     return next((reply for reply in replies if reply is not None), None)
 
 
@@ -89,7 +87,7 @@ class _Connection(RequestHandler):
         what = f"the header {named[1]}" if named is not None else "the request line or a header"
         text = "unexpected error" if status >= 500 else f"{what} is too long or no HTTP"
         refusal = GatewayRefusal(status, "api_error" if status >= 500 else "invalid_request_error", text)
-        response = _error(_DIALECTS["/chat/completions"], refusal, type="error")
+        response = _error("", refusal, type="error")
         response.force_close()
         return response
 
@@ -157,7 +155,7 @@ class Server(ABC):
         if request.writer.output_size and request.transport is not None:
             # A stream that broke off: without its last chunk the client knows.
             request.transport.close()
-        return _error(_DIALECTS["/messages" if "/messages" in request.path else "/chat/completions"], refusal)
+        return _error(request.path, refusal)
 
     @abstractmethod
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
@@ -169,16 +167,16 @@ class Server(ABC):
         session, path = self._admitted(request)
         session.running.add(request.task)
         try:
-            if request.method == "POST" and (path in _DIALECTS or path == _COUNT):
+            if request.method == "POST" and (path in DIALECTS or path == _COUNT):
                 return await self._post(session, request, path)
             if request.method == "GET" and _MODELS.fullmatch(path):
                 return await self._pass(request, path, None)
         finally:
             session.running.discard(request.task)
-        if path in _DIALECTS and request.headers.get("upgrade", "").lower() == "websocket":
+        if path in DIALECTS and request.headers.get("upgrade", "").lower() == "websocket":
             # The one status at which Codex calls over HTTP at once; at others it tries again for seconds.
             raise GatewayRefusal(426, "invalid_request_error", f"the gateway has no WebSocket; it has POST {path}")
-        accepted = f"POST {', '.join(_DIALECTS)} and {_COUNT}, and GET /models"
+        accepted = f"POST {', '.join(DIALECTS)} and {_COUNT}, and GET /models"
         raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
 
     async def _post(self, session: Caller, request: web.BaseRequest, path: str) -> web.StreamResponse:
@@ -191,27 +189,22 @@ class Server(ABC):
         # of many which come at once none would leave before all are read and taught.
         await self._turn.acquire()
         asyncio.get_running_loop().call_soon(self._turn.release)
-        dialect = _DIALECTS[path.removesuffix("/count_tokens")]
-        lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
+        dialect = DIALECTS[path.removesuffix("/count_tokens")]
         try:
             document = Document(raw)
         except ValueError as error:
             raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
-        if problem := dialect.refusal(document.value):
-            raise GatewayRefusal(400, "invalid_request_error", problem)
+        if dialect.stateful and document.value.get("background"):  # its answer could not be fetched, and would be paid for
+            text = "the gateway has no background responses; accepted: background false"
+            raise GatewayRefusal(400, "invalid_request_error", text)
         additions = session.additions_for(dialect, document.value)
-
-        def written(refused: Collection[str] = ()) -> Outgoing:
-            return outgoing(dialect, document.copy(), additions, lessons=lessons, refused=refused)
-
-        out = written()
-        known = () if self._upstream is None else self._upstream.refused
-        if refused := {name for model, name in known if model == out.model}:
-            out = written(refused)
+        lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
+        rewrite = partial(outgoing, dialect, document, additions, lessons=lessons)
+        out = rewrite(refused=() if self._upstream is None else self._upstream.refused)
         if path == _COUNT:
             return await self._pass(request, path, out.raw)
         try:
-            return await Call(session, request, out, self._upstream, written).respond()
+            return await Call(session, request, out, self._upstream, rewrite).respond()
         except (BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise
@@ -306,8 +299,11 @@ def is_key_of(request: web.BaseRequest, key: str) -> bool:
     return any(hmac.compare_digest(sent.encode("utf-8", "replace"), key.encode()) for sent in keys_in(request))
 
 
-def _error(dialect: Dialect, error: GatewayRefusal, **more: str) -> web.Response:
-    content = {**dialect.error(error.kind, str(error)), **more}
+def _error(path: str, error: GatewayRefusal, **more: str) -> web.Response:
+    details: dict[str, str | None] = {"message": str(error), "type": error.kind, "param": None, "code": error.kind}
+    content = {"error": details, **more}
+    if "/messages" in path:  # the form of Anthropic
+        content = {"type": "error", "error": {"type": error.kind, "message": str(error)}}
     body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "x-should-retry": "true" if error.retry else "false"}
     return web.Response(status=error.status, body=body, headers=headers)

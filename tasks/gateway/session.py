@@ -21,24 +21,32 @@ from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.runs import GATEWAY, idempotency_key
-from tfgrpo.stores.telemetry.setup import Facts, SentArm, Telemetry
-from tfgrpo.tasks.gateway.dialects import Dialect, Document, ToolResultText, offers_tools, texts_within, tool_names
+from tfgrpo.stores.telemetry.setup import Facts, Telemetry
+from tfgrpo.tasks.gateway.dialects import (
+    Dialect,
+    Document,
+    ToolResultText,
+    add_to_user,
+    ask_for_usage,
+    offers_tools,
+    remove_labels,
+    texts_within,
+    tool_names,
+    tool_results,
+)
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.chat import count_call
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.shapes import model_frame, tool_frame
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
 
-IMAGE_TOKENS = 1 << 16
+IMAGE_TOKENS: Final = 1 << 16
 """More than any model makes of one image, however many bytes it has."""
-_NAMES = {
-    "stream_options": re.compile("stream.options|include_usage", re.IGNORECASE),
-    "system": re.compile(r"system|instruction|\broles?\b", re.IGNORECASE),
-}
+_OF_USAGE: Final = re.compile("stream.options|include_usage", re.IGNORECASE)
+_OF_SYSTEM: Final = re.compile(r"system|instruction|\broles?\b", re.IGNORECASE)
 """How refusals name what the gateway added."""
-_IMAGE_FIELDS = frozenset({"url", "image_url", "data"})
+_IMAGE_FIELDS: Final = frozenset({"url", "image_url", "data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +61,11 @@ class Additions:
     """Whether the request is about the conversation, not a part of it, and gets no lessons."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Temperature and seed to write in; what is absent stays the agent's own."""
-    digest: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", sha256_hex(self.lessons)[:16])
+    @property
+    def digest(self) -> str:
+        """Which lessons they are, also when there are none."""
+        return sha256_hex(self.lessons)[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class Outgoing:
     size: int
     """Most tokens of the prompt: its bytes, with images at theirs."""
     model: str
-    asked: str
+    requested: str
     """The model that the client named, by whose pattern ``model`` is another one."""
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
@@ -91,9 +100,10 @@ class Outgoing:
         return sha256_hex(self.dialect.path.encode() + b"\n" + self.content)
 
     def refused_in(self, words: str) -> str | None:
-        """Return which of the gateway's additions a refusal is about, a key of ``_NAMES``; None for none."""
-        added = {"stream_options": self.hides_usage, "system": self.inserted}
-        return next((name for name, pattern in _NAMES.items() if added[name] and pattern.search(words)), None)
+        """Return which of the gateway's additions a refusal is about, as ``outgoing`` has it; None for none."""
+        if self.hides_usage and _OF_USAGE.search(words):
+            return "stream_options"
+        return "system" if self.inserted and _OF_SYSTEM.search(words) else None
 
 
 def renamed(model: str, names: Mapping[str, str]) -> str:
@@ -102,51 +112,58 @@ def renamed(model: str, names: Mapping[str, str]) -> str:
 
 
 def outgoing(
-    dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True, refused: Collection[str] = ()
+    dialect: Dialect,
+    document: Document,
+    additions: Additions,
+    *,
+    lessons: bool = True,
+    refused: Collection[tuple[str, str]] = (),
 ) -> Outgoing:
-    """Return the request to forward. ``refused``: additions that the endpoint does not take."""
-    body = request.value
-    wanted = body.get("model")
-    wanted = wanted if isinstance(wanted, str) else ""
-    model = renamed(wanted, additions.models)
-    if model != wanted:
+    """Return the request to forward. ``refused``: models with what each does not take, ``stream_options`` or ``system``."""
+    request, body = document.copy(), document.value
+    requested = body.get("model")
+    requested = requested if isinstance(requested, str) else ""
+    model = renamed(requested, additions.models)
+    if model != requested:
         request.set("model", model)
     for name in dialect.sampling:
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
     unlabelled = request.copy()
-    dialect.remove_labels(unlabelled)
-    there: bool | None = None
-    if additions.lessons and lessons and not additions.auxiliary and not holds_lessons(request.raw):
-        in_user = additions.lessons_in == "user" or "system" in refused
-        there = (dialect.add_to_user if in_user else dialect.add_lessons)(request, additions.lessons)
-    asks = body.get("stream") is True and "stream_options" not in refused
-    hides_usage = asks and dialect.ask_for_usage(request)
+    remove_labels(unlabelled)
+    had_system: bool | None = None
+    if additions.lessons and lessons and dialect.teach and not additions.auxiliary and not holds_lessons(request.raw):
+        in_user = additions.lessons_in == "user" or (model, "system") in refused
+        had_system = (add_to_user if in_user else dialect.teach)(request, additions.lessons)
+    asks_usage = dialect.asks_usage and body.get("stream") is True and (model, "stream_options") not in refused
+    hides_usage = asks_usage and ask_for_usage(request)
     raw = request.encode()
     size = len(raw)
     for name, text, media in texts_within(body) if size > IMAGE_TOKENS else ():
         if name in _IMAGE_FIELDS and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/"))):
             size -= max(0, len(text) - IMAGE_TOKENS)
-    kept = additions.digest.encode() if lessons else b""
+    # What the agent switched lessons off for asks another thing than what has none yet.
+    taught = additions.digest.encode() if lessons else b""
+    temperature = body.get("temperature")
     return Outgoing(
         dialect,
         raw,
         size,
-        model,
-        wanted,
-        hides_usage,
-        dialect.max_tokens(body),
-        count_or_none(body.get("n")) or 1,
-        temperature if isinstance(temperature := body.get("temperature"), int | float) else None,
-        None if there is None else additions.digest,
-        there is False,
-        tuple(dialect.results(body)),
-        frozenset(tool_names(body)),
-        kept + unlabelled.encode(),
+        model=model,
+        requested=requested,
+        hides_usage=hides_usage,
+        max_tokens=dialect.max_tokens(body),
+        completions=count_or_none(body.get("n")) or 1,
+        temperature=temperature if isinstance(temperature, int | float) else None,
+        added=None if had_system is None else additions.digest,
+        inserted=had_system is False,
+        results=tuple(tool_results(body)),
+        tools=frozenset(tool_names(body)),
+        content=taught + unlabelled.encode(),
     )
 
 
-_SAYS_ERROR = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
+_SAYS_ERROR: Final = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
 """How a tool's result starts that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
 
 _VENDORS: Final = (
@@ -187,9 +204,8 @@ class Recorded(NamedTuple):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recorded:
         """Return what ``to_json`` wrote."""
-        cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
-        known = cost if is_cost(cost) else None
-        return cls(value["content_type"], body, float(value["latency_s"]), known, value["usage"])
+        body, cost = value["body"].encode("utf-8", "surrogateescape"), value["cost_usd"]
+        return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None, value["usage"])
 
 
 class Caller(ABC):
@@ -203,8 +219,8 @@ class Caller(ABC):
         self.carrier = carrier
         """Position in the trace: requests arrive in tasks of the server."""
         self.running: set[asyncio.Task[Any]] = set()
-        self.arm: SentArm | None = None
-        """Which lessons the calls get, in production."""
+        self.facts: Facts = {}
+        """What metrics know of the calls: where they are in a run, or in production which lessons they get."""
         self.headers: Mapping[str, str] = {}
         """Added to every answer of the endpoint."""
 
@@ -214,15 +230,11 @@ class Caller(ABC):
 
     @abstractmethod
     def begin(self, request: Outgoing) -> int:
-        """Note a call; return its place among all. Raises the error that ended the attempt."""
+        """Note a call; return its index among all. Raises the error that ended the attempt."""
 
     @abstractmethod
-    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
+    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:
         """Note an answer."""
-
-    @abstractmethod
-    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
-        """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:  # noqa: ARG002
         """Return the key of the next answer to equal requests, the answer if the journal holds it, and whether it is noted.
@@ -258,6 +270,8 @@ class RolloutSession(Caller):
         self.runtime = runtime = attempt.runtime
         model, telemetry = runtime.context.models.roles["actor"], runtime.telemetry
         super().__init__(telemetry, runtime.context.provider, model.max_tokens, telemetry.carrier(), runtime.scrub)
+        group = attempt.key(GATEWAY, 0).group
+        self.facts = {"epoch": group.epoch, "phase": group.phase}
         self.token = secrets.token_urlsafe(16)
         self.api_key = f"sk-tfgrpo-{secrets.token_urlsafe(24)}"
         """Random per rollout; never the real key."""
@@ -279,7 +293,7 @@ class RolloutSession(Caller):
         """Whether no call has arrived."""
         self._open_calls: dict[str, tuple[str, float]] = {}
         """Tool calls of the model whose result has not come, with the tool and since when."""
-        self._asked: set[AnswerKey] = set()
+        self._under_way: set[AnswerKey] = set()
         self._answers: dict[AnswerKey, bool] = {}
         """Journalled ones of this attempt, and whether a request has got them."""
 
@@ -296,24 +310,22 @@ class RolloutSession(Caller):
         """End the attempt."""
         self.attempt.stopped_by = self.attempt.stopped_by or error
 
-    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002
         """Return what is written into a request."""
-        self._has_tools = self._has_tools or offers_tools(dialect, body)
-        return replace(self.additions, auxiliary=self._has_tools and not offers_tools(dialect, body))
+        has_tools = offers_tools(body)
+        self._has_tools = self._has_tools or has_tools
+        return replace(self.additions, auxiliary=self._has_tools and not has_tools)
 
     def begin(self, request: Outgoing) -> int:
-        """Record the results of tools that a request brings; return the place of its own frame.
-
-        Raises ``ActorError`` when the attempt is over, and the error that stopped it.
-        """
+        """Record the results of tools that a request brings. Raises ``ActorError`` when the attempt is over, too."""
         if self.attempt.stopped_by is not None:
             raise self.attempt.stopped_by
         self.bypassed = False
-        self.runtime.gateway.asked.add(request.asked)
+        self.runtime.gateway.asked.add(request.requested)
         self.unanswered(ActorError("the agent ended before any of its model calls was answered"))
         now = perf_counter()
-        results = {result.call_id: result for result in request.results} if self._open_calls else {}
-        for call_id, result in results.items():
+        # Each request brings all results again: the first that has one ends its call, and the last of several counts.
+        for call_id, result in {result.call_id: result for result in request.results}.items():
             tool, since = self._open_calls.pop(call_id, ("", now))
             # The tools actor measures no call of a tool that does not exist.
             if tool and (tool in request.tools or not request.tools):
@@ -323,20 +335,13 @@ class RolloutSession(Caller):
                 self.attempt.fill_frame(self.attempt.open_frame(), frame)
         return self.attempt.open_frame(turn=True)
 
-    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
+    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:
         """Record an answer."""
         reply = replace(reply, message=scrubbed(reply.message, self.scrub))
         now = perf_counter()
-        for call in reply.message.tool_calls:
-            self._open_calls[call.id] = (call.name, now)
+        self._open_calls.update((call.id, (call.name, now)) for call in reply.message.tool_calls)
         self.attempt.calls.append(reply.used)
-        self.attempt.fill_frame(place, replace(model_frame(reply), added=request.added))
-
-    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
-        """Count a call in the metrics."""
-        group, provider = self.attempt.key(GATEWAY, 0).group, self.provider
-        where: Facts = {"epoch": group.epoch, "phase": group.phase, "role": GATEWAY, "model": model, "provider": provider}
-        count_call(self.telemetry, result, took_s, **where)
+        self.attempt.fill_frame(index, replace(model_frame(reply), added=request.added))
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
         """Return the key of the next answer that no other request got, the answer, and whether it was given back."""
@@ -344,33 +349,34 @@ class RolloutSession(Caller):
         while self._answers.get(key):
             key = key._replace(number=key.number + 1)
         journal = self.runtime.journal
-        known = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
-        if isinstance(known, TfgrpoError):
-            raise known
-        noted = known is not None and key in self._answers  # it did not arrive before, and is no second call
-        if known is not None:
-            self._answers[key] = True
-        return key, known, noted
+        answer = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
+        if isinstance(answer, TfgrpoError):
+            raise answer
+        if answer is None:
+            return key, None, False
+        noted = key in self._answers  # it did not arrive before, and is no second call
+        self._answers[key] = True
+        return key, answer, noted
 
     def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
         """Journal an answer. It is numbered now, not when it is asked for: calls that fail leave no gaps."""
         while key in self._answers:
             key = key._replace(number=key.number + 1)
-        if (journal := self.runtime.journal) is not None:
-            journal.append(self._text(key), answer.to_json())
+        if self.runtime.journal is not None:
+            self.runtime.journal.append(self._text(key), answer.to_json())
         self._answers[key] = True
         return key
 
     @contextmanager
     def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
         """Yield the idempotency key of a call; equal requests that are under way at once are separate calls."""
-        while key in self._asked:
+        while key in self._under_way:
             key = key._replace(number=key.number + 1)
-        self._asked.add(key)
+        self._under_way.add(key)
         try:
             yield idempotency_key(self.runtime.context.unique_name, self._text(key))
         finally:
-            self._asked.remove(key)
+            self._under_way.remove(key)
 
     def give_back(self, key: AnswerKey) -> None:
         """Let the client's next attempt have the answer."""
@@ -385,11 +391,11 @@ def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[
 
     Variables that hold the run's own key are omitted under any name.
     """
-    left_out = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
+    keys = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
     kept = {
         name: value
         for name, value in base.items()
-        if name not in left_out and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
+        if name not in keys and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
     }
     # Every name of an address: with OPENAI_API_BASE alone the openai SDK calls its vendor. Of Anthropic's credentials one:
     # the key and the token may not be set together. The Agents SDK would send its traces to the vendor, and Claude Code

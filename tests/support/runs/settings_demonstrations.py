@@ -35,7 +35,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import share_of_range
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
-from tfgrpo.tasks.gateway.dialects import ChatDialect, Document
+from tfgrpo.tasks.gateway.dialects import CHAT, Document
 from tfgrpo.tasks.gateway.session import RolloutSession, outgoing
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.selection.history import Observation
@@ -57,7 +57,7 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     context = replace(runtime.context, settings=settings, models=choose_models(settings))
     attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
     asked = b'{"model": "gpt-5", "messages": [{"role": "user", "content": "?"}], "temperature": 1}'
-    return outgoing(ChatDialect(), Document(asked), RolloutSession(attempt, "http://127.0.0.1:1").additions).raw
+    return outgoing(CHAT, Document(asked), RolloutSession(attempt, "http://127.0.0.1:1").additions).raw
 
 
 def of_tiny(look: Callable[[TinyRun], object], **faults: float) -> Observe:

@@ -16,11 +16,10 @@ from tests.support.agents.endpoint import (
     response_events,
 )
 from tfgrpo.tasks.gateway.call import data_of, events_in, read_reply
-from tfgrpo.tasks.gateway.dialects import ChatDialect, Document, MessagesDialect, ResponsesDialect, tool_names
+from tfgrpo.tasks.gateway.dialects import CHAT, MESSAGES, RESPONSES, Document, is_usage_alone, tool_names, tool_results
 from tfgrpo.tasks.gateway.session import Additions, outgoing
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 
-CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
 ADDED = Additions(lessons="L")
 USER = {"role": "user", "content": "hi"}
 BLOCK = {"type": "text", "text": "S", "cache_control": {"type": "ephemeral"}}
@@ -147,19 +146,19 @@ def test_a_streamed_chat_is_asked_for_its_usage(before, after, hidden):
 
 def test_only_the_chunk_that_is_there_for_its_usage_is_hidden():
     asked = chat_events("one two", {"stream_options": {"include_usage": True}})
-    hidden = [CHAT.is_usage_alone(data_of(event)) for event in asked]
+    hidden = [is_usage_alone(data_of(event)) for event in asked]
     assert hidden == [*[False] * (len(asked) - 2), True, False]
-    assert [CHAT.is_plain(event) for event in asked] == [*[True] * (len(asked) - 2), False, False]
-    assert not CHAT.is_plain(b'data: {"choices":\ndata:  [\ndata: ], "usage": {}}\n\n')
+    assert [CHAT.marks.search(event) is None for event in asked] == [*[True] * (len(asked) - 2), False, False]
+    assert CHAT.marks.search(b'data: {"choices":\ndata:  [\ndata: ], "usage": {}}\n\n')
     said = {"choices": [{"delta": {"content": '"choices": [], "usage"'}}], "usage": USAGE}
-    assert not CHAT.is_usage_alone(json.dumps(said).encode())
+    assert not is_usage_alone(json.dumps(said).encode())
 
 
 def joined(dialect, stream):
     events = events_in(b"".join(stream))
     assert [dialect.ends(data_of(event)) for event in events] == [*[False] * (len(events) - 1), True]
-    assert not dialect.is_plain(b"".join(events))
-    return dialect.read(dialect.fold([json.loads(data) for event in events if (data := data_of(event)) != b"[DONE]"]))
+    assert dialect.marks.search(b"".join(events))
+    return read_reply(dialect, "text/event-stream", b"".join(stream))
 
 
 TOOLS = [{"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS]
@@ -242,9 +241,8 @@ def test_lessons_follow_the_first_user_message_where_that_is_asked_for(dialect, 
 
 @pytest.mark.parametrize(("dialect", "stream"), [(pair[0], pair[2]) for pair in PAIRS])
 def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect, stream):
-    events = [json.loads(data) for event in stream if (data := data_of(event)) != b"[DONE]"]
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
-    assert dialect.read(dialect.fold([*events[:2], error, *events[2:]])) is None
+    error = event({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    assert read_reply(dialect, "text/event-stream", b"".join([*stream[:2], error, *stream[2:]])) is None
 
 
 @pytest.mark.parametrize(("dialect", "body"), [
@@ -288,10 +286,10 @@ def test_results_of_tools_are_read_from_the_next_request():
         {"type": "text", "text": "and"},
         {"type": "tool_result", "tool_use_id": "2"},
     ]
-    assert list(CHAT.results(chat)) == [("1", "ab", False)]
-    assert list(RESPONSES.results({"input": [USER, *outputs]})) == [("1", "ab", False), ("2", "c", False)]
-    assert list(RESPONSES.results({"input": "hi"})) == []
-    assert list(MESSAGES.results({"messages": [USER, {"role": "user", "content": blocks}]})) == [
+    assert list(tool_results(chat)) == [("1", "ab", False)]
+    assert list(tool_results({"input": [USER, *outputs]})) == [("1", "ab", False), ("2", "c", False)]
+    assert list(tool_results({"input": "hi"})) == []
+    assert list(tool_results({"messages": [USER, {"role": "user", "content": blocks}]})) == [
         ("1", "ab", True),
         ("2", "", False),
     ]

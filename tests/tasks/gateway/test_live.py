@@ -26,8 +26,8 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
-from tfgrpo.tasks.gateway import live, session
-from tfgrpo.tasks.gateway.dialects import ChatDialect, Document, ResponsesDialect
+from tfgrpo.tasks.gateway import dialects, live, session
+from tfgrpo.tasks.gateway.dialects import Document
 from tfgrpo.tasks.gateway.live import KeptItems, LiveServer, Traffic, opening_of
 from tfgrpo.tasks.gateway.session import Additions, outgoing
 from tfgrpo.tasks.models.chat import ChatClient
@@ -38,7 +38,6 @@ from tfgrpo.tasks.models.transport import open_transport
 
 CALLERS = "sk-of-the-caller-0123456789"
 TOKEN = "a-token-nobody-prints"
-CHATS = ChatDialect()
 
 
 class Serving:
@@ -443,9 +442,9 @@ SHAPES = ("<{a}", "<{a}>{a}", "<a>{</a}", "<{a}>{</a}", "<a>{</a> }x", "{ }", "{
 READERS: dict[str, Callable[[str], object]] = {
     "opening": lambda text: opening_of(ask(text)),
     "name": lambda text: live.name_by_agent({}, {"metadata": {text: "v"}}),
-    "request": lambda text: outgoing(CHATS, Document(json.dumps(ask(text, model=text)).encode()), Additions(LESSONS)),
+    "request": lambda text: outgoing(dialects.CHAT, Document(json.dumps(ask(text, model=text)).encode()), Additions(LESSONS)),
     "result": session._SAYS_ERROR.match,
-    "events": lambda text: [each.is_plain(text.encode()) or each.ends(text.encode()) for each in (CHATS, ResponsesDialect())],
+    "events": lambda text: [each.ends(text.encode()) for each in (dialects.CHAT, dialects.RESPONSES)],
     "item": without_secrets,
 }
 
