@@ -27,7 +27,7 @@ from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.runs import attempt_name
-from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json
+from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json, request_of
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubbed, scrubber
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
@@ -67,19 +67,19 @@ class CommandActor(OwnAgent):
 
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Start the command in a new folder, and remove the folder when all of its processes have ended."""
+        request, item = request_of(attempt), item_json(attempt.item)
         values = {
             "prompt": attempt.user_text,
             "system": attempt.system,
-            "item": json.dumps(item_json(attempt.item), ensure_ascii=False),
+            "item": json.dumps(item, ensure_ascii=False),
             "here": str(self._here),
             **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
         }
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         env = {**base, **{name: _filled(text, values) for name, _, text in own}}
-        told = {"system": attempt.system, "temperature": attempt.temperature, "seed": attempt.seed}
-        item = json.dumps({**item_json(attempt.item), **told}).encode()
-        stdin = {"prompt": attempt.user_text.encode("utf-8", "replace"), "item": item, "nothing": b""}[self._input]
+        whole = json.dumps({**request, **item})  # the prompt is that of the item alone
+        stdin = {"prompt": attempt.user_text, "item": whole, "nothing": ""}[self._input]
         if (guard := self._guard) is None:  # one for this process; it ends what is left when the runtime is closed
             guard = self._guard = Guard()
             attempt.runtime.resources.push_async_callback(asyncio.to_thread, guard.close)
@@ -89,7 +89,7 @@ class CommandActor(OwnAgent):
         async with guard.folder(identity[:16]) as folder:
             ended = await guard.run(
                 [_filled(word, values) for word in self._words],
-                stdin=stdin,
+                stdin=stdin.encode("utf-8", "replace"),
                 folder=folder,
                 template=self._template,
                 env={**env, "PWD": str(folder)},  # else that of this process
@@ -105,16 +105,25 @@ class CommandActor(OwnAgent):
         text = ended.output.decode("utf-8", "replace")
         frames = event_frames(text)
         answer = diff = ""
-        if self._template is not None or self._place.place == "diff":
+        if self._template is not None or self._place.kind == "diff":
             diff = changes(self._template, folder, OUTPUT_BYTES)
             frames += (Frame("note", "diff", diff, None, None, 0.0),)
-        if self._place.place == "diff":
+        if self._place.kind == "diff":
             answer = diff
-        elif self._place.place == "file":
-            answer = self._place.of_file(folder, OUTPUT_BYTES)
+        elif self._place.kind == "file":
+            answer = self._file(folder)
         else:
             answer = self._place.of_output(text)
         return Trajectory(answer, frames)
+
+    def _file(self, folder: Path) -> str:
+        name, path = self._place.name, folder / self._place.name
+        # An agent could link to a file elsewhere, which would become its answer.
+        if not path.resolve().is_relative_to(folder) or not path.is_file():
+            raise ActorError(f"the command left no file {name!r} in its working folder (actor.answer)")
+        if path.stat().st_size > OUTPUT_BYTES:
+            raise ActorError(f"the file {name!r} has more than {OUTPUT_BYTES >> 20} MB")
+        return path.read_text(encoding="utf-8", errors="replace").strip()
 
     def _failure(self, ended: Ended) -> str:
         how = f"ended with exit code {ended.code}"
@@ -124,14 +133,13 @@ class CommandActor(OwnAgent):
         text = ended.output.decode("utf-8", "replace")
         last_words = text[-500:].strip()
         with suppress(ActorError):
-            last_words = self._place.of_output(text) if self._place.place == "json" else last_words
+            last_words = self._place.of_output(text) if self._place.kind == "json" else last_words
         return f"the command {how}: {ended.errors or last_words or 'it wrote nothing to standard error'}"
 
     @cached_property
     def _passed_on(self) -> dict[str, str]:
         """Variables without secrets, unless one is passed through by name."""
-        named = {each for each in self._settings.env if "=" not in each}
-        return {name: value for name, value in os.environ.items() if name in named or not _is_secret(name, value)}
+        return {name: value for name, value in os.environ.items() if name in self._settings.env or not _is_secret(name, value)}
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:
@@ -140,7 +148,7 @@ class CommandActor(OwnAgent):
         if not words:
             yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
             return
-        program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
+        program, filled = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
         there = program.replace("{here}", str(Path.cwd()))
         path = Path(settings.workdir or os.devnull, there) if "/" in there else Path(there)
         if shutil.which(path) is None:
@@ -151,10 +159,10 @@ class CommandActor(OwnAgent):
         yield from answer_problems(settings, "command")
         if settings.workdir is not None and not Path(settings.workdir).is_dir():
             yield Problem("actor.workdir", repr(settings.workdir), "a folder")
-        if not settings.gateway.enabled and places.intersection(_OF_THE_GATEWAY):
-            given = "an address or key of the gateway, with actor.gateway.enabled off"
-            yield Problem("actor.command", given, "actor.gateway.enabled on")
-        if not settings.gateway.enabled and learns and "system" not in places:
+        if not settings.gateway.enabled and filled.intersection(_OF_THE_GATEWAY):
+            setting = "an address or key of the gateway, with actor.gateway.enabled off"
+            yield Problem("actor.command", setting, "actor.gateway.enabled on")
+        if not settings.gateway.enabled and learns and "system" not in filled:
             accepted = "{system} in an argument, so that lessons can reach the agent, or actor.gateway.enabled on"
             yield Problem("actor.command", "no {system}, with actor.gateway.enabled off", accepted)
 
@@ -195,12 +203,11 @@ def changes(before: Path | None, after: Path, most: int) -> str:
     parts: list[str] = []
     left = most
     for name in sorted(old.keys() | new.keys()):
-        one, other = old.get(name), new.get(name)
-        if one and other and _mode(one) == _mode(other):
-            same = one.readlink() == other.readlink() if one.is_symlink() else filecmp.cmp(one, other, shallow=False)
-            if same:
-                continue
-        was, now = _entry(one, left), _entry(other, left)
+        paths = (old.get(name), new.get(name))
+        # Compared before they are read: a large file that has not changed costs no memory.
+        if _same(*paths):
+            continue
+        was, now = (None if path is None else _entry(path, left) for path in paths)
         replaced = was is not None and now is not None and (was.mode == _LINK) != (now.mode == _LINK)
         pairs = ((was, None), (None, now)) if replaced else ((was, now),)
         parts.append("".join(_difference(name, *pair) for pair in pairs))
@@ -212,44 +219,48 @@ def changes(before: Path | None, after: Path, most: int) -> str:
 
 def _files(folder: Path | None) -> dict[str, Path]:
     """Files and links by relative path; nothing else, which might never end when it is read."""
-    found = {}
+    paths = {}
     for path, folders, files in os.walk(folder or ""):  # of "", nothing
         folders[:] = [each for each in folders if each not in _IGNORED]
         for each in (Path(path, name) for name in (*files, *folders)):
-            mode = each.lstat().st_mode
-            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                found[each.relative_to(folder or "").as_posix()] = each
-    return found
+            if each.is_symlink() or each.is_file():
+                paths[each.relative_to(folder or "").as_posix()] = each
+    return paths
+
+
+def _same(one: Path | None, other: Path | None) -> bool:
+    if one is None or other is None or _mode(one) != _mode(other):
+        return False
+    return one.readlink() == other.readlink() if one.is_symlink() else filecmp.cmp(one, other, shallow=False)
 
 
 def _mode(path: Path) -> str:
     return _LINK if path.is_symlink() else "100755" if path.stat().st_mode & stat.S_IXUSR else "100644"
 
 
-def _entry(path: Path | None, most: int) -> _Entry | None:
-    if path is None:
-        return None
-    mode = _mode(path)
-    if mode == _LINK:
-        return _Entry(mode, os.fsencode(path.readlink()))
+def _entry(path: Path, most: int) -> _Entry:
+    if path.is_symlink():
+        return _Entry(_LINK, os.fsencode(path.readlink()))
     if path.stat().st_size > most:
         raise ActorError(f"{path.name}, changed in the working folder, has more than {most >> 20} MB")
-    return _Entry(mode, path.read_bytes())
+    return _Entry(_mode(path), path.read_bytes())
 
 
 def _difference(name: str, old: _Entry | None, new: _Entry | None) -> str:
     a, b = _quoted(f"a/{name}"), _quoted(f"b/{name}")
     lines = [f"diff --git {a} {b}"]
-    if old is None or new is None:
-        kind, mode = ("new", new.mode) if new is not None else ("deleted", old.mode if old is not None else "")
-        lines.append(f"{kind} file mode {mode}")
-    elif old.mode != new.mode:
-        lines += [f"old mode {old.mode}", f"new mode {new.mode}"]
+    if old is not None and new is not None:
+        lines += [f"old mode {old.mode}", f"new mode {new.mode}"] if old.mode != new.mode else []
+    else:
+        lines += [f"new file mode {new.mode}"] if new is not None else []
+        lines += [f"deleted file mode {old.mode}"] if old is not None else []
     before, after = _text_lines(old), _text_lines(new)
     if before is None or after is None:
         lines.append(f"Binary files {a if old else _NOTHING} and {b if new else _NOTHING} differ")
     elif before != after:
-        lines += [f"--- {_ended(a) if old else _NOTHING}", f"+++ {_ended(b) if new else _NOTHING}"]
+        # A name with a space ends in a tab, or what follows it would belong to it.
+        a, b = (f"{quoted}\t" if " " in quoted else quoted for quoted in (a, b))
+        lines += [f"--- {a if old else _NOTHING}", f"+++ {b if new else _NOTHING}"]
         if len(before) * len(after) <= _QUICK:
             hunks = list(difflib.unified_diff(before, after, lineterm="\n"))[2:]  # its lines of names are not git's
         else:
@@ -271,10 +282,5 @@ def _text_lines(entry: _Entry | None) -> list[str] | None:
 
 def _quoted(name: str) -> str:
     """A path as git writes it: in quotes where a character of it would end it."""
-    if not any(character in '"\\' or character < " " for character in name):
-        return name
-    return '"' + "".join(f"\\{ord(each):03o}" if each in '"\\' or each < " " else each for each in name) + '"'
-
-
-def _ended(name: str) -> str:
-    return f"{name}\t" if " " in name else name
+    escaped = "".join(f"\\{ord(each):03o}" if each in '"\\' or each < " " else each for each in name)
+    return name if escaped == name else f'"{escaped}"'

@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from time import perf_counter
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -56,58 +56,51 @@ from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
 
-PlaceOfAnswer = Literal["stdout", "last_line", "file", "json", "diff", "text"]
 _SHOWN: Final = 60
 _NOT_THEIRS: Final = ("<", str(Path(__file__).parents[2]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib")})
 """Beginnings of files that are no agent's own: this package, Python and what is installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPlace:
+class AnswerPlace(NamedTuple):
     """Where an answer is: what ``actor.answer`` says."""
 
-    place: PlaceOfAnswer
-    where: str = ""
-    """Name of a file, or a JSON pointer (RFC 6901)."""
+    kind: str
+    """One of ``stdout``, ``last_line``, ``file``, ``json``, ``diff`` and ``text``."""
+    name: str = ""
+    """Of a file; or a JSON pointer (RFC 6901)."""
 
     def of_output(self, text: str) -> str:
-        """Return the answer within a program's standard output. Raise ``ActorError`` if it is not there."""
-        if self.place == "json":
+        """Return the answer within an output or a reply. Raise ``ActorError`` if it is not there."""
+        if self.kind == "json":
             whole = json_of(text)
             last = (value for _, value in _objects(reversed(text.split("\n"))))
-            return pointed(whole if whole is not None else next(last, None), self.where)
+            return pointed(whole if whole is not None else next(last, None), self.name)
         stripped = text.strip()
-        return stripped.rpartition("\n")[2].strip() if self.place == "last_line" else stripped
-
-    def of_file(self, folder: Path, most: int) -> str:
-        """Return the text of the file in a working folder. Raise ``ActorError`` without one, or for one that is too long."""
-        path = folder / self.where
-        if not path.resolve().is_relative_to(folder) or not path.is_file():
-            raise ActorError(f"the command left no file {self.where!r} in its working folder (actor.answer)")
-        if path.stat().st_size > most:
-            raise ActorError(f"the file {self.where!r} has more than {most >> 20} MB")
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return stripped.rpartition("\n")[2].strip() if self.kind == "last_line" else stripped
 
 
 def item_json(item: Item) -> dict[str, Any]:
     """Return an item as an agent outside this process gets it: never with its answer."""
-    shown = {"id": item.id, "prompt": item.prompt, "system_prompt": item.system_prompt}
-    return {**shown, "metadata": item.metadata, "domain": item.domain}
+    names = ("id", "prompt", "system_prompt", "metadata", "domain")
+    return {name: getattr(item, name) for name in names}
+
+
+def request_of(attempt: AttemptContext) -> dict[str, Any]:
+    """Return what every agent is asked, whatever else it gets."""
+    return {"prompt": attempt.user_text, "system": attempt.system, "temperature": attempt.temperature, "seed": attempt.seed}
 
 
 def answer_place(text: str | None, kind: str) -> AnswerPlace:
     """Return the place for a command or an HTTP agent. Raise ``ValueError`` with what is accepted."""
-    place, _, where = (text or ("stdout" if kind == "command" else "json:/answer")).partition(":")
-    plain = {"stdout": "stdout", "last_line": "last_line", "diff": "diff"} if kind == "command" else {"text": "text"}
-    if place == "json" and where.startswith("/"):
-        return AnswerPlace("json", where)
-    inside = PurePosixPath(where)
-    if kind == "command" and place == "file" and inside.parts and not inside.is_absolute() and ".." not in inside.parts:
-        return AnswerPlace("file", where)
-    if where or place not in plain:
+    place, _, name = (text or ("stdout" if kind == "command" else "json:/answer")).partition(":")
+    alone = ("stdout", "last_line", "diff") if kind == "command" else ("text",)
+    path = PurePosixPath(name)
+    inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    named = name.startswith("/") if place == "json" else place == "file" and kind == "command" and inside
+    if not (named or (place in alone and not name)):
         files = ", file:NAME for a file in the working folder" if kind == "command" else ""
-        raise ValueError(f"{', '.join(plain)}{files} or json:/POINTER")
-    return AnswerPlace(plain[place])  # type: ignore[arg-type]  # one of the keys
+        raise ValueError(f"{', '.join(alone)}{files} or json:/POINTER")
+    return AnswerPlace(place, name)
 
 
 def answer_problems(settings: ActorSettings, kind: str) -> Iterator[Problem]:
@@ -137,8 +130,8 @@ def pointed(value: object, pointer: str) -> str:
 
 def event_frames(text: str) -> tuple[Frame, ...]:
     """Return the lines of an output that are JSON objects as notes, without the last, which is the answer."""
-    lines = list(_objects(text.split("\n")))[:-1]
-    return tuple(Frame("note", str(value.get("type", "event")), line, None, None, 0.0) for line, value in lines)
+    events = list(_objects(text.split("\n")))[:-1]
+    return tuple(Frame("note", str(value.get("type", "event")), line, None, None, 0.0) for line, value in events)
 
 
 def _objects(lines: Iterator[str] | Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -207,12 +200,8 @@ class OwnAgent(ABC):
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Run the agent, or return its journalled trajectory. Raise ``ActorError`` with what the agent raised."""
-        request = {
-            "system": sha256_hex(attempt.system),
-            "prompt": attempt.user_text,
-            "temperature": attempt.temperature,
-            "seed": attempt.seed,
-        }
+        # Of the lessons a digest: they may be long, and the run has them.
+        request = {**request_of(attempt), "system": sha256_hex(attempt.system)}
         attempt.own_calls = True
 
         def keep_unfinished() -> None:
@@ -229,8 +218,8 @@ class OwnAgent(ABC):
                 decode=_Finished.from_json,
             )
         except TfgrpoError:
-            if (known := attempt.recorder.unfinished()) is not None:
-                unfinished = _Finished.from_json(known)
+            if (payload := attempt.recorder.unfinished()) is not None:
+                unfinished = _Finished.from_json(payload)
                 attempt.adopt(unfinished.calls, unfinished.trajectory.frames)
             raise
         attempt.adopt(done.calls, done.trajectory.frames)
@@ -322,24 +311,16 @@ class CallableActor(OwnAgent):
             return _trajectory(await self._function(**self._arguments(attempt, session, chat)))
         loop = asyncio.get_running_loop()
 
-        def blocking_chat(messages: ChatInput) -> str:
-            return asyncio.run_coroutine_threadsafe(chat(messages), loop).result()
-
-        arguments = self._arguments(attempt, session, blocking_chat)
+        arguments = self._arguments(
+            attempt, session, lambda messages: asyncio.run_coroutine_threadsafe(chat(messages), loop).result()
+        )
         value = await attempt.runtime.in_thread(lambda: self._function(**arguments))
         return _trajectory(await value if inspect.isawaitable(value) else value)
 
     def _arguments(
         self, attempt: AttemptContext, session: RolloutSession | None, chat: Callable[[ChatInput], Any]
     ) -> dict[str, Any]:
-        offered = {
-            "prompt": attempt.user_text,
-            "system": attempt.system,
-            "item": attempt.item,
-            "temperature": attempt.temperature,
-            "seed": attempt.seed,
-            "chat": chat,
-        }
+        offered = {**request_of(attempt), "item": attempt.item, "chat": chat}
         if session is not None:
             offered |= {"base_url": session.base_url, "api_key": session.api_key}
         return {name: offered[name] for name in self.declared}
@@ -393,15 +374,8 @@ class HttpActor(OwnAgent):
 
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Post the item, and wait for the answer."""
-        body = {
-            "prompt": attempt.user_text,
-            "system": attempt.system,
-            "item": item_json(attempt.item),
-            "temperature": attempt.temperature,
-            "seed": attempt.seed,
-            "base_url": session and session.base_url,
-            "api_key": session and session.api_key,
-        }
+        gateway = {"base_url": session and session.base_url, "api_key": session and session.api_key}
+        body = {**request_of(attempt), "item": item_json(attempt.item), **gateway}
         call = idempotency_key(attempt.runtime.context.unique_name, attempt.recorder.waiting_for or "")
         # A request is repeated only when no byte of it was sent: an agent is not asked twice. One that starts, or is started
         # again at night, gets the time that an endpoint gets, within the attempt's: else that would be named as the cause.
@@ -414,8 +388,7 @@ class HttpActor(OwnAgent):
         text = received.content.decode("utf-8", "replace")
         if received.headers.get("content-type", "").startswith("text/event-stream"):
             raise ActorError("the agent answers with an event stream; the reply must be one JSON object or text")
-        answer = pointed(json_of(text), self._place.where) if self._place.place == "json" else text.strip()
-        return Trajectory(self._scrub(answer), ())
+        return Trajectory(self._scrub(self._place.of_output(text)), ())
 
     async def _posted(self, attempt: AttemptContext, content: bytes, key: str, retry: RetryPolicy) -> Received:
         if (client := self._client) is None:
@@ -448,8 +421,8 @@ class HttpActor(OwnAgent):
             return f"{where}, which has no answer yet; the reply to the POST must be the answer"
         if received.moved_to is not None:
             return f"{where}: it moved to {display_url(received.moved_to)}, which is the address for actor.url"
-        said = " ".join(self._scrub(read_refusal(received.status, received.content).message).split())
-        return f"{where}: {said[:_EXCERPT] or 'an empty body'}"
+        message = " ".join(self._scrub(read_refusal(received.status, received.content).message).split())
+        return f"{where}: {message[:_EXCERPT] or 'an empty body'}"
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG004 - it is sent ``system``

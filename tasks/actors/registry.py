@@ -69,27 +69,18 @@ class ToolActor:
                 await tool.close()
 
 
-def no_such_tool(name: str, known: Iterable[str]) -> str:
+def no_such_tool(name: str, names: Iterable[str]) -> str:
     """Return the message to a model that calls an unknown tool."""
-    return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"
+    return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(names)}"
 
 
 PYTHON = "python"
 _ACCEPTED_TOOLS = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
-_ONLY_FOR = {
-    "tools": ("tools",),
-    "python_container": ("tools",),
-    "mcp": ("tools",),
-    "max_turns": ("tools",),
-    "command": ("command",),
-    "stdin": ("command",),
-    "workdir": ("command",),
-    "env": ("command",),
-    "url": ("http",),
-    "headers": ("http",),
-    "answer": ("command", "http"),
-    "memory_mb": ("command",),
+_HEEDED = {
+    "tools": ("tools", "python_container", "mcp", "max_turns"),
+    "command": ("command", "stdin", "workdir", "env", "memory_mb", "answer"),
+    "http": ("url", "headers", "answer"),
 }
 """Settings that other kinds of actor do not heed."""
 
@@ -101,13 +92,14 @@ def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequen
     """
     checks, defaults = ProblemCollector(), ActorSettings()
     actors = checks.run(_built, settings, learns=learns, listed=listed)
-    for name, kinds in _ONLY_FOR.items():
+    for name in dict.fromkeys(name for names in _HEEDED.values() for name in names):
+        kinds = [kind for kind, names in _HEEDED.items() if name in names]
         if settings.kind not in kinds and getattr(settings, name) != getattr(defaults, name):
-            given, accepted = f"a value with kind: {settings.kind}", f"it with kind: {' or '.join(kinds)}"
-            checks.refuse([Problem(f"actor.{name}", given, accepted)])
-    if not settings.gateway.enabled and settings.kind not in _ONLY_FOR["answer"]:
-        given = f"off with kind: {settings.kind}"
-        checks.refuse([Problem("actor.gateway.enabled", given, "off with kind: command or http")])
+            setting, accepted = f"a value with kind: {settings.kind}", f"it with kind: {' or '.join(kinds)}"
+            checks.refuse([Problem(f"actor.{name}", setting, accepted)])
+    if not settings.gateway.enabled and settings.kind not in ("command", "http"):
+        off = f"off with kind: {settings.kind}"
+        checks.refuse([Problem("actor.gateway.enabled", off, "off with kind: command or http")])
     checks.raise_problems()
     return actors[0]
 
@@ -136,8 +128,8 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
             raise ValueError(f"it takes neither prompt nor item, so it cannot see what it is asked; {declared}")
         return actor
     except ValueError as error:
-        given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
-        raise SettingsError.one("actor.kind", given, _ACCEPTED) from None
+        kind_or_name = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
+        raise SettingsError.one("actor.kind", kind_or_name, _ACCEPTED) from None
 
 
 def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tuple[Tool, ...]:
