@@ -14,9 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from math import inf
 from time import perf_counter
-from typing import TypeAlias
 
 import httpx
 from aiohttp import HttpVersion11, web
@@ -32,10 +30,11 @@ from tfgrpo.tasks.gateway.dialects import Dialect, is_usage_alone
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Outgoing, Recorded
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, count_call, describe_reply
-from tfgrpo.tasks.models.endpoint import Scrub
+from tfgrpo.tasks.models.endpoint import Endpoint, Scrub
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, Take, chunks_of, close, read_whole, why_unreadable
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, chunks_of, close, read_whole, why_unreadable
 from tfgrpo.tasks.models.wire import usage_of
+from tfgrpo.tasks.shapes import Frame
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 _SCHEME = re.compile("^bearer ", re.IGNORECASE)
@@ -61,8 +60,6 @@ _UNSENT = 1 << 16
 """Most bytes that wait for an agent before the endpoint waits, too."""
 _DRAIN_S = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
-Finished: TypeAlias = Callable[[bytes], None]
-"""Called with the whole answer before the agent sees the end of it."""
 
 
 class Upstream:
@@ -191,12 +188,11 @@ class EventRelay:
 
     request: web.BaseRequest
     out: Outgoing
-    finished: Finished
-    mask: Callable[[bytes], bytes] = bytes
-    """Removes secrets from events."""
-    timer: asyncio.Timeout | None = None
-    """Ends the call when the endpoint is silent for ``limit_s``."""
-    limit_s: float = inf
+    endpoint: Endpoint
+    """Its secrets are removed, and it may be silent for its time limit."""
+    finished: Callable[[bytes], None]
+    """Called with the whole answer before the agent sees the end of it."""
+    timer: asyncio.Timeout
     first: float | None = None
     """When the first chunk came."""
     _pending: bytearray = field(default_factory=bytearray)
@@ -209,7 +205,7 @@ class EventRelay:
     _last: float = field(default_factory=perf_counter)
     """When the last chunk came."""
     _commented: float = field(default_factory=perf_counter)
-    _watching: asyncio.TimerHandle | None = None
+    _watching: asyncio.TimerHandle = field(init=False)
 
     async def run(self, headers: Mapping[str, str], chunks: Chunks) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""
@@ -220,18 +216,16 @@ class EventRelay:
             response.force_close()
         with noticing_the_client():
             await response.prepare(self.request)
-        if self.timer is not None:
-            self.timer.reschedule(None)
+        self.timer.reschedule(None)
         self._watch()
         try:
             while (unread := await chunks(self._take)) and not self._ended:
                 with noticing_the_client():
                     await self.request.writer.drain()
         finally:
-            if self._watching is not None:
-                self._watching.cancel()
+            self._watching.cancel()
         self._unread = unread
-        rest = self.mask(bytes(self._pending))
+        rest = self.endpoint.scrub(bytes(self._pending))
         # Without the last event it broke off, or lacks it: then the rest is a part of it.
         self.finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
         with noticing_the_client():
@@ -269,7 +263,7 @@ class EventRelay:
 
     def _shown(self, events: bytes) -> bytes:
         """Keep events, up to the last one. Return what the agent sees of them."""
-        events = self.mask(events)  # whole events: a chunk may end within a key
+        events = self.endpoint.scrub(events)  # whole events: a chunk may end within a key
         if self.out.dialect.marks.search(events) is None:
             self._kept.append(events)
             return events
@@ -286,8 +280,8 @@ class EventRelay:
     def _watch(self) -> None:
         """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
         loop, now = asyncio.get_running_loop(), perf_counter()
-        left_s, quiet_s = self.limit_s - (now - self._last), now - max(self._commented, self._last)
-        if left_s <= 0.0 and self.timer is not None:  # the call's own task raises the TimeoutError
+        left_s, quiet_s = self.endpoint.timeout_s - (now - self._last), now - max(self._commented, self._last)
+        if left_s <= 0.0:  # the call's own task raises the TimeoutError
             self.timer.reschedule(loop.time())
             return
         if quiet_s >= SILENCE_S:
@@ -326,7 +320,7 @@ class Call:
     rewrite: Callable[..., Outgoing]
     """Returns the request without additions that are ``refused``."""
     _refused_additions: set[tuple[str, str]] = field(default_factory=set)
-    _index: int = 0
+    _slot: list[Frame] = field(default_factory=list)
     _key: AnswerKey = field(init=False)
     _answered: bool = False
     """Whether there is an answer with this key that is not known to have arrived."""
@@ -342,7 +336,7 @@ class Call:
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
         session, out = self.session, self.out
-        self._index = session.begin(out)
+        self._slot = session.begin(out)
         about: Attributes = {"model": out.model, "role": GATEWAY, "provider": session.provider, "arm": session.facts.get("arm")}
         span = partial(session.telemetry.chat_span, temperature=out.temperature, max_tokens=out.max_tokens)
         with session.telemetry.attached(session.carrier), span(**about) as self._span:
@@ -360,10 +354,13 @@ class Call:
         self._key, answer, self._noted = self.session.recorded(self.out, final=upstream is None)
         if answer is not None:
             self._answered = True
-            headers, finished = {"content-type": answer.content_type}, partial(self._replayed, answer)
-            if is_events(answer.content_type):
-                return await EventRelay(self.request, self.out, finished).run(headers, partial(_once, answer.body))
-            return await self._whole(headers, answer.body, finished)
+            body, reply = answer.body, read_reply(self.out.dialect, answer.content_type, answer.body)
+            if self.out.hides_usage and is_events(answer.content_type):
+                body = b"".join(event for event in events_in(body) if not is_usage_alone(data_of(event)))
+            if reply is not None:
+                usage, took_s, cost_usd = usage_of(answer.usage), answer.latency_s, answer.cost_usd
+                self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
+            return await self._whole({"content-type": answer.content_type}, body)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
@@ -416,9 +413,11 @@ class Call:
             raise ModelReplyMalformed(unreadable)
         headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, upstream.client, kind)
         if not is_events(kind):
-            return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
+            body = endpoint.scrub(await read_whole(reply, MAX_BODY))
+            finished(body)
+            return await self._whole(headers, body)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
-        relay = EventRelay(self.request, self.out, finished, endpoint.scrub, timer, endpoint.timeout_s)
+        relay = EventRelay(self.request, self.out, endpoint, finished, timer)
         chunks = chunks_of(reply)
         response = await relay.run(headers, chunks)
         self._answered = False  # arrived: clients leave at the last event, and an equal request is another call
@@ -427,8 +426,7 @@ class Call:
         await relay.drain(chunks)
         return response
 
-    async def _whole(self, headers: Mapping[str, str], body: bytes, finished: Finished) -> web.StreamResponse:
-        finished(body)
+    async def _whole(self, headers: Mapping[str, str], body: bytes) -> web.StreamResponse:
         response = web.Response(body=body, headers=headers)
         with noticing_the_client():  # sent here, not by the library, to learn whether the agent is there to take it
             await response.prepare(self.request)
@@ -482,18 +480,12 @@ class Call:
         self._count(reply, latency_s)
         self._note(reply)
 
-    def _replayed(self, answer: Recorded, body: bytes) -> None:
-        reply = read_reply(self.out.dialect, answer.content_type, body)
-        if reply is not None:
-            usage, took_s, cost_usd = usage_of(answer.usage), answer.latency_s, answer.cost_usd
-            self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
-
     def _note(self, reply: ChatReply) -> None:
         if not reply.model:
             reply = replace(reply, model=self.out.model)
         describe_reply(self._span, reply)
         if not self._noted:
-            self.session.answered(self._index, self.out, reply)
+            self.session.answered(self._slot, self.out, reply)
 
     def _broken(self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False) -> GatewayRefusal:
         self._failed(error)
@@ -529,8 +521,3 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
         return None
-
-
-async def _once(body: bytes, take: Take) -> bool:
-    take(body)
-    return False

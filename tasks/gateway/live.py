@@ -42,6 +42,7 @@ from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
+from tfgrpo.tasks.shapes import Frame
 
 _T = TypeVar("_T")
 _REMEMBERED: Final = 100_000
@@ -413,12 +414,12 @@ class LiveClient(Caller):
         with super().idempotency_key(key) as new:
             yield self._request.headers.get(IDEMPOTENCY_KEY) or new
 
-    def begin(self, request: Outgoing) -> int:
+    def begin(self, request: Outgoing) -> list[Frame]:
         """Count the request."""
         self._traffic.count(self.arm, calls=1, with_lessons=int(request.added is not None))
-        return 0
+        return []
 
-    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
+    def answered(self, slot: list[Frame], request: Outgoing, reply: ChatReply) -> None:  # noqa: ARG002 - there are no frames
         """Count an answer, remember the conversation, and keep both if traffic is kept."""
         traffic, of = self._traffic, self._conversation
         traffic.answered(self.arm, reply)

@@ -36,7 +36,7 @@ from tfgrpo.tasks.gateway.dialects import (
 )
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
-from tfgrpo.tasks.shapes import model_frame, tool_frame
+from tfgrpo.tasks.shapes import Frame, model_frame, tool_frame
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -229,11 +229,11 @@ class Caller(ABC):
         """Return what is written into a request."""
 
     @abstractmethod
-    def begin(self, request: Outgoing) -> int:
-        """Note a call; return its index among all. Raises the error that ended the attempt."""
+    def begin(self, request: Outgoing) -> list[Frame]:
+        """Note a call; return the list for its frame. Raises the error that ended the attempt."""
 
     @abstractmethod
-    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:
+    def answered(self, slot: list[Frame], request: Outgoing, reply: ChatReply) -> None:
         """Note an answer."""
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:  # noqa: ARG002
@@ -269,7 +269,9 @@ class RolloutSession(Caller):
         self.attempt = attempt
         self.runtime = runtime = attempt.runtime
         model, telemetry = runtime.context.models.roles["actor"], runtime.telemetry
-        super().__init__(telemetry, runtime.context.provider, model.max_tokens, telemetry.carrier(), runtime.scrub)
+        super().__init__(
+            telemetry, runtime.context.models.provider("actor"), model.max_tokens, telemetry.carrier(), runtime.scrub
+        )
         group = attempt.key(GATEWAY, 0).group
         self.facts = {"epoch": group.epoch, "phase": group.phase}
         self.token = secrets.token_urlsafe(16)
@@ -316,7 +318,7 @@ class RolloutSession(Caller):
         self._has_tools = self._has_tools or has_tools
         return replace(self.additions, auxiliary=self._has_tools and not has_tools)
 
-    def begin(self, request: Outgoing) -> int:
+    def begin(self, request: Outgoing) -> list[Frame]:
         """Record the results of tools that a request brings. Raises ``ActorError`` when the attempt is over, too."""
         if self.attempt.stopped_by is not None:
             raise self.attempt.stopped_by
@@ -331,17 +333,16 @@ class RolloutSession(Caller):
             if tool and (tool in request.tools or not request.tools):
                 text = self.scrub(result.text)
                 failed = result.error or _SAYS_ERROR.match(text) is not None
-                frame = tool_frame(tool, text, (now - since) * 1000.0, None, failed=failed)
-                self.attempt.fill_frame(self.attempt.open_frame(), frame)
-        return self.attempt.open_frame(turn=True)
+                self.attempt.open_slot().append(tool_frame(tool, text, (now - since) * 1000.0, None, failed=failed))
+        return self.attempt.open_slot(turn=True)
 
-    def answered(self, index: int, request: Outgoing, reply: ChatReply) -> None:
+    def answered(self, slot: list[Frame], request: Outgoing, reply: ChatReply) -> None:
         """Record an answer."""
         reply = replace(reply, message=scrubbed(reply.message, self.scrub))
         now = perf_counter()
         self._open_calls.update((call.id, (call.name, now)) for call in reply.message.tool_calls)
         self.attempt.calls.append(reply.used)
-        self.attempt.fill_frame(index, replace(model_frame(reply), added=request.added))
+        slot.append(replace(model_frame(reply), added=request.added))
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
         """Return the key of the next answer that no other request got, the answer, and whether it was given back."""

@@ -83,7 +83,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     resources.push_async_callback(close_scorers, [each.scorer for each in rewarders])
     runner.warm(each.scorer for each in rewarders)
     listed = context.mcp_tools
-    if listed is None:
+    if listed is None:  # no plan listed them
         listed = await asyncio.to_thread(listed_tools, settings.actor)
     actor = build_actor(settings.actor, listed=listed)
     if isinstance(actor, ToolActor):
@@ -119,15 +119,15 @@ async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = Fals
     settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
     clients: dict[ModelRole, ChatClient] = {}
     for role, chosen in context.models.roles.items():
-        known = [(context.models.roles[each], client) for each, client in clients.items()]
-        client = next((client for other, client in known if _wire(other) == _wire(chosen)), None)
-        if client is not None:
-            clients[role] = client
+        opened = [(context.models.roles[each], client) for each, client in clients.items()]
+        same = next((client for other, client in opened if _wire(other) == _wire(chosen)), None)
+        if same is not None:
+            clients[role] = same
             continue
         # In a thread: fetching a Secret block runs a separate event loop.
         endpoint = await asyncio.to_thread(endpoint_for, context, role)
         retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
-        near = next((client for other, client in known if other.base_url == chosen.base_url), None)
+        near = next((client for other, client in opened if other.base_url == chosen.base_url), None)
         if near is not None:
             clients[role] = near.sharing(endpoint, retry)
             continue
@@ -271,11 +271,10 @@ class RuntimeHost:
             _LOG.warning("some work ignored its cancellation for %g s; it is abandoned", self.cancel_wait_s)
 
     async def _shut_down(self) -> None:
-        if self._opening is None:
-            return
-        opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]
-        if isinstance(opened, Runtime):
-            await opened.aclose()
+        if self._opening is not None:
+            (opened,) = await asyncio.gather(self._opening, return_exceptions=True)
+            if isinstance(opened, Runtime):
+                await opened.aclose()
 
 
 _LOCK: Final = threading.Lock()
@@ -283,14 +282,10 @@ _HOSTS: Final[dict[tuple[int, str], RuntimeHost]] = {}
 """Open hosts by process and run directory: a forked process must not use its parent's."""
 
 
-def _key(context: RunContext) -> tuple[int, str]:
-    return os.getpid(), str(context.run_dir)
-
-
 def runtime_for(context: RunContext) -> RuntimeHost:
     """Return the host of this process for a run, opened at the first call."""
     with _LOCK:
-        key = _key(context)
+        key = os.getpid(), str(context.run_dir)
         if key not in _HOSTS:
             _HOSTS[key] = RuntimeHost(context)
         return _HOSTS[key]
@@ -299,7 +294,7 @@ def runtime_for(context: RunContext) -> RuntimeHost:
 def close_runtime(context: RunContext) -> None:
     """Close this process's host of a run, if there is one."""
     with _LOCK:
-        host = _HOSTS.pop(_key(context), None)
+        host = _HOSTS.pop((os.getpid(), str(context.run_dir)), None)
     if host is not None:
         host.close()
 
@@ -307,7 +302,7 @@ def close_runtime(context: RunContext) -> None:
 def halt_runtime(context: RunContext) -> None:
     """Cancel the work of this process's host of a run: an interrupted run must not continue to spend money."""
     with _LOCK:
-        host = _HOSTS.get(_key(context))
+        host = _HOSTS.get((os.getpid(), str(context.run_dir)))
     if host is not None:
         host.halt()
 

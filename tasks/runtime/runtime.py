@@ -98,11 +98,6 @@ class RunContext:
         """Name that no other run has, on any machine."""
         return f"{self.run_id} {self.began}"
 
-    @property
-    def provider(self) -> str:
-        """The actors' endpoint on spans and metrics."""
-        return self.models.provider("actor")
-
 
 _T = TypeVar("_T")
 
@@ -228,16 +223,16 @@ class WorkRecorder:
         """
         key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
         with self.waiting(key, lambda: key_text):
-            found = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
-            if isinstance(found, TfgrpoError):
-                raise found
-            if found is None:
+            result = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
+            if isinstance(result, TfgrpoError):
+                raise result
+            if result is None:
                 if self._replay:
                     raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
                 self.made = True
-                found = await work()
-                self._keep(key_text, encode(found))
-        return found
+                result = await work()
+                self._keep(key_text, encode(result))
+        return result
 
     def keep_unfinished(self, payload: dict[str, Any]) -> None:
         """Journal what a failed attempt did and used: the failure itself is recorded only once its batch is accepted."""
@@ -287,18 +282,18 @@ class AttemptContext:
         self._index = index
         self._turns = 0
         self._tool_calls = 0
-        self._frames: list[Frame | None] = []
-        self._adopted: tuple[Frame, ...] | None = None
+        self._slots: list[list[Frame]] = []
+        """One for each call in the order in which they were made, empty until it returns."""
         self.seed = self._seed()
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         """Calls that returned, in the order in which they were made, or what was adopted in their place."""
-        return tuple(filter(None, self._frames)) if self._adopted is None else self._adopted
+        return tuple(frame for slot in self._slots for frame in slot)
 
     @property
     def usage(self) -> Usage:
-        """Return the sum over all calls; unknown for an agent that may call models directly and asked for none here."""
+        """The sum over all calls; unknown for an agent that may call models directly and asked for none here."""
         return UNKNOWN_USAGE if self.own_calls and not self._turns else Usage.total(self.calls)
 
     @property
@@ -333,7 +328,7 @@ class AttemptContext:
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
         """Ask the model. Raise what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
-        turn, slot = self._turns, self.open_frame(turn=True)
+        turn, slot = self._turns, self.open_slot(turn=True)
         context = self.runtime.context
         request = ChatRequest(
             model=context.models.name,
@@ -353,7 +348,7 @@ class AttemptContext:
             self.stopped_by = error if isinstance(error, ENDING) else self.stopped_by
             raise
         self.calls.append(reply.used)
-        self.fill_frame(slot, model_frame(reply))
+        slot.append(model_frame(reply))
         return reply
 
     async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
@@ -361,7 +356,7 @@ class AttemptContext:
 
         Mistakes of the model and errors of the tool are a result whose ``ok`` is false. Raises ``ToolUnavailable``.
         """
-        number, slot = self._tool_calls, self.open_frame()
+        number, slot = self._tool_calls, self.open_slot()
         self._tool_calls += 1
         key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
         result = await self.recorder.once(
@@ -371,26 +366,22 @@ class AttemptContext:
             encode=asdict,
             decode=lambda value: ToolResult(**value),
         )
-        frame = tool_frame(tool.spec.name, result.text, result.latency_ms, result.cost_usd, failed=not result.ok)
-        self.fill_frame(slot, frame)
+        slot.append(tool_frame(tool.spec.name, result.text, result.latency_ms, result.cost_usd, failed=not result.ok))
         return result
 
     def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame]) -> None:
-        """Replace the measurements: by those of a journalled attempt, or of an agent's own."""
+        """Replace the measurements by those of a journalled attempt, or of an agent's own; the attempt is over."""
         self.calls, self.own_calls = list(calls), False
-        self._adopted = tuple(frames)
+        # What an abandoned call returns later goes to a slot that is not read any more.
+        self._slots, self._over = [list(frames)], True
 
-    def open_frame(self, *, turn: bool = False) -> int:
-        """Return the place of a new call's frame. Raises ``ActorError`` when the attempt is over."""
+    def open_slot(self, *, turn: bool = False) -> list[Frame]:
+        """Return a list for the frame of a new call, once it returns. Raises ``ActorError`` when the attempt is over."""
         if self._over:
             raise ActorError("the attempt is over")
         self._turns += turn
-        self._frames.append(None)
-        return len(self._frames) - 1
-
-    def fill_frame(self, place: int, frame: Frame) -> None:
-        """Set the frame of a call that returned."""
-        self._frames[place] = frame
+        self._slots.append([])
+        return self._slots[-1]
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
         """Return the key of one call of this attempt."""
