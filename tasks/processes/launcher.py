@@ -28,17 +28,17 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             sys.stderr.write(f"actor.workdir cannot be copied: {error}\n")
             return 126
-    for name, asked in json.loads(limits).items():
+    for name, most in json.loads(limits).items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
         # A second of processor time between SIGXCPU, which says what has happened, and SIGKILL.
-        soft, last = asked, asked + 1 if name == "CPU" else asked
+        soft, last = most, most + 1 if name == "CPU" else most
         if hard != resource.RLIM_INFINITY:
             soft, last = min(soft, hard), min(last, hard)
         try:
             resource.setrlimit(kind, (soft, last))
         except (OSError, ValueError) as error:
-            sys.stderr.write(f"the system refuses the limit {name} of {asked}: {error}\n")
+            sys.stderr.write(f"the system refuses the limit {name} of {most}: {error}\n")
             return 126
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell

@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -39,7 +40,6 @@ _POLL_S: Final = 0.1
 _VACATING: Final = 30
 """Looks, in which a guard has ended all processes and removed their folders."""
 _TAIL_BYTES: Final = 2_000
-MEGABYTE: Final = 1 << 20
 OUTPUT_BYTES: Final = 16 << 20
 """Bytes of output, of an answer file, of changes or of an HTTP reply, above which an attempt fails: prompts and answers
 have thousandths of that."""
@@ -58,14 +58,22 @@ class Limits:
     file_mb: int | None = 1_024
     """Megabytes of one file that it writes: more than an attempt needs, and less than fills a disk."""
 
+    def resources(self) -> dict[str, int]:
+        """Return the limits that the system holds, by the names of its resources."""
+        # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
+        sizes = {"DATA": self.memory_mb, "FSIZE": self.file_mb}
+        bytes_of = {name: size << 20 for name, size in sizes.items() if size is not None}
+        return {"CORE": 0, **bytes_of, **({} if self.cpu_s is None else {"CPU": self.cpu_s})}
+
 
 class Guard:
-    """The process that cleans up after this one; it lives until ``close``, or until this process ends in any way."""
+    """The process that cleans up after this one, from its first folder to ``close``, or until this one ends in any way."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def _process(self) -> subprocess.Popen[bytes]:
         # In a session of its own: Ctrl-C in the terminal must not reach it.
         command = [*_PYTHON, guard_script.__file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, bufsize=0)  # noqa: S603
+        return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, bufsize=0)  # noqa: S603
 
     @property
     def descriptor(self) -> int:
@@ -123,15 +131,7 @@ class Guard:
 
         Raise ``ActorError`` if it cannot be started. However this ends, no process of the session is left.
         """
-        # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
-        asked = {
-            "CPU": limits.cpu_s,
-            "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
-            "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
-            "CORE": 0,
-        }
-        held = json.dumps({name: most for name, most in asked.items() if most is not None})
-        orders = (launcher.__file__, str(self.descriptor), str(template or ""), held)
+        orders = (launcher.__file__, str(self.descriptor), str(template or ""), json.dumps(limits.resources()))
         child = _Child(limits.output_bytes)
         transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)
         group = transport.get_pid()
@@ -181,7 +181,8 @@ class Guard:
 
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
-        self._process.__exit__(None, None, None)  # closes its input and waits
+        if "_process" in vars(self):  # it has been started
+            self._process.__exit__(None, None, None)  # closes its input and waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ _MOST_BYTES: Final = 1 << 20
 """Most bytes of what it prints; the model reads head and tail of it."""
 _TIMEOUT_S: Final = 30
 """Seconds of one call: what takes longer is no step of an attempt."""
-_HELD: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
+_OF_THE_TOOL: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
 """Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel
 would count all of the user's."""
 _OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_bytes=_MOST_BYTES)
@@ -255,12 +256,12 @@ _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 
 
-class PythonProcesses:
+class _Python:
     """The processes of the tool: one per call, and one that ends them if this process is killed."""
 
     def __init__(self, container: str | None) -> None:
         self._container = container
-        self._guard: Guard | None = None
+        self.guard = Guard()
 
     @priced(0.0)
     async def python(self, code: str) -> str:
@@ -268,19 +269,14 @@ class PythonProcesses:
 
         Raise ``ActorError``, with what it printed, for any other end than exit code 0.
         """
-        if self._guard is None:
-            self._guard = Guard()
-        async with self._guard.folder() as folder:
-            if self._container is None:
-                command = _COMMAND
-                env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-                held = _HELD
-            else:  # the client of a container needs more
-                command = tuple(shlex.split(self._container))
+        async with self.guard.folder() as folder:
+            command, limits = _COMMAND, _OF_THE_TOOL
+            env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+            if self._container is not None:  # its client needs more
+                command, limits = tuple(shlex.split(self._container)), _OF_A_CONTAINER
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
-                held = _OF_A_CONTAINER
-            ended = await self._guard.run(
-                command, stdin=code.encode("utf-8", "surrogatepass"), folder=folder, env=env, limits=held, wall_s=_TIMEOUT_S
+            ended = await self.guard.run(
+                command, stdin=code.encode("utf-8", "surrogatepass"), folder=folder, env=env, limits=limits, wall_s=_TIMEOUT_S
             )
         printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
         if ended.code == 0 and ended.limit is None:
@@ -292,16 +288,11 @@ class PythonProcesses:
         }
         raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))
 
-    async def close(self) -> None:
-        """End what is left."""
-        if self._guard is not None:
-            await asyncio.to_thread(self._guard.close)
-
 
 def python_tool(container: str | None) -> Tool:
     """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
     program = None if container is None else shlex.split(container)[0]
     if program is not None and shutil.which(program) is None:
         raise ValueError(f"actor.python_container: the program {program!r} is not found")
-    processes = PythonProcesses(container)
-    return replace(tool_from_function(processes.python), close=processes.close)
+    tool = _Python(container)
+    return replace(tool_from_function(tool.python), close=partial(asyncio.to_thread, tool.guard.close))

@@ -101,10 +101,10 @@ class Connection:
                         return  # of a server that has ended: its calls have failed
                     raise
                 errors.seek(0)
-                said, first = errors.read()[-500:].strip(), error
+                last_words, first = errors.read()[-500:].strip(), error
                 while isinstance(first, BaseExceptionGroup):  # of one: the SDK's task groups wrap them
                     first = first.exceptions[0]
-                why = "; ".join(part for part in (described(first, whole=True), said) if part)
+                why = "; ".join(part for part in (described(first, whole=True), last_words) if part)
                 ready.set_exception(self._unavailable(f"cannot be started: {why}"))
                 ready.exception()  # retrieved: its caller may have been cancelled
                 if not isinstance(error, Exception):

@@ -36,7 +36,6 @@ _ACCEPTED: Final = (
 )
 _OPENING_S: Final = 60.0
 """Seconds for the start of a server: some are installed by it."""
-_MOST_PAGES: Final = 100
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
 
@@ -67,8 +66,10 @@ class McpServer(BaseModel, frozen=True):
     @staticmethod
     def filled(values: dict[str, str]) -> dict[str, str]:
         """Return values with those of their variables."""
-        known = {name: value.removeprefix(ENV_VALUE) for name, value in values.items() if value.startswith(ENV_VALUE)}
-        return {**values, **{name: os.environ[variable] for name, variable in known.items()}}
+        return {
+            name: os.environ[value.removeprefix(ENV_VALUE)] if value.startswith(ENV_VALUE) else value
+            for name, value in values.items()
+        }
 
     def faults(self) -> Iterator[str]:
         """Yield why it cannot be started."""
@@ -119,10 +120,10 @@ def list_tools(path: str) -> tuple[ListedTool, ...]:
         return await asyncio.gather(*map(_listed, servers))
 
     with ThreadPoolExecutor(1) as thread:  # the caller may be on an event loop
-        found = thread.submit(asyncio.run, listed()).result()
-    if problems := [each for each in found if isinstance(each, Problem)]:
+        results = thread.submit(asyncio.run, listed()).result()
+    if problems := [each for each in results if isinstance(each, Problem)]:
         raise SettingsError(problems)
-    return tuple(tool for each in found if not isinstance(each, Problem) for tool in each)
+    return tuple(tool for each in results if not isinstance(each, Problem) for tool in each)
 
 
 async def _listed(server: McpServer) -> list[ListedTool] | Problem:
@@ -130,13 +131,11 @@ async def _listed(server: McpServer) -> list[ListedTool] | Problem:
     try:
         async with asyncio.timeout(_OPENING_S):
             client = await connection.client()
-            tools, cursor = [], None
-            for _ in range(_MOST_PAGES):
-                page = await client.list_tools(cursor=cursor)
+            page = await client.list_tools()
+            tools = [*page.tools]
+            while page.next_cursor is not None:
+                page = await client.list_tools(cursor=page.next_cursor)
                 tools += page.tools
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
     except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
         late = f"no answer in {_OPENING_S:g} s" if isinstance(error, TimeoutError) else str(error)
         why = late if isinstance(error, ToolUnavailable) else f"the server {server.name!r} ({late})"

@@ -83,10 +83,8 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
     Raises ``ValueError`` naming the parameter otherwise.
     """
     name = getattr(function, "__name__", "")
-    if not name.isidentifier():
-        raise ValueError("a tool is a named function")
     if not _VENDORS_TAKE.fullmatch(name):
-        raise ValueError(f"{name}: endpoints take names of at most 64 letters a-z, digits and underscores")
+        raise ValueError(f"{name!r}: a tool is a named function, of at most 64 letters a-z, digits and underscores")
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     try:
         arguments = create_model(f"{name}_arguments", __config__=config, **_fields(name, function))
@@ -176,8 +174,8 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
     try:
         model = tool.arguments.model_validate(raw)
     except ValidationError as error:
-        found = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:5]]
-        raise ValueError("; ".join(found)) from None
+        faults = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:5]]
+        raise ValueError("; ".join(faults)) from None
     return {name.removeprefix(_PREFIX): getattr(model, name) for name in tool.arguments.model_fields}
 
 
