@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
+from secrets import token_hex
 from time import perf_counter
 
 import httpx
@@ -323,7 +324,7 @@ class Call:
     _slot: list[Frame] = field(default_factory=list)
     _key: AnswerKey = field(init=False)
     _answered: bool = False
-    """Whether there is an answer with this key that is not known to have arrived."""
+    """Whether there is a journalled answer with this key that is not known to have arrived."""
     _noted: bool = False
     """Whether it is the second attempt at an answer that the session has noted."""
     _bound: Bound = field(init=False)
@@ -345,22 +346,18 @@ class Call:
             try:
                 return await self._answer()
             except BaseException:
-                if self._answered:  # the agent has not got all of it
-                    session.give_back(self._key)
+                if self._answered and session.answers is not None:  # the agent has not got all of it
+                    session.answers.give_back(self._key)
                 raise
 
     async def _answer(self) -> web.StreamResponse:
-        upstream = self.upstream
-        self._key, answer, self._noted = self.session.recorded(self.out, final=upstream is None)
-        if answer is not None:
-            self._answered = True
-            body, reply = answer.body, read_reply(self.out.dialect, answer.content_type, answer.body)
-            if self.out.hides_usage and is_events(answer.content_type):
-                body = b"".join(event for event in events_in(body) if not is_usage_alone(data_of(event)))
-            if reply is not None:
-                usage, took_s, cost_usd = usage_of(answer.usage), answer.latency_s, answer.cost_usd
-                self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
-            return await self._whole({"content-type": answer.content_type}, body)
+        upstream, answers = self.upstream, self.session.answers
+        own_key: AbstractContextManager[str] = nullcontext(self.request.headers.get(IDEMPOTENCY_KEY) or token_hex(16))
+        if answers is not None:
+            self._key, answer, self._noted = answers.next(self.out.digest, final=upstream is None)
+            if answer is not None:
+                return await self._replayed(answer)
+            own_key = answers.idempotency_key(self._key)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
@@ -368,10 +365,20 @@ class Call:
         async with client.limiter.slot() as started:
             self._reservation = await client.reserve(bound)
             try:
-                with self.session.idempotency_key(self._key) as self._idempotency_key:
+                with own_key as self._idempotency_key:
                     return await self._exchange(upstream, started)
             finally:
                 self._charge(Reservation.lose)  # a call without a known end
+
+    async def _replayed(self, answer: Recorded) -> web.StreamResponse:
+        self._answered = True
+        body, reply = answer.body, read_reply(self.out.dialect, answer.content_type, answer.body)
+        if self.out.hides_usage and is_events(answer.content_type):
+            body = b"".join(event for event in events_in(body) if not is_usage_alone(data_of(event)))
+        if reply is not None:
+            usage, took_s, cost_usd = usage_of(answer.usage), answer.latency_s, answer.cost_usd
+            self._note(replace(reply, usage=usage, latency_s=took_s, cost_usd=cost_usd, replayed=True))
+        return await self._whole({"content-type": answer.content_type}, body)
 
     async def _exchange(self, upstream: Upstream, started: int) -> web.StreamResponse:
         client, endpoint = upstream.client, upstream.client.endpoint
@@ -474,8 +481,9 @@ class Call:
         usage, nano_usd, charge = self._bound.settled(reply.usage)
         self._charge(charge)
         cost_usd, counts = None if nano_usd is None else nano_usd / NANO, None if usage is None else usage.counts
-        self._key = self.session.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
-        self._answered = True
+        if self.session.answers is not None:
+            self._key = self.session.answers.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
+            self._answered = True
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         self._count(reply, latency_s)
         self._note(reply)

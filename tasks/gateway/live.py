@@ -11,7 +11,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,12 @@ from tfgrpo.stores.files.lines import LineFile, disk
 from tfgrpo.stores.json_values import json_of, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
-from tfgrpo.stores.runs import IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, keys_in
 from tfgrpo.tasks.gateway.dialects import SYSTEM_ROLES, Dialect, offers_tools, rows, texts_of, texts_within
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
-from tfgrpo.tasks.gateway.session import Additions, AnswerKey, Caller, Outgoing
+from tfgrpo.tasks.gateway.session import Additions, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
@@ -217,7 +216,7 @@ class KeptItems:
         self._worker, self._waiting = ThreadPoolExecutor(1), set[Future[None]]()
 
     def add(
-        self, system: str, conversation: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply, scrub: Scrub
+        self, system: str, conversation: Conversation, arm: SentArm, scrub: Scrub, tools: Collection[str], reply: ChatReply
     ) -> None:
         """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
         text, prompt = reply.message.content, conversation.prompt
@@ -384,8 +383,8 @@ class LiveClient(Caller):
         self.arm: SentArm = "off"
         self._traffic, self._request, self._scrub = traffic, request, scrub
         self._secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
-        self._conversation, self._system = Conversation("", ""), ""
-        self._keeps = self._undecided = False
+        self._conversation, self._undecided = Conversation("", ""), False
+        self._keep: Callable[[Collection[str], ChatReply], None] | None = None
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Draw the arm of the conversation, and return its lessons."""
@@ -393,7 +392,6 @@ class LiveClient(Caller):
         by_agent = name_by_agent(headers, body)
         named = headers.get(_CONVERSATION) or by_agent
         opening = opening_of(body, named)
-        self._system = opening.system
         self._conversation = of = traffic.conversations.of(body, opening, named)
         tools = offers_tools(body)
         auxiliary = bool(named) and traffic.conversations.is_auxiliary(of, tools=tools)
@@ -402,17 +400,12 @@ class LiveClient(Caller):
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and dialect.teach is not None:
             self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
-            self._keeps = of.begun_here and not auxiliary and not holds_lessons(opening.system)
+            if traffic.kept is not None and of.begun_here and not auxiliary and not holds_lessons(opening.system):
+                self._keep = partial(traffic.kept.add, opening.system, of, self.arm, self.scrub)
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
         self.facts = {"arm": self.arm}
         return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in)
-
-    @contextmanager
-    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
-        """Yield the client's own key of a call, which it may repeat, else a new one."""
-        with super().idempotency_key(key) as new:
-            yield self._request.headers.get(IDEMPOTENCY_KEY) or new
 
     def begin(self, request: Outgoing) -> list[Frame]:
         """Count the request."""
@@ -425,9 +418,8 @@ class LiveClient(Caller):
         traffic.answered(self.arm, reply)
         if request.dialect.stateful and reply.response_id:
             traffic.conversations.remember(of, traffic.conversations.digest(reply.response_id))
-        if self._keeps and traffic.kept is not None:
-            keep = partial(traffic.kept.add, self._system, of, self.arm, request.tools, reply, self.scrub)
-            traffic.keep(of, keep, undecided=self._undecided)
+        if self._keep is not None:
+            traffic.keep(of, partial(self._keep, request.tools, reply), undecided=self._undecided)
 
     def unanswered(self, why: TfgrpoError | None) -> None:
         """Count a failure."""

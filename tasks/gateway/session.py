@@ -208,8 +208,67 @@ class Recorded(NamedTuple):
         return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None, value["usage"])
 
 
+class Answers:
+    """The journalled answers of one attempt. Equal requests get theirs in turn."""
+
+    def __init__(self, attempt: AttemptContext) -> None:
+        self._attempt = attempt
+        self._journal = attempt.runtime.journal
+        self._under_way: set[AnswerKey] = set()
+        self._got: dict[AnswerKey, bool] = {}
+        """Whether a request has got each of them."""
+
+    def next(self, digest: str, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
+        """Return the key of the next answer that no other request got, the answer, and whether it was given back.
+
+        ``final``: there is no endpoint to ask, so that a damaged entry raises ``CorruptFile``.
+        """
+        key = AnswerKey(digest, 0)
+        while self._got.get(key):
+            key = key._replace(number=key.number + 1)
+        answer = None if self._journal is None else self._journal.answer(self._text(key), Recorded.from_json, final=final)
+        if isinstance(answer, TfgrpoError):
+            raise answer
+        if answer is None:
+            return key, None, False
+        returned = key in self._got  # it did not arrive before, and is no second call
+        self._got[key] = True
+        return key, answer, returned
+
+    def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
+        """Journal an answer under this key, or the next that is free; return it."""
+        # Numbered now, not when it is asked for: calls that fail leave no gaps.
+        while key in self._got:
+            key = key._replace(number=key.number + 1)
+        if self._journal is not None:
+            self._journal.append(self._text(key), answer.to_json())
+        self._got[key] = True
+        return key
+
+    def give_back(self, key: AnswerKey) -> None:
+        """Let the next of equal requests have an answer that did not reach its client."""
+        self._got[key] = False
+
+    @contextmanager
+    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
+        """Yield the idempotency key of a call; equal requests that are under way at once are separate calls."""
+        while key in self._under_way:
+            key = key._replace(number=key.number + 1)
+        self._under_way.add(key)
+        try:
+            yield idempotency_key(self._attempt.runtime.context.unique_name, self._text(key))
+        finally:
+            self._under_way.remove(key)
+
+    def _text(self, key: AnswerKey) -> str:
+        return self._attempt.key(GATEWAY, 0, key.number).text(key.digest)
+
+
 class Caller(ABC):
-    """Who makes calls through the gateway. Only subclasses journal."""
+    """Who makes calls through the gateway."""
+
+    answers: Answers | None = None
+    """None: nothing is journalled."""
 
     def __init__(self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub) -> None:
         """``scrub`` removes secrets from a text."""
@@ -235,25 +294,6 @@ class Caller(ABC):
     @abstractmethod
     def answered(self, slot: list[Frame], request: Outgoing, reply: ChatReply) -> None:
         """Note an answer."""
-
-    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:  # noqa: ARG002
-        """Return the key of the next answer to equal requests, the answer if the journal holds it, and whether it is noted.
-
-        ``final``: there is no endpoint to ask, so that a damaged entry raises ``CorruptFile``.
-        """
-        return AnswerKey("", 0), None, False
-
-    def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:  # noqa: ARG002
-        """Journal an answer under this key, or the next that is free; return it."""
-        return key
-
-    @contextmanager
-    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:  # noqa: ARG002
-        """Yield the idempotency key of a call while it is under way. What is not journalled is another call each time."""
-        yield secrets.token_hex(16)
-
-    def give_back(self, key: AnswerKey) -> None:  # noqa: B027
-        """Let the next of equal requests have an answer that did not reach its client."""
 
     def unanswered(self, why: TfgrpoError | None) -> None:  # noqa: B027
         """Take note of a call that failed; None: its answer has begun."""
@@ -295,9 +335,7 @@ class RolloutSession(Caller):
         """Whether no call has arrived."""
         self._open_calls: dict[str, tuple[str, float]] = {}
         """Tool calls of the model whose result has not come, with the tool and since when."""
-        self._under_way: set[AnswerKey] = set()
-        self._answers: dict[AnswerKey, bool] = {}
-        """Journalled ones of this attempt, and whether a request has got them."""
+        self.answers = Answers(attempt)
 
     def end(self) -> None:
         """Cancel the calls in flight."""
@@ -343,48 +381,6 @@ class RolloutSession(Caller):
         self._open_calls.update((call.id, (call.name, now)) for call in reply.message.tool_calls)
         self.attempt.calls.append(reply.used)
         slot.append(replace(model_frame(reply), added=request.added))
-
-    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
-        """Return the key of the next answer that no other request got, the answer, and whether it was given back."""
-        key = AnswerKey(request.digest, 0)
-        while self._answers.get(key):
-            key = key._replace(number=key.number + 1)
-        journal = self.runtime.journal
-        answer = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
-        if isinstance(answer, TfgrpoError):
-            raise answer
-        if answer is None:
-            return key, None, False
-        noted = key in self._answers  # it did not arrive before, and is no second call
-        self._answers[key] = True
-        return key, answer, noted
-
-    def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
-        """Journal an answer. It is numbered now, not when it is asked for: calls that fail leave no gaps."""
-        while key in self._answers:
-            key = key._replace(number=key.number + 1)
-        if self.runtime.journal is not None:
-            self.runtime.journal.append(self._text(key), answer.to_json())
-        self._answers[key] = True
-        return key
-
-    @contextmanager
-    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
-        """Yield the idempotency key of a call; equal requests that are under way at once are separate calls."""
-        while key in self._under_way:
-            key = key._replace(number=key.number + 1)
-        self._under_way.add(key)
-        try:
-            yield idempotency_key(self.runtime.context.unique_name, self._text(key))
-        finally:
-            self._under_way.remove(key)
-
-    def give_back(self, key: AnswerKey) -> None:
-        """Let the client's next attempt have the answer."""
-        self._answers[key] = False
-
-    def _text(self, key: AnswerKey) -> str:
-        return self.attempt.key(GATEWAY, 0, key.number).text(key.digest)
 
 
 def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
