@@ -138,7 +138,7 @@ def recorded_steps(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> S
             elif call.name not in tools:
                 did.append(tool_frame(call.name, no_such_tool(call.name, tools), 0.0, None, failed=True))
     if calls[GATEWAY]:
-        from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - 80 ms, and few attempts need it
+        from tfgrpo.tasks.gateway.call import read_answer  # noqa: PLC0415 - 80 ms, and few attempts need it
 
         answers = (read_answer(payload) for _, payload in calls[GATEWAY].values())
         did += (model_frame(answer) for answer in answers if answer is not None)

@@ -8,6 +8,7 @@ each attempt is another request.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,6 +17,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from secrets import token_hex
 from time import perf_counter
+from typing import Any, Final
 
 import httpx
 from aiohttp import HttpVersion11, web
@@ -27,7 +29,7 @@ from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import Attributes, Facts, SpanHandle
-from tfgrpo.tasks.gateway.dialects import Dialect, is_usage_alone
+from tfgrpo.tasks.gateway.dialects import DIALECTS, Dialect, is_usage_alone
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Outgoing, Recorded
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, count_call, describe_reply
@@ -37,29 +39,29 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Chunks, Received, ch
 from tfgrpo.tasks.models.wire import usage_of
 from tfgrpo.tasks.shapes import Frame
 
-KEY_HEADERS = ("authorization", "x-api-key", "api-key")
-_SCHEME = re.compile("^bearer ", re.IGNORECASE)
-_OF_THE_CONNECTION = re.compile(
+KEY_HEADERS: Final = ("authorization", "x-api-key", "api-key")
+_SCHEME: Final = re.compile("^bearer ", re.IGNORECASE)
+_OF_THE_CONNECTION: Final = re.compile(
     "connection|content-encoding|content-length|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*"
 )
-_NOT_FORWARDED = re.compile(
+_NOT_FORWARDED: Final = re.compile(
     "accept-encoding|cookie|expect|host|forwarded|via|x-forwarded-.*|x-real-ip|x-tfgrpo-.*|.*(?:^|-)auth(?:orization)?"
 )
 """In addition to those of the connection: what concerns this machine and its network, and credentials for others."""
-_NOT_RETURNED = frozenset({"date", "server", "set-cookie"})
-MAX_BODY = 64 << 20
+_NOT_RETURNED: Final = frozenset({"date", "server", "set-cookie"})
+MAX_BODY: Final = 64 << 20
 """Most bytes of a reply: embeddings of 2,048 texts have 34 MB."""
-_PIECE = 1 << 18
-_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_OVERLAP = 3
+_PIECE: Final = 1 << 18
+_BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+_OVERLAP: Final = 3
 """A blank line has at most four bytes, so that all but its last one may be in earlier chunks."""
-SILENCE_S = 15.0
+SILENCE_S: Final = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
-_COMMENT = b": waiting for the model\n\n"
-_UNSENT = 1 << 16
+_COMMENT: Final = b": waiting for the model\n\n"
+_UNSENT: Final = 1 << 16
 """Most bytes that wait for an agent before the endpoint waits, too."""
-_DRAIN_S = 0.2
+_DRAIN_S: Final = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
 
@@ -137,8 +139,13 @@ def returned_headers(headers: Mapping[str, str], scrub: Scrub) -> dict[str, str]
 
 def keys_in(request: BaseRequest) -> list[str]:
     """Return the keys that a client sent, in any of the forms."""
-    sent = (request.headers.get(name) for name in KEY_HEADERS)
-    return [_SCHEME.sub("", key).strip() for key in sent if key]
+    values = (request.headers.get(name) for name in KEY_HEADERS)
+    return [_SCHEME.sub("", key).strip() for key in values if key]
+
+
+def is_key_of(request: BaseRequest, key: str) -> bool:
+    """Return whether a client sent this key. Comparing takes constant time."""
+    return any(hmac.compare_digest(sent.encode("utf-8", "replace"), key.encode()) for sent in keys_in(request))
 
 
 def whole_events(pending: bytearray, chunk: bytes) -> bytes:
@@ -301,12 +308,25 @@ def noticing_the_client() -> Iterator[None]:
         raise ClientGone from None
 
 
-class GatewayRefusal(Exception):
-    """A request that the gateway answers with its own error."""
+_KINDS: Final = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    504: "timeout_error",
+}
+"""Types of errors by status, as the SDKs know them."""
 
-    def __init__(self, status: int, kind: str, message: str, *, retry: bool = False) -> None:
+
+class GatewayRefusal(Exception):
+    """A request that the gateway answers with its own error. ``retry``: another attempt makes sense."""
+
+    def __init__(self, status: int, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
-        self.status, self.kind, self.retry = status, kind, retry
+        self.status, self.retry = status, retry
+        self.kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
 @dataclass(slots=True)
@@ -403,14 +423,14 @@ class Call:
                         await close(reply)
                 return response
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
-            text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
-            raise self._broken(ModelTimeout(text), 504, "timeout_error", retry=True) from None
+            late = ModelTimeout(f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}")
+            raise self._broken(late, 504, retry=True) from None
         except TRANSPORT_ERRORS as error:
             failed, charge = client.disconnected(error)
             self._charge(charge)
-            raise self._broken(failed.error, 502, retry=failed.retryable) from None
+            raise self._broken(failed.error, retry=failed.retryable) from None
         except ModelReplyMalformed as error:  # oversized, for example
-            raise self._broken(error, 502) from None
+            raise self._broken(error) from None
 
     async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         received = dict(reply.headers.items())  # once: they are decoded for each look
@@ -463,7 +483,7 @@ class Call:
         self._failed(error)
         self._charge(charge)
         if received.moved_to is not None or status < 400:  # a client that follows would leave the gateway
-            raise GatewayRefusal(502, "api_error", str(error))
+            raise GatewayRefusal(502, str(error))
         scrub = client.endpoint.scrub
         return web.Response(status=status, body=scrub(content), headers=self._headers(reply.headers, scrub))
 
@@ -495,9 +515,9 @@ class Call:
         if not self._noted:
             self.session.answered(self._slot, self.out, reply)
 
-    def _broken(self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False) -> GatewayRefusal:
+    def _broken(self, error: TfgrpoError, status: int = 502, *, retry: bool = False) -> GatewayRefusal:
         self._failed(error)
-        return GatewayRefusal(status, kind, str(error), retry=retry)
+        return GatewayRefusal(status, str(error), retry=retry)
 
     def _failed(self, error: TfgrpoError) -> None:
         self._span.fail(type(error).__name__)
@@ -529,3 +549,10 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
         return None
+
+
+def read_answer(payload: Mapping[str, Any]) -> ChatReply | None:
+    """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
+    answer = Recorded.from_json(payload)
+    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in DIALECTS.values())
+    return next((reply for reply in replies if reply is not None), None)

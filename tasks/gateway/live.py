@@ -33,9 +33,9 @@ from tfgrpo.stores.ledger import Ledger
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, keys_in
+from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, is_key_of, keys_in
 from tfgrpo.tasks.gateway.dialects import SYSTEM_ROLES, Dialect, offers_tools, rows, texts_of, texts_within
-from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
+from tfgrpo.tasks.gateway.server import Server, method_path
 from tfgrpo.tasks.gateway.session import Additions, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
@@ -501,7 +501,7 @@ class LiveServer(Server):
     def _task(self, name: str) -> Traffic:
         if name not in self._tasks:
             if (task := self._served(name)) is None:
-                raise GatewayRefusal(404, "not_found_error", "no lessons of a task of this name are in force")
+                raise GatewayRefusal(404, "no lessons of a task of this name are in force")
             self._tasks[name] = task
         return self._tasks[name]
 
@@ -523,10 +523,10 @@ class LiveServer(Server):
     def _check(self, request: web.BaseRequest) -> None:
         if self._keys is not None:
             if not any(is_key_of(request, key) for key in self._keys()):
-                raise GatewayRefusal(401, "authentication_error", "the API key is none of the gateway's")
+                raise GatewayRefusal(401, "the API key is none of the gateway's")
         elif not names_loopback(request.headers.get("host", "")):
             # A web page may reach loopback under its own name (DNS rebinding).
-            raise GatewayRefusal(403, "permission_error", "the Host header names another machine; see --token-env")
+            raise GatewayRefusal(403, "the Host header names another machine; see --token-env")
 
 
 def _task_and_path(path: str) -> tuple[str, str]:
@@ -540,7 +540,7 @@ def _outcome(traffic: Traffic, raw: bytes) -> web.Response:
     worth = float(score) if score is not None and is_number(score, allow_nan=False) else -1.0
     if not isinstance(conversation, str) or not 0 <= worth <= 1:
         accepted = '{"conversation": the id of x-tfgrpo-conversation, or its name, "score": 0 to 1}'
-        raise GatewayRefusal(400, "invalid_request_error", f"an outcome is {accepted}")
+        raise GatewayRefusal(400, f"an outcome is {accepted}")
     if (new := traffic.outcome(conversation, worth)) is None:
-        raise GatewayRefusal(404, "not_found_error", "no such conversation; its id is in the header x-tfgrpo-conversation")
+        raise GatewayRefusal(404, "no such conversation; its id is in the header x-tfgrpo-conversation")
     return web.json_response({"kept": new})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
 import socket
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -19,31 +18,13 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from tfgrpo.stores.errors import (
-    ActorError,
-    BudgetRefused,
-    ModelAuthRefused,
-    ModelReplyMalformed,
-    ReplayMiss,
-    StoreError,
-    TfgrpoError,
-)
-from tfgrpo.tasks.gateway.call import (
-    MAX_BODY,
-    Call,
-    ClientGone,
-    GatewayRefusal,
-    Upstream,
-    keys_in,
-    read_reply,
-    returned_headers,
-)
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, TfgrpoError
+from tfgrpo.tasks.gateway.call import MAX_BODY, Call, ClientGone, GatewayRefusal, Upstream, is_key_of, returned_headers
 from tfgrpo.tasks.gateway.dialects import DIALECTS, Document
-from tfgrpo.tasks.gateway.session import Caller, Recorded, RolloutSession, outgoing
-from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.gateway.session import Caller, RolloutSession, outgoing
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.transport import ENCODINGS, TRANSPORT_ERRORS, decoded, encoding_of, exchange
-from tfgrpo.tasks.runtime.runtime import AttemptContext
+from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 
 _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
@@ -59,13 +40,6 @@ _CANCELLED_S: Final = 0.5
 _NAMED: Final = re.compile(r"b'([A-Za-z][\w-]{0,60}):")
 """A header in the HTTP library's message on what it cannot parse."""
 _HOST: Final = "127.0.0.1"
-
-
-def read_answer(payload: Mapping[str, Any]) -> ChatReply | None:
-    """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
-    answer = Recorded.from_json(payload)
-    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in DIALECTS.values())
-    return next((reply for reply in replies if reply is not None), None)
 
 
 class _Connection(RequestHandler):
@@ -86,8 +60,7 @@ class _Connection(RequestHandler):
         named = _NAMED.search(message or "")
         what = f"the header {named[1]}" if named is not None else "the request line or a header"
         text = "unexpected error" if status >= 500 else f"{what} is too long or no HTTP"
-        refusal = GatewayRefusal(status, "api_error" if status >= 500 else "invalid_request_error", text)
-        response = _error("", refusal, type="error")
+        response = _error("", GatewayRefusal(status, text), type="error")
         response.force_close()
         return response
 
@@ -147,11 +120,11 @@ class Server(ABC):
         except GatewayRefusal as error:
             refusal = error
         except BudgetRefused as error:
-            refusal = GatewayRefusal(402, "billing_error", str(error))
+            refusal = GatewayRefusal(402, str(error))
         except ActorError as error:
-            refusal = GatewayRefusal(403, "permission_error", str(error))
+            refusal = GatewayRefusal(403, str(error))
         except TfgrpoError as error:
-            refusal = GatewayRefusal(500, "api_error", f"{type(error).__name__}: {error}")
+            refusal = GatewayRefusal(500, f"{type(error).__name__}: {error}")
         if request.writer.output_size and request.transport is not None:
             # A stream that broke off: without its last chunk the client knows.
             request.transport.close()
@@ -163,7 +136,7 @@ class Server(ABC):
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if _CONTROL.search(request.path):
-            raise GatewayRefusal(400, "invalid_request_error", "the address has a control character")
+            raise GatewayRefusal(400, "the address has a control character")
         session, path = self._admitted(request)
         session.running.add(request.task)
         try:
@@ -175,9 +148,9 @@ class Server(ABC):
             session.running.discard(request.task)
         if path in DIALECTS and request.headers.get("upgrade", "").lower() == "websocket":
             # The one status at which Codex calls over HTTP at once; at others it tries again for seconds.
-            raise GatewayRefusal(426, "invalid_request_error", f"the gateway has no WebSocket; it has POST {path}")
+            raise GatewayRefusal(426, f"the gateway has no WebSocket; it has POST {path}")
         accepted = f"POST {', '.join(DIALECTS)} and {_COUNT}, and GET /models"
-        raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
+        raise GatewayRefusal(404, f"the gateway has no {request.method} {path}; it has {accepted}")
 
     async def _post(self, session: Caller, request: web.BaseRequest, path: str) -> web.StreamResponse:
         # Sent with curl's long requests. The library answers it for an app, not for a server alone.
@@ -193,10 +166,9 @@ class Server(ABC):
         try:
             document = Document(raw)
         except ValueError as error:
-            raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
+            raise GatewayRefusal(400, f"the request is not usable: {error}") from None
         if dialect.stateful and document.value.get("background"):  # its answer could not be fetched, and would be paid for
-            text = "the gateway has no background responses; accepted: background false"
-            raise GatewayRefusal(400, "invalid_request_error", text)
+            raise GatewayRefusal(400, "the gateway has no background responses; accepted: background false")
         additions = session.additions_for(dialect, document.value)
         lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
         rewrite = partial(outgoing, dialect, document, additions, lessons=lessons)
@@ -205,7 +177,7 @@ class Server(ABC):
             return await self._pass(request, path, out.raw)
         try:
             return await Call(session, request, out, self._upstream, rewrite).respond()
-        except (BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError) as error:
+        except ENDING as error:
             session.stop(error)
             raise
 
@@ -213,11 +185,11 @@ class Server(ABC):
         """Raise ``GatewayRefusal`` before more than the limit is in memory."""
         encoding, most = encoding_of(request.headers), MAX_REQUEST_MB << 20
         if encoding and encoding not in ENCODINGS:
-            text = f"the request is encoded as {encoding}; accepted: identity, {', '.join(ENCODINGS)}"
-            raise GatewayRefusal(415, "invalid_request_error", text)
+            accepted = ", ".join(("identity", *ENCODINGS))
+            raise GatewayRefusal(415, f"the request is encoded as {encoding}; accepted: {accepted}")
         too_large = f"the request has more than {MAX_REQUEST_MB} MB"  # a frame that holds its own error would keep the parts
         if (request.content_length or 0) > most:
-            raise GatewayRefusal(413, "request_too_large", too_large)
+            raise GatewayRefusal(413, too_large)
         size, parts = 0, list[bytes]()
         try:
             async with asyncio.timeout(_BODY_S):
@@ -225,26 +197,24 @@ class Server(ABC):
                     size += len(part)
                     parts.append(part)
                     if size > most:
-                        raise GatewayRefusal(413, "request_too_large", too_large)
+                        raise GatewayRefusal(413, too_large)
         except TimeoutError:
-            text = f"the request did not arrive within {_BODY_S:g} seconds"
-            raise GatewayRefusal(408, "timeout_error", text, retry=True) from None
+            raise GatewayRefusal(408, f"the request did not arrive within {_BODY_S:g} seconds", retry=True) from None
         except (web.RequestPayloadError, zlib.error) as error:
-            text = f"the request cannot be decoded: {' '.join(str(error).split())}"
-            raise GatewayRefusal(400, "invalid_request_error", text) from None
+            raise GatewayRefusal(400, f"the request cannot be decoded: {' '.join(str(error).split())}") from None
         return b"".join(parts)
 
     async def _pass(self, request: web.BaseRequest, path: str, body: bytes | None) -> web.StreamResponse:
         """Pass on what is free of charge; it is not journalled."""
         if self._upstream is None:
-            raise GatewayRefusal(503, "api_error", "a replay calls no endpoint")
+            raise GatewayRefusal(503, "a replay calls no endpoint")
         client = self._upstream.client
         try:
             forwarded = self._upstream.forwarded(request, path, body)
             received = await exchange(client.http, forwarded, client.endpoint.timeout_s, MAX_BODY)
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
-            text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
-            raise GatewayRefusal(502, "api_error", text, retry=True) from None
+            cause = type(error).__name__
+            raise GatewayRefusal(502, f"no answer from {client.endpoint.display_url}: {cause}", retry=True) from None
         scrub = client.endpoint.scrub
         headers = returned_headers(received.headers, scrub)
         return web.Response(status=received.status, body=scrub(received.content), headers=headers)
@@ -282,9 +252,9 @@ class RolloutServer(Server):
         match = _ROLLOUT.match(request.path)
         session = self._sessions.get(match[1]) if match is not None else None
         if match is None or session is None or request.host not in self._hosts:
-            raise GatewayRefusal(403, "permission_error", "no rollout in progress has this address")
+            raise GatewayRefusal(403, "no rollout in progress has this address")
         if not is_key_of(request, session.api_key):
-            raise GatewayRefusal(403, "permission_error", "the API key is not the one that this attempt was given")
+            raise GatewayRefusal(403, "the API key is not the one that this attempt was given")
         return session, method_path(request.path[match.end() :])
 
 
@@ -292,11 +262,6 @@ def method_path(path: str) -> str:
     """Return the path of a method without the prefixes of client libraries."""
     match = _METHOD.fullmatch(path)
     return (match[1] if match is not None else None) or "/"
-
-
-def is_key_of(request: web.BaseRequest, key: str) -> bool:
-    """Return whether a client sent this key. Comparing takes constant time."""
-    return any(hmac.compare_digest(sent.encode("utf-8", "replace"), key.encode()) for sent in keys_in(request))
 
 
 def _error(path: str, error: GatewayRefusal, **more: str) -> web.Response:
