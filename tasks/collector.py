@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Real
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -80,6 +80,10 @@ class RolloutReward:
     parts: Mapping[str, float | None] = EMPTY
 
 
+Reward: TypeAlias = float | RolloutReward | None
+"""None: the model cannot decide."""
+
+
 @runtime_checkable
 class PolicyModel(Protocol):
     """Writes completions of one state."""
@@ -93,10 +97,8 @@ class PolicyModel(Protocol):
 class BatchPolicyModel(Protocol):
     """Writes the completions of all states in one call, as a model in this process does."""
 
-    def generate_batch(
-        self, states: Sequence[Json], n: int, **options: Any
-    ) -> MaybeAwaitable[Sequence[Sequence[Generation | Json]]]:
-        """Return ``n`` completions for each state, in order."""
+    def generate_batch(self, states: Sequence[Json], n: int, **options: Any) -> MaybeAwaitable[Sequence[Sequence[Any]]]:
+        """Return ``n`` completions, each a ``Generation`` or a JSON value, for each state, in order."""
         ...
 
 
@@ -104,16 +106,14 @@ class BatchPolicyModel(Protocol):
 class RewardModel(Protocol):
     """Scores completions."""
 
-    def score_batch(
-        self, states: Sequence[Json], completions: Sequence[Json]
-    ) -> MaybeAwaitable[Sequence[float | RolloutReward | None]]:
-        """Return one reward per completion, in order; None where it cannot decide. The lists run state by state."""
+    def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> MaybeAwaitable[Sequence[Reward]]:
+        """Return one reward per completion, in order. The lists run state by state."""
         ...
 
 
 PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
 """``(state, **options) -> completion``; called once for each completion."""
-RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[float | RolloutReward | None]]
+RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[Reward]]
 """``(state, completion) -> reward``."""
 
 
@@ -134,8 +134,7 @@ class CollectorOptions:
     """Called with every scored group, also when the collection fails later, so that paid results are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(NamedTuple):
     """A batch, and the groups and rollouts that were dropped."""
 
     batch: ExperienceBatch
@@ -171,9 +170,7 @@ class ExperienceCollector:
             problems.append(ShapeProblem(name, f"{methods}, or a function", received))
         if problems:
             raise ShapeError(problems)
-        self._policy = policy_model
-        self._reward = reward_model
-        self.group_size = group_size
+        self.policy, self.reward, self.group_size = policy_model, reward_model, group_size
 
     async def collect(self, states: Sequence[RolloutGroup | Json], **generation: Any) -> Collected:
         """Return groups for all states, in their order. ``generation`` goes to the policy only.
@@ -182,7 +179,7 @@ class ExperienceCollector:
         problem of the collection, and errors that end every further call (a refused key).
         """
         prompts = _prompts_of(states)
-        collection = _Collection(self._policy, self._reward, self.group_size, self._options, generation)
+        collection = _Collection(self, self._options, generation)
         try:
             groups = await collection.run(prompts)
         finally:
@@ -228,20 +225,13 @@ def _prompts_of(states: object) -> list[RolloutGroup]:
     return prompts
 
 
-@dataclass(slots=True)
 class _Collection:
-    policy: PolicyModel | BatchPolicyModel | PolicyFunction
-    reward: RewardModel | RewardFunction
-    size: int
-    options: CollectorOptions
-    generation: dict[str, Any]
-    problems: list[ShapeProblem] = field(default_factory=list)
-    threads: RewarderThreads = field(init=False)
-    slots: asyncio.Semaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.threads = RewarderThreads(self.options.concurrency)
-        self.slots = asyncio.Semaphore(self.options.concurrency)
+    def __init__(self, collector: ExperienceCollector, options: CollectorOptions, generation: dict[str, Any]) -> None:
+        self.policy, self.reward, self.size = collector.policy, collector.reward, collector.group_size
+        self.options, self.generation = options, generation
+        self.problems: list[ShapeProblem] = []
+        self.threads = RewarderThreads(options.concurrency)
+        self.slots = asyncio.Semaphore(options.concurrency)
 
     async def run(self, prompts: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """Raise ``ShapeError`` when any group is invalid."""
@@ -285,11 +275,10 @@ class _Collection:
                 received = f"a {type(returned).__name__}" if rows is None else pluralize(len(rows), "group")
                 raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
             return rows
-        (state,) = states
         if isinstance(self.policy, PolicyModel):
-            returned = await self._call(self.policy.generate, state, count, **self.generation)
+            returned = await self._call(self.policy.generate, *states, count, **self.generation)
             return [[returned] * count if isinstance(returned, _Failed) else returned]
-        return [await gathered(self._call(self.policy, state, **self.generation) for _ in range(count))]
+        return [await gathered(self._call(self.policy, *states, **self.generation) for _ in range(count))]
 
     def _checked(self, position: int, prompt: RolloutGroup, row: object, indexes: Sequence[int]) -> RolloutGroup:
         """Return the group of one state; everything is checked before the reward model is called."""
@@ -305,9 +294,9 @@ class _Collection:
             made = value if isinstance(value, Generation) else Generation(value)
             if value is None:  # a failure, never an answer to be scored
                 made = Generation(None, "error", error="the policy returned None in place of a completion")
-            known = {field: getattr(made, field) for field in _GENERATED}
+            fields_of = {field: getattr(made, field) for field in _GENERATED}
             try:
-                rollouts.append(Rollout(f"{name}/{index}", name, index, **known))
+                rollouts.append(Rollout(f"{name}/{index}", name, index, **fields_of))
             except (TypeError, ValueError) as error:
                 self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
         ids = (value.prompt_token_ids for value in values or () if isinstance(value, Generation))
@@ -329,16 +318,16 @@ class _Collection:
                 values = [returned] * len(graded) if failed else flat_values("rewards", returned, len(graded))
             else:
                 values = await gathered(self._call(self.reward, group.state, completion) for completion in completions)
-            given = [caught(_reward_of, value, allow_nan=self.options.allow_nan) for value in values]
-            rewards = [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in given]
+            results = [caught(_reward_of, value, allow_nan=self.options.allow_nan) for value in values]
+            rewards = [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in results]
         except ShapeError as error:
             if self.options.ragged == "strict":
                 self.problems.extend(replace(problem, where=f"group {group.id!r}") for problem in error.problems)
             rewards = [f"reward: {error}"] * len(graded)
         by_id = {rollout.id: rollout for rollout in group.rollouts}
         for rollout, reward in zip(graded, rewards, strict=True):
-            told = {"error": reward} if isinstance(reward, str) else {"reward": reward.reward, "reward_parts": reward.parts}
-            by_id[rollout.id] = replace(rollout, **told)
+            scored = {"error": reward} if isinstance(reward, str) else {"reward": reward.reward, "reward_parts": reward.parts}
+            by_id[rollout.id] = replace(rollout, **scored)
         return replace(group, rollouts=tuple(by_id.values()))
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -394,9 +383,9 @@ class TorchPolicy:
     ``SettingsError`` where torch is not installed.
     """
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: Any) -> None:
         self._torch = _torch_for("policy_model", model, "generate_actions", "get_log_probabilities")
-        self._model: Any = model
+        self._model = model
 
     def generate_batch(self, states: Sequence[Json], n: int, **options: Any) -> Any:
         """Return ``n`` actions for each state, with the log-probability of each whole action. Raise ``ShapeError``."""
@@ -405,10 +394,9 @@ class TorchPolicy:
             rows = [as_list(row) for row in as_list(groups) or ()]
             if None in rows or len(rows) != len(states):
                 return groups  # no groups of these states: the collector says what they are
-            flat_states = [state for state, row in zip(states, rows, strict=True) for _ in row or ()]
-            flat_actions = [action for row in rows for action in row or ()]
-            values = self._model.get_log_probabilities(flat_states, flat_actions)
-            totals = iter(_numbers("log_probs_old", values, len(flat_actions)))
+            pairs = [(state, action) for state, row in zip(states, rows, strict=True) for action in row or ()]
+            values = self._model.get_log_probabilities([state for state, _ in pairs], [action for _, action in pairs])
+            totals = iter(_numbers("log_probs_old", values, len(pairs)))
         return [
             [Generation(action, logprob=LogProbs(total=next(totals), complete=True)) for action in row or ()] for row in rows
         ]
@@ -417,9 +405,9 @@ class TorchPolicy:
 class TorchReward:
     """A reward model with ``compute_rewards(states, actions)`` that returns a 1-D tensor."""
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: Any) -> None:
         self._torch = _torch_for("reward_model", model, "compute_rewards")
-        self._model: Any = model
+        self._model = model
 
     def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> list[float]:
         """Return one reward per completion. Raise ``ShapeError``."""
