@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -34,15 +35,7 @@ from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.calling import described, is_async
 from tfgrpo.rewarders.threads import contained
-from tfgrpo.stores.errors import (
-    ActorError,
-    EndpointError,
-    ModelCallError,
-    ModelReplyMalformed,
-    ModelUnreachable,
-    Problem,
-    TfgrpoError,
-)
+from tfgrpo.stores.errors import ActorError, EndpointError, ModelCallError, ModelUnreachable, Problem, TfgrpoError
 from tfgrpo.stores.json_values import json_of, sha256_hex
 from tfgrpo.stores.ledger import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
@@ -209,14 +202,9 @@ class OwnAgent(ABC):
             attempt.recorder.keep_unfinished(_Finished(did, (attempt.usage,)).to_json())
 
         attempt.failed = keep_unfinished
+        key, work = attempt.key("agent", turn=0), partial(self._run, attempt)
         try:
-            done = await attempt.recorder.once(
-                attempt.key("agent", turn=0),
-                request,
-                lambda: self._run(attempt),
-                encode=_Finished.to_json,
-                decode=_Finished.from_json,
-            )
+            done = await attempt.recorder.once(key, request, work, encode=_Finished.to_json, decode=_Finished.from_json)
         except TfgrpoError:
             if (payload := attempt.recorder.unfinished()) is not None:
                 unfinished = _Finished.from_json(payload)
@@ -297,33 +285,27 @@ class CallableActor(OwnAgent):
         """Call it with what it declares."""
 
         async def chat(messages: ChatInput) -> str:
-            raw: list[Mapping[str, str]] = [{"role": "user", "content": messages}] if isinstance(messages, str) else [*messages]
-            for entry in raw:
+            entries: list[Mapping[str, str]] = (
+                [{"role": "user", "content": messages}] if isinstance(messages, str) else [*messages]
+            )
+            for entry in entries:
                 if entry["role"] not in _ROLES:
                     raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
-            sent = [Message(_ROLES[entry["role"]], entry["content"]) for entry in raw]
+            sent = [Message(_ROLES[entry["role"]], entry["content"]) for entry in entries]
             if not any(message.role == "system" for message in sent):  # else the agent's own is in its place
                 sent.insert(0, Message("system", attempt.system))
-            reply = await attempt.chat(sent)
-            return reply.message.content or ""
+            return (await attempt.chat(sent)).message.content or ""
 
-        if self._asynchronous:
-            return _trajectory(await self._function(**self._arguments(attempt, session, chat)))
-        loop = asyncio.get_running_loop()
-
-        arguments = self._arguments(
-            attempt, session, lambda messages: asyncio.run_coroutine_threadsafe(chat(messages), loop).result()
-        )
-        value = await attempt.runtime.in_thread(lambda: self._function(**arguments))
-        return _trajectory(await value if inspect.isawaitable(value) else value)
-
-    def _arguments(
-        self, attempt: AttemptContext, session: RolloutSession | None, chat: Callable[[ChatInput], Any]
-    ) -> dict[str, Any]:
         offered = {**request_of(attempt), "item": attempt.item, "chat": chat}
         if session is not None:
             offered |= {"base_url": session.base_url, "api_key": session.api_key}
-        return {name: offered[name] for name in self.declared}
+        if not self._asynchronous:
+            loop = asyncio.get_running_loop()
+            offered["chat"] = lambda messages: asyncio.run_coroutine_threadsafe(chat(messages), loop).result()
+        call = partial(self._function, **{name: offered[name] for name in self.declared})
+        # Behind an ordinary decorator an asynchronous agent looks like a blocking one.
+        value = call() if self._asynchronous else await attempt.runtime.in_thread(call)
+        return _trajectory(await value if inspect.isawaitable(value) else value)
 
 
 def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -402,7 +384,7 @@ class HttpActor(OwnAgent):
             try:
                 request = client.build_request("POST", self._url, content=content, headers=headers)
                 return await exchange(client, request, max_bytes=OUTPUT_BYTES)
-            except ModelReplyMalformed as error:
+            except ModelCallError as error:  # the reply is too long
                 raise ActorError(str(error)) from None
             except TRANSPORT_ERRORS as error:
                 cause = str(error) or type(error).__name__

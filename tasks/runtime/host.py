@@ -15,6 +15,7 @@ import os
 import random
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -64,11 +65,11 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     journal = Journal(journal_path, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         resources.callback(journal.close)
-    budget, task_ledger = settings.budget, None
+    caps, task_ledger = settings.budget, None
     if context.task_ledger_path is not None:
-        task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
-    own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
-    ledger = Ledger(own, shared=context.ledger_path, within=task_ledger)
+        task_ledger = Ledger(Budget(max_usd=caps.task_max_usd, scope="task_"), shared=context.task_ledger_path)
+    budget = Budget(max_usd=caps.max_usd, max_tokens=caps.max_tokens, max_calls=caps.max_calls)
+    ledger = Ledger(budget, shared=context.ledger_path, within=task_ledger)
     if journal is not None:
         ledger.follow(lambda: journal.added)
     resources.callback(ledger.close)
@@ -88,14 +89,13 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     actor = build_actor(settings.actor, listed=listed)
     if isinstance(actor, ToolActor):
         resources.push_async_callback(actor.aclose)
+    models = {
+        role: JournaledModel(clients.get(role), journal, telemetry, wire=chosen, provider=context.models.provider(role))
+        for role, chosen in context.models.roles.items()
+    }
     return Runtime(
         context=context,
-        model=RoleModels(
-            {
-                role: JournaledModel(clients.get(role), journal, telemetry, wire=chosen, provider=context.models.provider(role))
-                for role, chosen in context.models.roles.items()
-            }
-        ),
+        model=RoleModels(models),
         actor=actor,
         rewarders=rewarders,
         scorers=runner,
@@ -182,14 +182,11 @@ def watch_loop(loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threadi
         if moved.wait(blocked_s) or stopped.is_set():
             continue
         frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - the documented way to another thread's stack
-        code = frame and frame.f_code
-        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}" if frame and code else "an unknown line"
-        _LOG.warning(
-            "every rollout of this process waits: the event loop has been blocked for %g s at %s. "
-            "An async agent or tool that blocks belongs in a plain function, which gets a thread of its own.",
-            blocked_s,
-            line,
-        )
+        line = traceback.extract_stack(frame, limit=1)[0] if frame is not None else None
+        where = f"{line.filename}:{line.lineno} in {line.name}" if line is not None else "an unknown line"
+        advice = "An async agent or tool that blocks belongs in a plain function, which gets a thread of its own."
+        text = "every rollout of this process waits: the event loop has been blocked for %g s at %s. %s"
+        _LOG.warning(text, blocked_s, where, advice)
         while not moved.wait(blocked_s) and not stopped.is_set():
             pass
 
@@ -251,13 +248,10 @@ class RuntimeHost:
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised in a task that an agent created. asyncio stops the loop for it, and with it all rollouts.
                 _LOG.warning("%s in a task of an agent; the run continues", type(error).__name__)
-        self._finish(cancel_all(asyncio.all_tasks(self._loop), self.cancel_wait_s))
-        self._finish(self._loop.shutdown_asyncgens())
+        for work in (cancel_all(asyncio.all_tasks(self._loop), self.cancel_wait_s), self._loop.shutdown_asyncgens()):
+            with contextlib.suppress(asyncio.CancelledError):  # abandoned agents may cancel any task
+                self._loop.run_until_complete(work)
         self._loop.close()
-
-    def _finish(self, work: Coroutine[Any, Any, object]) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # abandoned agents may cancel any task
-            self._loop.run_until_complete(work)
 
     async def _run(self, factory: Callable[[Runtime], Awaitable[_T]]) -> _T:
         if self._opening is None:

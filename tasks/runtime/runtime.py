@@ -242,7 +242,7 @@ class WorkRecorder:
     def unfinished(self) -> Mapping[str, Any] | None:
         """Return what the attempt whose recorded failure was raised did and used; None if it is not journalled."""
         entry = self._journal.get(self._unfinished_key()) if self._journal and self._pending and not self.made else None
-        return None if entry is None else entry["payload"]
+        return entry and entry["payload"]
 
     def _unfinished_key(self) -> str:
         key, key_text = next(iter(self._pending.items()))
@@ -359,13 +359,8 @@ class AttemptContext:
         number, slot = self._tool_calls, self.open_slot()
         self._tool_calls += 1
         key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
-        result = await self.recorder.once(
-            key,
-            {"tool": tool.spec.name, "arguments": arguments},
-            lambda: self._observed(tool, arguments),
-            encode=asdict,
-            decode=lambda value: ToolResult(**value),
-        )
+        request, work = {"tool": tool.spec.name, "arguments": arguments}, partial(self._observed, tool, arguments)
+        result = await self.recorder.once(key, request, work, encode=asdict, decode=lambda value: ToolResult(**value))
         slot.append(tool_frame(tool.spec.name, result.text, result.latency_ms, result.cost_usd, failed=not result.ok))
         return result
 
