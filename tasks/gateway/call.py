@@ -27,6 +27,7 @@ from tfgrpo.pipelines.settings.addresses import SECRET_NAME
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ModelTimeout, ReplayMiss, TfgrpoError
 from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.ledger import NANO, Reservation
+from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import Attributes, Facts, SpanHandle
 from tfgrpo.tasks.gateway.dialects import DIALECTS, Dialect, is_usage_alone
@@ -359,7 +360,9 @@ class Call:
         session, out = self.session, self.out
         self._slot = session.begin(out)
         about: Attributes = {"model": out.model, "role": GATEWAY, "provider": session.provider, "arm": session.facts.get("arm")}
-        span = partial(session.telemetry.chat_span, temperature=out.temperature, max_tokens=out.max_tokens)
+        temperature = out.body.get("temperature")
+        sent_temperature = temperature if isinstance(temperature, int | float) else None
+        span = partial(session.telemetry.chat_span, temperature=sent_temperature, max_tokens=out.max_tokens)
         with session.telemetry.attached(session.carrier), span(**about) as self._span:
             if session.telemetry.options.content:
                 self._span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
@@ -380,7 +383,8 @@ class Call:
             own_key = answers.idempotency_key(self._key)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
-        client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
+        client, completions = upstream.client, count_or_none(self.out.body.get("n")) or 1
+        most = (self.out.max_tokens or self.session.max_tokens) * completions
         self._bound = bound = client.bound(self.out.model, self.out.size, most)
         async with client.limiter.slot() as started:
             self._reservation = await client.reserve(bound)

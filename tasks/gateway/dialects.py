@@ -155,10 +155,6 @@ class Dialect:
     stateful: bool = False
     """Whether the endpoint keeps answers: requests name the one that they go on from, or fetch theirs later."""
 
-    def max_tokens(self, body: Mapping[str, Any]) -> int | None:
-        """Return the most tokens that the request lets the model write; None if it does not say."""
-        return next((count for name in self.limits if (count := count_or_none(body.get(name)))), None)
-
     def ends(self, data: bytes) -> bool:
         """Whether the data of an event is the last of a stream: by its own type, not that of something within."""
         if self.marks.search(data) is None:

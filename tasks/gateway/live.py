@@ -34,7 +34,7 @@ from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.telemetry.setup import SentArm, Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.call import MAX_BODY, GatewayRefusal, Upstream, is_key_of, keys_in
-from tfgrpo.tasks.gateway.dialects import SYSTEM_ROLES, Dialect, offers_tools, rows, texts_of, texts_within
+from tfgrpo.tasks.gateway.dialects import SYSTEM_ROLES, Dialect, offers_tools, rows, texts_of, texts_within, tool_names
 from tfgrpo.tasks.gateway.server import Server, method_path
 from tfgrpo.tasks.gateway.session import Additions, Caller, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
@@ -419,7 +419,7 @@ class LiveClient(Caller):
         if request.dialect.stateful and reply.response_id:
             traffic.conversations.remember(of, traffic.conversations.digest(reply.response_id))
         if self._keep is not None:
-            traffic.keep(of, partial(self._keep, request.tools, reply), undecided=self._undecided)
+            traffic.keep(of, partial(self._keep, {*tool_names(request.body)}, reply), undecided=self._undecided)
 
     def unanswered(self, why: TfgrpoError | None) -> None:
         """Count a failure."""

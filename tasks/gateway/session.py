@@ -22,18 +22,8 @@ from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.runs import GATEWAY, idempotency_key
 from tfgrpo.stores.telemetry.setup import Facts, Telemetry
-from tfgrpo.tasks.gateway.dialects import (
-    Dialect,
-    Document,
-    ToolResultText,
-    add_to_user,
-    ask_for_usage,
-    offers_tools,
-    remove_labels,
-    texts_within,
-    tool_names,
-    tool_results,
-)
+from tfgrpo.tasks.gateway import dialects
+from tfgrpo.tasks.gateway.dialects import Dialect, Document
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.shapes import Frame, model_frame, tool_frame
@@ -79,20 +69,21 @@ class Outgoing:
     model: str
     requested: str
     """The model that the client named, by whose pattern ``model`` is another one."""
+    body: Mapping[str, Any]
+    """As the client sent it."""
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
-    max_tokens: int | None
-    """Most tokens of one completion; None if the request does not say."""
-    completions: int
-    temperature: float | None
     added: str | None
     """Digest of the lessons that were added; None without any."""
     inserted: bool
     """Whether they are the only system text."""
-    results: tuple[ToolResultText, ...]
-    tools: frozenset[str]
     content: bytes
     """The lessons of the attempt, and the request without them and its labels, by which equal ones are known."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Most tokens of one completion; None if the request does not say."""
+        return next((count for name in self.dialect.limits if (count := count_or_none(self.body.get(name)))), None)
 
     @property
     def digest(self) -> str:
@@ -130,35 +121,30 @@ def outgoing(
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
     unlabelled = request.copy()
-    remove_labels(unlabelled)
+    dialects.remove_labels(unlabelled)
     had_system: bool | None = None
     if additions.lessons and lessons and dialect.teach and not additions.auxiliary and not holds_lessons(request.raw):
         in_user = additions.lessons_in == "user" or (model, "system") in refused
-        had_system = (add_to_user if in_user else dialect.teach)(request, additions.lessons)
+        had_system = (dialects.add_to_user if in_user else dialect.teach)(request, additions.lessons)
     asks_usage = dialect.asks_usage and body.get("stream") is True and (model, "stream_options") not in refused
-    hides_usage = asks_usage and ask_for_usage(request)
+    hides_usage = asks_usage and dialects.ask_for_usage(request)
     raw = request.encode()
     size = len(raw)
-    for name, text, media in texts_within(body) if size > IMAGE_TOKENS else ():
+    for name, text, media in dialects.texts_within(body) if size > IMAGE_TOKENS else ():
         if name in _IMAGE_FIELDS and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/"))):
             size -= max(0, len(text) - IMAGE_TOKENS)
     # What the agent switched lessons off for asks another thing than what has none yet.
     taught = additions.digest.encode() if lessons else b""
-    temperature = body.get("temperature")
     return Outgoing(
         dialect,
         raw,
         size,
         model=model,
         requested=requested,
+        body=body,
         hides_usage=hides_usage,
-        max_tokens=dialect.max_tokens(body),
-        completions=count_or_none(body.get("n")) or 1,
-        temperature=temperature if isinstance(temperature, int | float) else None,
         added=None if had_system is None else additions.digest,
         inserted=had_system is False,
-        results=tuple(tool_results(body)),
-        tools=frozenset(tool_names(body)),
         content=taught + unlabelled.encode(),
     )
 
@@ -352,7 +338,7 @@ class RolloutSession(Caller):
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002
         """Return what is written into a request."""
-        has_tools = offers_tools(body)
+        has_tools = dialects.offers_tools(body)
         self._has_tools = self._has_tools or has_tools
         return replace(self.additions, auxiliary=self._has_tools and not has_tools)
 
@@ -363,12 +349,12 @@ class RolloutSession(Caller):
         self.bypassed = False
         self.runtime.gateway.asked.add(request.requested)
         self.unanswered(ActorError("the agent ended before any of its model calls was answered"))
-        now = perf_counter()
+        now, offered = perf_counter(), {*dialects.tool_names(request.body)}
         # Each request brings all results again: the first that has one ends its call, and the last of several counts.
-        for call_id, result in {result.call_id: result for result in request.results}.items():
+        for call_id, result in {result.call_id: result for result in dialects.tool_results(request.body)}.items():
             tool, since = self._open_calls.pop(call_id, ("", now))
             # The tools actor measures no call of a tool that does not exist.
-            if tool and (tool in request.tools or not request.tools):
+            if tool and (tool in offered or not offered):
                 text = self.scrub(result.text)
                 failed = result.error or _SAYS_ERROR.match(text) is not None
                 self.attempt.open_slot().append(tool_frame(tool, text, (now - since) * 1000.0, None, failed=failed))

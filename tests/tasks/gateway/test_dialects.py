@@ -296,7 +296,10 @@ def test_results_of_tools_are_read_from_the_next_request():
 
 
 def test_limits_of_completions_are_read_under_each_of_their_names():
-    assert CHAT.max_tokens({"max_tokens": 5, "max_completion_tokens": 7}) == 7
-    assert CHAT.max_tokens({"max_tokens": 5}) == 5
-    assert RESPONSES.max_tokens({"max_output_tokens": 6}) == 6
-    assert MESSAGES.max_tokens({"max_tokens": "many"}) is None
+    def limit(dialect, body):
+        return outgoing(dialect, Document(json.dumps(body).encode()), ADDED).max_tokens
+
+    assert limit(CHAT, {"max_tokens": 5, "max_completion_tokens": 7}) == 7
+    assert limit(CHAT, {"max_tokens": 5}) == 5
+    assert limit(RESPONSES, {"max_output_tokens": 6}) == 6
+    assert limit(MESSAGES, {"max_tokens": "many"}) is None
