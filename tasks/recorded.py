@@ -89,8 +89,8 @@ def calls_of(lines: Iterable[bytes], name: str) -> Calls:
             entry = json.loads(line)
             _, turn, role, number = entry["key"].rpartition("#")[0].rsplit("/", 3)
             # Answers of the gateway are numbered among equal requests only.
-            place = len(calls[GATEWAY]) if role == GATEWAY else int(number)
-            calls[role][int(turn), place] = entry["key"].rpartition("#")[2], {**entry["payload"]}
+            index = len(calls[GATEWAY]) if role == GATEWAY else int(number)
+            calls[role][int(turn), index] = entry["key"].rpartition("#")[2], {**entry["payload"]}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error
     return calls
@@ -110,8 +110,8 @@ def turns_of(calls: Calls, name: str) -> list[RecordedTurn]:
             request = canonical_json({"tool": call.name, "arguments": call.arguments})
             digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
             # Of equal calls each takes a result of its own.
-            found = next((index for index, (known, _) in enumerate(waiting) if known == digest), None)
-            results.append(None if found is None else waiting.pop(found)[1])
+            index = next((index for index, (recorded, _) in enumerate(waiting) if recorded == digest), None)
+            results.append(None if index is None else waiting.pop(index)[1])
         turns.append(RecordedTurn(reply, tuple(results)))
     return turns
 

@@ -162,7 +162,7 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
         raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     prices, names = plan.models.price_list("actor"), plan.settings.actor.gateway.models
-    called = {renamed(name, names) for name in gateway.asked if not plan.models.in_process}
+    called = {renamed(name, names) for name in gateway.requested if not plan.models.in_process}
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),

@@ -27,7 +27,7 @@ from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.stores.json_values import sha256_hex
 from tfgrpo.stores.runs import attempt_name
-from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, event_frames, item_json, request_of
+from tfgrpo.tasks.actors.own import OwnAgent, answer_place, answer_problems, item_json, objects_in, request_of
 from tfgrpo.tasks.gateway.session import RolloutSession, agent_environment
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubbed, scrubber
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
@@ -57,7 +57,7 @@ class CommandActor(OwnAgent):
         self._words = shlex.split(settings.command or "")
         shown = {"prompt", "item"}.intersection(_TEMPLATE.findall(" ".join(self._words)))
         self._input = settings.stdin or ("nothing" if shown else "item")
-        self._place = answer_place(settings.answer, "command")
+        self._answer = answer_place(settings.answer, "command")
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
         self._guard: Guard | None = None
@@ -68,13 +68,10 @@ class CommandActor(OwnAgent):
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Start the command in a new folder, and remove the folder when all of its processes have ended."""
         request, item = request_of(attempt), item_json(attempt.item)
-        values = {
-            "prompt": attempt.user_text,
-            "system": attempt.system,
-            "item": json.dumps(item, ensure_ascii=False),
-            "here": str(self._here),
-            **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
-        }
+        values = {"prompt": attempt.user_text, "system": attempt.system, "here": str(self._here)}
+        values["item"] = json.dumps(item, ensure_ascii=False)
+        if session is not None:
+            values |= {name: getattr(session, name) for name in _OF_THE_GATEWAY}
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         env = {**base, **{name: _filled(text, values) for name, _, text in own}}
@@ -103,21 +100,19 @@ class CommandActor(OwnAgent):
 
     def _trajectory(self, ended: Ended, folder: Path) -> Trajectory:
         text = ended.output.decode("utf-8", "replace")
-        frames = event_frames(text)
-        answer = diff = ""
-        if self._template is not None or self._place.kind == "diff":
+        # The last object is the answer, or ends what leads to it.
+        notes = [(str(value.get("type", "event")), line) for line, value in objects_in(text)[:-1]]
+        diff = ""
+        if self._template is not None or self._answer.kind == "diff":
             diff = changes(self._template, folder, OUTPUT_BYTES)
-            frames += (Frame("note", "diff", diff, None, None, 0.0),)
-        if self._place.kind == "diff":
-            answer = diff
-        elif self._place.kind == "file":
-            answer = self._file(folder)
-        else:
-            answer = self._place.of_output(text)
-        return Trajectory(answer, frames)
+            notes.append(("diff", diff))
+        frames = tuple(Frame("note", name, note, None, None, 0.0) for name, note in notes)
+        if self._answer.kind == "diff":
+            return Trajectory(diff, frames)
+        return Trajectory(self._file(folder) if self._answer.kind == "file" else self._answer.of_output(text), frames)
 
     def _file(self, folder: Path) -> str:
-        name, path = self._place.name, folder / self._place.name
+        name, path = self._answer.name, folder / self._answer.name
         # An agent could link to a file elsewhere, which would become its answer.
         if not path.resolve().is_relative_to(folder) or not path.is_file():
             raise ActorError(f"the command left no file {name!r} in its working folder (actor.answer)")
@@ -133,7 +128,7 @@ class CommandActor(OwnAgent):
         text = ended.output.decode("utf-8", "replace")
         last_words = text[-500:].strip()
         with suppress(ActorError):
-            last_words = self._place.of_output(text) if self._place.kind == "json" else last_words
+            last_words = self._answer.of_output(text) if self._answer.kind == "json" else last_words
         return f"the command {how}: {ended.errors or last_words or 'it wrote nothing to standard error'}"
 
     @cached_property

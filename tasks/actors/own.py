@@ -47,7 +47,7 @@ from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
-from tfgrpo.tasks.shapes import Frame, Trajectory, frame_of_json
+from tfgrpo.tasks.shapes import Trajectory, frame_of_json
 
 _SHOWN: Final = 60
 _NOT_THEIRS: Final = ("<", str(Path(__file__).parents[2]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib")})
@@ -65,9 +65,10 @@ class AnswerPlace(NamedTuple):
     def of_output(self, text: str) -> str:
         """Return the answer within an output or a reply. Raise ``ActorError`` if it is not there."""
         if self.kind == "json":
-            whole = json_of(text)
-            last = (value for _, value in _objects(reversed(text.split("\n"))))
-            return pointed(whole if whole is not None else next(last, None), self.name)
+            value = json_of(text)
+            if value is None and (objects := objects_in(text)):
+                value = objects[-1][1]
+            return pointed(value, self.name)
         stripped = text.strip()
         return stripped.rpartition("\n")[2].strip() if self.kind == "last_line" else stripped
 
@@ -85,15 +86,15 @@ def request_of(attempt: AttemptContext) -> dict[str, Any]:
 
 def answer_place(text: str | None, kind: str) -> AnswerPlace:
     """Return the place for a command or an HTTP agent. Raise ``ValueError`` with what is accepted."""
-    place, _, name = (text or ("stdout" if kind == "command" else "json:/answer")).partition(":")
+    where, _, name = (text or ("stdout" if kind == "command" else "json:/answer")).partition(":")
     alone = ("stdout", "last_line", "diff") if kind == "command" else ("text",)
     path = PurePosixPath(name)
     inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
-    named = name.startswith("/") if place == "json" else place == "file" and kind == "command" and inside
-    if not (named or (place in alone and not name)):
+    named = name.startswith("/") if where == "json" else where == "file" and kind == "command" and inside
+    if not (named or (where in alone and not name)):
         files = ", file:NAME for a file in the working folder" if kind == "command" else ""
         raise ValueError(f"{', '.join(alone)}{files} or json:/POINTER")
-    return AnswerPlace(place, name)
+    return AnswerPlace(where, name)
 
 
 def answer_problems(settings: ActorSettings, kind: str) -> Iterator[Problem]:
@@ -121,17 +122,10 @@ def pointed(value: object, pointer: str) -> str:
     return inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
 
 
-def event_frames(text: str) -> tuple[Frame, ...]:
-    """Return the lines of an output that are JSON objects as notes, without the last, which is the answer."""
-    events = list(_objects(text.split("\n")))[:-1]
-    return tuple(Frame("note", str(value.get("type", "event")), line, None, None, 0.0) for line, value in events)
-
-
-def _objects(lines: Iterator[str] | Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for line in map(str.strip, lines):
-        value = json_of(line) if line.startswith("{") else None
-        if isinstance(value, dict):
-            yield line, value
+def objects_in(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the lines of a text that are JSON objects, each with its value."""
+    lines = [line for line in map(str.strip, text.split("\n")) if line.startswith("{")]
+    return [(line, value) for line in lines if isinstance(value := json_of(line), dict)]
 
 
 BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
@@ -350,7 +344,7 @@ class HttpActor(OwnAgent):
         self._url = httpx.URL(settings.url or "")
         self._headers, secrets = filled_headers(settings.headers)
         self._scrub = scrubber(*secrets)
-        self._place = answer_place(settings.answer, "http")
+        self._answer = answer_place(settings.answer, "http")
         self._client: httpx.AsyncClient | None = None
         self._rng = random.Random()
 
@@ -370,7 +364,7 @@ class HttpActor(OwnAgent):
         text = received.content.decode("utf-8", "replace")
         if received.headers.get("content-type", "").startswith("text/event-stream"):
             raise ActorError("the agent answers with an event stream; the reply must be one JSON object or text")
-        return Trajectory(self._scrub(self._place.of_output(text)), ())
+        return Trajectory(self._scrub(self._answer.of_output(text)), ())
 
     async def _posted(self, attempt: AttemptContext, content: bytes, key: str, retry: RetryPolicy) -> Received:
         if (client := self._client) is None:

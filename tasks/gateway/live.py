@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -73,20 +73,24 @@ _PROBED_S: Final = 5.0
 _TASK: Final = re.compile(r"/t/([A-Za-z0-9][\w.-]*)(?=/)")
 
 
-class Opening(NamedTuple):
-    """The beginning of a conversation, as a request shows it."""
+class Conversation(NamedTuple):
+    """What all requests of a conversation have in common."""
 
-    system: str
+    name: str
+    """Digest of its name, by which its arm is drawn; empty while that is not known."""
     prompt: str
     """The last text of the user before the answer, without what the agent added to it; empty when there is none."""
     media: str = ""
     """Digest of what the user shows next to text, an image for example; empty without any."""
-    begun: tuple[str, ...] = ()
-    """Digests of the first user message, of the first two and so on, among conversations of the same name."""
+    begun_here: bool = True
+    """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
 
 
-def opening_of(body: Mapping[str, Any], named: str = "") -> Opening:
-    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``; ``named`` so."""
+def opening_of(body: Mapping[str, Any], named: str = "") -> tuple[str, Conversation, list[str]]:
+    """Return the text of the system, and how a conversation begins that the client has ``named`` so, if it has.
+
+    The last are digests of the first message of the user, of the first two and so on, among conversations of that name.
+    """
     turns = body.get("messages", body.get("input"))
     turns = [{"role": "user", "content": turns}] if isinstance(turns, str) else list(rows(turns))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
@@ -100,7 +104,7 @@ def opening_of(body: Mapping[str, Any], named: str = "") -> Opening:
     questions = [question for content in contents if (question := _question(content))]
     prompt = (questions or [texts_of(content) for content in contents] or [""])[-1]
     media = next(filter(None, map(_shown, contents)), "")
-    return Opening("\n\n".join(filter(None, system)), prompt, media, tuple(begun))
+    return "\n\n".join(filter(None, system)), Conversation("", prompt, media), begun
 
 
 def _question(content: object) -> str:
@@ -124,18 +128,6 @@ def name_by_agent(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     return next(filter(None, [*named, _text(body.get("prompt_cache_key")), labels.get("user_id")]), "")
 
 
-class Conversation(NamedTuple):
-    """What all requests of a conversation have in common."""
-
-    name: str
-    """Digest of its name, by which its arm is drawn."""
-    prompt: str
-    """The question with which it began."""
-    media: str = ""
-    begun_here: bool = True
-    """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
-
-
 class Conversations:
     """The conversations of a task that began here, by digests of the names of their answers and of their first messages."""
 
@@ -149,24 +141,21 @@ class Conversations:
         """Return what stands for a name that a client or the endpoint gives: of any length, and perhaps no Unicode."""
         return sha256_hex(replace_surrogates(f"{self._task_id}\n{name}"))
 
-    def of(self, body: Mapping[str, Any], opening: Opening, named: str) -> Conversation:
-        """Return the conversation of a request that starts so.
-
-        ``named``: its name, if the client gives it one.
-        """
+    def of(self, body: Mapping[str, Any], opening: Conversation, begun: Sequence[str], named: str) -> Conversation:
+        """Return the conversation of a request that begins so, as ``opening_of`` has it."""
         reference, earlier = body.get("conversation"), body.get("previous_response_id")
         own = _text(mapping_of(reference).get("id") if isinstance(reference, dict) else reference)
-        digests = [*map(self.digest, filter(None, (_text(earlier), own))), *opening.begun]
-        known, name = next((digest for digest in digests if digest in self._remembered), None), named or own
-        if known is not None:
-            self._remembered.move_to_end(known)
-            conversation = self._remembered[known]
+        digests = [*map(self.digest, filter(None, (_text(earlier), own))), *begun]
+        digest, name = next((each for each in digests if each in self._remembered), None), named or own
+        if digest is not None:
+            self._remembered.move_to_end(digest)
+            conversation = self._remembered[digest]
             # Its start stays as it was: a name that comes later is that of its own request.
             return conversation._replace(name=self.digest(name)) if name else conversation
-        drawn_by = self.digest(name or (opening.begun or ("",))[-1])
-        conversation = Conversation(drawn_by, opening.prompt, opening.media, begun_here=earlier is None)
-        if own or (opening.begun and earlier is None):
-            self.remember(conversation, self.digest(own) if own else opening.begun[-1])
+        drawn_by = self.digest(name or (begun or [""])[-1])
+        conversation = opening._replace(name=drawn_by, begun_here=earlier is None)
+        if own or (begun and earlier is None):
+            self.remember(conversation, self.digest(own) if own else begun[-1])
         return conversation
 
     def is_auxiliary(self, conversation: Conversation, *, tools: bool) -> bool:
@@ -391,8 +380,8 @@ class LiveClient(Caller):
         traffic, headers = self._traffic, self._request.headers
         by_agent = name_by_agent(headers, body)
         named = headers.get(_CONVERSATION) or by_agent
-        opening = opening_of(body, named)
-        self._conversation = of = traffic.conversations.of(body, opening, named)
+        system, opening, begun = opening_of(body, named)
+        self._conversation = of = traffic.conversations.of(body, opening, begun, named)
         tools = offers_tools(body)
         auxiliary = bool(named) and traffic.conversations.is_auxiliary(of, tools=tools)
         self._undecided = bool(by_agent) and not tools
@@ -400,8 +389,8 @@ class LiveClient(Caller):
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and dialect.teach is not None:
             self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
-            if traffic.kept is not None and of.begun_here and not auxiliary and not holds_lessons(opening.system):
-                self._keep = partial(traffic.kept.add, opening.system, of, self.arm, self.scrub)
+            if traffic.kept is not None and of.begun_here and not auxiliary and not holds_lessons(system):
+                self._keep = partial(traffic.kept.add, system, of, self.arm, self.scrub)
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
         self.facts = {"arm": self.arm}

@@ -347,7 +347,7 @@ class RolloutSession(Caller):
         if self.attempt.stopped_by is not None:
             raise self.attempt.stopped_by
         self.bypassed = False
-        self.runtime.gateway.asked.add(request.requested)
+        self.runtime.gateway.requested.add(request.requested)
         self.unanswered(ActorError("the agent ended before any of its model calls was answered"))
         now, offered = perf_counter(), {*dialects.tool_names(request.body)}
         # Each request brings all results again: the first that has one ends its call, and the last of several counts.

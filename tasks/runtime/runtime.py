@@ -113,7 +113,7 @@ class Gateway:
         self._client = client
         self._server: RolloutServer | None = None
         self._starting = asyncio.Lock()
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
         """Models that agents named."""
 
     @asynccontextmanager

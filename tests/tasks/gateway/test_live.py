@@ -141,7 +141,7 @@ async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_its_dig
     assert set(arms) == {"lessons", "held-out"}
     assert [await arm(number, cache_control={"type": "ephemeral"}) for number in range(12)] == arms
     for wrapped in ("iVBO" * 250_000, json.loads('{"a":' * 450 + '["iVBO"]' + "}" * 450)):
-        opening = opening_of({"messages": [{"role": "user", "content": [{"type": "image", "source": wrapped}]}]})
+        _, opening, _ = opening_of({"messages": [{"role": "user", "content": [{"type": "image", "source": wrapped}]}]})
         assert len(opening.media) == 64
         body = ask(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": wrapped}]}])
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
@@ -556,5 +556,5 @@ def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first
     monkeypatch.setattr(live, limit, most)
     known = live.Conversations("t")
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
-    found = [known.of({"conversation": name}, opening_of({"input": text}), "") for name, text in requests]
+    found = [known.of({"conversation": name}, *opening_of({"input": text})[1:], "") for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
