@@ -144,9 +144,8 @@ class Collected(NamedTuple):
 class ExperienceCollector:
     """Collects groups of ``group_size`` rollouts, without state between calls: any number may run at once.
 
-    Policies and reward models may be coroutines or plain functions, for one state or all of them, for one completion or
-    many. Plain functions run on threads. Raises ``ShapeError``, with every problem, for a size below 1 and for models without
-    the methods.
+    Policies and reward models may be coroutines, or plain functions, which run on threads; for one state or completion or for
+    many. Raises ``ShapeError``, with every problem, for a size below 1 and for models without the methods.
     """
 
     def __init__(
@@ -379,8 +378,7 @@ def _reward_of(value: Any, *, allow_nan: bool) -> RolloutReward:
 class TorchPolicy:
     """A policy with ``generate_actions(states, num_actions_per_state)`` and ``get_log_probabilities(states, actions)``.
 
-    Actions must be JSON values (texts, say). Raises ``ShapeError`` for an object that lacks one of the two methods, and
-    ``SettingsError`` where torch is not installed.
+    Raises ``ShapeError`` for an object without them, and ``SettingsError`` without torch. Actions must be JSON values.
     """
 
     def __init__(self, model: Any) -> None:

@@ -28,11 +28,7 @@ _HEAD: Final = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(rep
 
 
 class LineIndex:
-    """Lines of a file by a key in each; memory has keys and byte offsets, some 300 bytes a line, never the lines.
-
-    A line whose key is None is skipped, and so is a damaged one; a missing file has no lines. Lines appended later are not
-    seen.
-    """
+    """Lines of a file by a key in each, as they are now; memory has 300 bytes a line. Those whose key is None are skipped."""
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
         self.path = path
@@ -117,11 +113,7 @@ def turns_of(calls: Calls, name: str) -> list[RecordedTurn]:
 
 
 def recorded_steps(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
-    """Return what the attempt ``name`` did; ``tools`` are the names it could call.
-
-    Of an agent of the user's own, what was seen of it; of one that was killed, its answered model calls. Damaged lines are
-    omitted. Raise ``CorruptFile`` for an entry of another shape.
-    """
+    """Return what the attempt ``name``, which could call ``tools``, did or was seen to do. Raise ``CorruptFile``."""
     calls = calls_of((line for line in lines if json_of(line) is not None), name)
     for role in ("agent", UNFINISHED):
         for _, payload in calls[role].values():

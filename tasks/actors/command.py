@@ -190,10 +190,7 @@ class _Entry(NamedTuple):
 
 
 def changes(before: Path | None, after: Path, most: int) -> str:
-    """Return the changes from one folder to another, without those of ``.git``; of files that are no text the names only.
-
-    ``before`` None is an empty folder. Raise ``ActorError`` for a diff of more than ``most`` bytes.
-    """
+    """Return a git diff of two folders, the first perhaps none. Raise ``ActorError`` for one of more than ``most`` bytes."""
     old, new = _files(before), _files(after)
     parts: list[str] = []
     left = most

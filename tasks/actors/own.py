@@ -180,10 +180,7 @@ class OwnAgent(ABC):
 
     @abstractmethod
     async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
-        """Run the agent to its end. ``session`` is None for an agent that is not proxied.
-
-        Its frames are taken for those that were seen; with a session, its notes are added to them.
-        """
+        """Run the agent to its end. With a ``session``, if it is proxied, only the notes among its frames count."""
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Run the agent, or return its journalled trajectory. Raise ``ActorError`` with what the agent raised."""
@@ -250,10 +247,7 @@ def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
 
 
 class CallableActor(OwnAgent):
-    """Runs a user's callable, asynchronous or not; blocking ones get a thread and a blocking ``chat``.
-
-    Raises ``ValueError`` for one that cannot answer: a class, a generator, one that requires other arguments.
-    """
+    """Runs a callable, a blocking one in a thread with a blocking ``chat``. Raises ``ValueError`` for one that is none."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if inspect.isclass(function):

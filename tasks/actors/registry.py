@@ -34,10 +34,7 @@ class ChatActor:
 
 
 class ToolActor:
-    """The OpenAI tool-calling protocol over a fixed set of tools, turn by turn, until there is an answer without a call.
-
-    Errors of tools and bad arguments are tool messages to the model; running out of turns is a failure.
-    """
+    """Calls of a fixed set of tools, turn by turn, until an answer has none. Errors of tools are messages to the model."""
 
     def __init__(self, tools: Sequence[Tool], *, max_turns: int) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
@@ -86,10 +83,7 @@ _HEEDED = {
 
 
 def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> Actor:
-    """Return the actor. Import what its settings name; start nothing. Raise ``SettingsError`` with every problem.
-
-    ``learns``: refuse an agent that no lesson can reach. ``listed``: the tools of its MCP servers.
-    """
+    """Return the actor; start nothing. ``learns``: refuse one that no lesson reaches. Raise ``SettingsError`` with all problems."""
     checks, defaults = ProblemCollector(), ActorSettings()
     actors = checks.run(_built, settings, learns=learns, listed=listed)
     for name in dict.fromkeys(name for names in _HEEDED.values() for name in names):
@@ -133,10 +127,7 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
 
 
 def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tuple[Tool, ...]:
-    """Return the tools of the ``tools`` actor in the order named, ``listed`` ones of MCP servers last; start nothing.
-
-    Raise ``SettingsError`` with every problem.
-    """
+    """Return the tools as named, then the ``listed`` ones of MCP servers. Raise ``SettingsError`` with every problem."""
     tools: list[Tool] = []
     problems: list[Problem] = []
     for reference in settings.tools:

@@ -86,10 +86,8 @@ class Upstream:
             self._with_x_api_key = {**without, "x-api-key": key.reveal()}
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None, call: str | None = None) -> httpx.Request:
-        """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's.
-
-        ``call``: its idempotency key, which is not sent to an endpoint that refuses it.
-        """
+        """Return the request to the endpoint, with its key where the client has one; ``call``: its idempotency key."""
+        # Azure's own header stays what it is.
         own = self._with_x_api_key if "x-api-key" in request.headers else self._own
         dropped = _named_in_connection(request.headers).union(own)
         if call is not None:

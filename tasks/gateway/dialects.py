@@ -253,10 +253,7 @@ def add_text(request: Document, content: Value, lessons: str, kind: str = "text"
 
 
 def add_to_user(request: Document, lessons: str) -> bool | None:
-    """Add lessons after the first message of the user, which stays the same in a conversation.
-
-    Not to a conversation that the endpoint keeps: it has them from the first request.
-    """
+    """Add lessons after the user's first message, unless the endpoint keeps the conversation, and has them from its start."""
     turns, kind = request.members.get("messages"), "text"
     if turns is None:
         turns, kind = request.members.get("input"), "input_text"
@@ -408,11 +405,9 @@ def _add_to(request: Document, name: str, lessons: str) -> bool | None:
 
 
 def _teach_response(request: Document, lessons: str) -> bool | None:
-    """Append to ``instructions``, or to the system messages that start the input of an agent without any.
-
-    Not to those if the endpoint keeps the conversation: later requests would lack them, and get the lessons once more.
-    """
+    """Append to ``instructions``, or to the system messages that start the input of an agent without any."""
     items, body = request.members.get("input"), request.value
+    # Where the endpoint keeps the conversation, later requests lack those messages, and would get the lessons once more.
     if body.get("store") is False and not body.get("instructions") and items is not None and isinstance(items.value, list):
         last = None
         for item in request.elements(items):

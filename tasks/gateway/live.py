@@ -87,10 +87,7 @@ class Conversation(NamedTuple):
 
 
 def opening_of(body: Mapping[str, Any], named: str = "") -> tuple[str, Conversation, list[str]]:
-    """Return the text of the system, and how a conversation begins that the client has ``named`` so, if it has.
-
-    The last are digests of the first message of the user, of the first two and so on, among conversations of that name.
-    """
+    """Return the system text, how a conversation begins, and digests of its first message of the user, of two and so on."""
     turns = body.get("messages", body.get("input"))
     turns = [{"role": "user", "content": turns}] if isinstance(turns, str) else list(rows(turns))
     system = [texts_of(body.get(name)) for name in ("system", "instructions")]
@@ -185,11 +182,7 @@ def _text(value: object) -> str:
 
 
 class KeptItems:
-    """The traffic of production as items of a dataset: JSON lines, 0600. A known question is not kept again.
-
-    Its lines have no checksums, because people add answers to them. It is opened for each item: one that was moved away or
-    emptied starts anew, and a full disk may have room again.
-    """
+    """The traffic of production as items of a dataset, JSON lines with mode 0600. A question in the file is not kept again."""
 
     def __init__(self, path: Path, max_bytes: int, say: Callable[[str], None]) -> None:
         """``say`` reports why nothing is kept. Raises ``StoreError`` for a file that cannot be written."""
@@ -233,6 +226,7 @@ class KeptItems:
 
     def _keep(self, item: dict[str, Any], clean: Scrub) -> None:
         item = scrubbed(item, clean)
+        # No checksums: people add answers. Opened each time: it may have been moved away, and a full disk have room again.
         data, problem = f"{json.dumps(item, ensure_ascii=False)}\n".encode(), None
         try:
             with LineFile(self._path) as file:
@@ -290,10 +284,8 @@ class Traffic:
         return "held-out" if int(conversation.name[:13], 16) / 16**13 < self.held_out else "lessons"
 
     def id_of(self, conversation: Conversation) -> str:
-        """Return the id of a conversation, with its arm and the lessons that were in force when it began.
-
-        It needs no memory: a client may report what came of it after a restart, and to another gateway. It is signed.
-        """
+        """Return the id of a conversation, with its arm and lessons as it began."""
+        # Signed, it needs no memory: a client may report what came of it after a restart, and to another gateway.
         name = conversation.name[:_NAME_DIGITS]
         if name not in self._ids:
             claims = f"{name}.{self.arm_of(conversation)}.{self.served().get('library') or 'none'}"
@@ -301,10 +293,7 @@ class Traffic:
         return self._ids[name]
 
     def outcome(self, conversation: str, score: float) -> bool | None:
-        """Keep what a conversation was worth, from 0 to 1, the first time; None for one that is not known.
-
-        ``conversation``: its id, or the name that the client gave it since this gateway began. Raises ``StoreError``.
-        """
+        """Keep what a conversation, by id or name, was worth the first time; None if it is unknown. Raises ``StoreError``."""
         signed = replace_surrogates(self._ids.get(self.conversations.digest(conversation)[:_NAME_DIGITS], conversation))
         claims = signed.rpartition(".")[0]
         if self.outcomes is None or not hmac.compare_digest(signed.encode(), self._signed(claims).encode()):
@@ -429,11 +418,7 @@ class _SteadyLimiter(AdaptiveLimiter):
 
 
 class LiveServer(Server):
-    """Serves clients in production.
-
-    Without keys only clients that address loopback are served, and their own keys go to the endpoint. With some,
-    clients send one of them as their key, and the endpoint's own key goes there.
-    """
+    """Serves clients in production: without keys those that address loopback, with a key of their own for the endpoint."""
 
     def __init__(
         self,

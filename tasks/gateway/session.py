@@ -1,7 +1,4 @@
-"""Turn an agent's request into the one that is forwarded, and keep for each caller what was seen of it.
-
-An agent during one rollout has an environment, a key and a journal.
-"""
+"""Turn an agent's request into the one that is forwarded, and keep for each caller what was seen of it."""
 
 from __future__ import annotations
 
@@ -205,10 +202,7 @@ class Answers:
         """Whether a request has got each of them."""
 
     def next(self, digest: str, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
-        """Return the key of the next answer that no other request got, the answer, and whether it was given back.
-
-        ``final``: there is no endpoint to ask, so that a damaged entry raises ``CorruptFile``.
-        """
+        """Return the next answer's key, the answer if it is there, and whether it was given back. ``final``: damage is raised."""
         key = AnswerKey(digest, 0)
         while self._got.get(key):
             key = key._replace(number=key.number + 1)
@@ -370,10 +364,7 @@ class RolloutSession(Caller):
 
 
 def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
-    """Return ``base`` for an agent: with the gateway's addresses and key, without keys of vendors and settings of ours.
-
-    Variables that hold the run's own key are omitted under any name.
-    """
+    """Return ``base`` with the gateway's addresses and key, without our settings and keys of vendors, or the run's by any name."""
     keys = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
     kept = {
         name: value

@@ -93,10 +93,7 @@ class Guard:
 
     @asynccontextmanager
     async def folder(self, name: str | None = None) -> AsyncIterator[Path]:
-        """Give a new empty folder, which is removed afterwards, by the guard if this process cannot.
-
-        ``name``: for a path that another process would get for the same purpose, once this one has ended.
-        """
+        """Give an empty folder, removed afterwards in any case. A ``name`` has one path, for this process and a later one."""
         folder = Path(tempfile.gettempdir(), f"{ATTEMPT_PREFIX}{name or secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
         for _ in range(_VACATING):  # while the guard of a killed process removes it
             if not folder.exists():
@@ -127,10 +124,7 @@ class Guard:
         template: Path | None = None,
         wall_s: float | None = None,
     ) -> Ended:
-        """Run a program in a folder, filled with a copy of ``template``, to its end, for at most ``wall_s`` seconds.
-
-        Raise ``ActorError`` if it cannot be started. However this ends, no process of the session is left.
-        """
+        """Run a program in a folder with a copy of ``template``; no process of it is left. Raise ``ActorError`` if it cannot start."""
         orders = (launcher.__file__, str(self.descriptor), str(template or ""), json.dumps(limits.resources()))
         child = _Child(limits.output_bytes)
         transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)

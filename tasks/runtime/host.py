@@ -112,10 +112,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
 
 
 async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = False) -> dict[ModelRole, ChatClient]:
-    """Return the client of each role; roles that differ in nothing but model and tokens have the same one.
-
-    ``ends``: as ``ChatClient`` has it. Clients of one address share its connections and the limit on calls in flight.
-    """
+    """Return the client of each role. Those of one address share connections and limits; ``ends`` as ``ChatClient`` has it."""
     settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
     clients: dict[ModelRole, ChatClient] = {}
     for role, chosen in context.models.roles.items():
@@ -157,10 +154,7 @@ def _wire(settings: ModelSettings) -> ModelSettings:
 
 
 def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
-    """Return the endpoint of a role's calls: address, key, headers, and how it wants its requests.
-
-    The key is read here, in the process that uses it; the simulated model has none.
-    """
+    """Return the endpoint of a role's calls, with its key, which is read in the process that uses it."""
     chosen = context.models.roles[role]
     if chosen.base_url is None:
         return endpoint_of(chosen, _SIMULATED_URL, None)
@@ -168,11 +162,8 @@ def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threading.Event, blocked_s: float = BLOCKED_S) -> None:
-    """Watch a loop from another thread until ``stopped`` is set or it closes; log each blockage once, with its line.
-
-    An asynchronous agent or tool that blocks stops every rollout of the process, time limits included. It cannot be
-    interrupted from outside, but the line at which it blocks can be named.
-    """
+    """Log each blockage of a loop once, with the line that blocks, until ``stopped`` is set or the loop closes."""
+    # Nobody can interrupt what blocks, and no rollout of the process goes on meanwhile, time limits included.
     while not stopped.wait(blocked_s):
         moved = threading.Event()
         try:

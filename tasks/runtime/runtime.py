@@ -103,10 +103,7 @@ _T = TypeVar("_T")
 
 
 class Gateway:
-    """Way to the endpoint for agents that call it themselves, each attempt with a separate address.
-
-    Its server starts with the first session, on the event loop of the runtime, and closes with it.
-    """
+    """Way to the endpoint for agents that call it themselves: a server that starts with the first attempt."""
 
     def __init__(self, client: ChatClient | None = None) -> None:
         """``client``: connections, limits and ledger of the run. None: only what is in the journal is answered."""
@@ -184,10 +181,7 @@ def model_key(key: CallKey, request: ChatRequest) -> str:
 
 
 class WorkRecorder:
-    """Journals one attempt's work outside the model client (tools, whole agents), so that a resumed run does not repeat it.
-
-    It also keeps the calls in progress, so that a rollout that times out can name the call that it waited for.
-    """
+    """Journals work outside the model client, so that no resumed run repeats it, and knows the calls in progress."""
 
     def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
         self._journal = journal
@@ -217,10 +211,7 @@ class WorkRecorder:
         encode: Callable[[_T], dict[str, Any]],
         decode: Callable[[Mapping[str, Any]], _T],
     ) -> _T:
-        """Return the journalled result, or that of ``work``, journalled before it is returned.
-
-        Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
-        """
+        """Return the journalled result, or that of ``work``, then journalled. Raises recorded failures, and ``ReplayMiss``."""
         key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
         with self.waiting(key, lambda: key_text):
             result = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
@@ -352,10 +343,7 @@ class AttemptContext:
         return reply
 
     async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
-        """Run a tool on the raw JSON arguments that the model wrote; reuse the journalled result of this call.
-
-        Mistakes of the model and errors of the tool are a result whose ``ok`` is false. Raises ``ToolUnavailable``.
-        """
+        """Run a tool, or reuse its journalled result; mistakes of model and tool are not ``ok``. Raises ``ToolUnavailable``."""
         number, slot = self._tool_calls, self.open_slot()
         self._tool_calls += 1
         key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
@@ -401,7 +389,4 @@ class Actor(Protocol):
     """Attempts items; keeps no state between attempts, because they run concurrently."""
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        """Attempt the item of the context.
-
-        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, else ``ActorError``.
-        """
+        """Attempt the item. Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, or ``ActorError``."""

@@ -49,16 +49,13 @@ class Connection:
         return await asyncio.shield(self._ready)
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Return the text of a call's result.
-
-        Raises ``ActorError`` for a result or a protocol error that is one, and ``ToolUnavailable`` when the server ends:
-        a call may have had its effect, so that it is not made again.
-        """
+        """Return the text of a result. Raises ``ActorError`` for an error, and ``ToolUnavailable`` when the server ends."""
         try:
             result = await (await self.client()).call_tool(tool, dict(arguments))
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                self._stop.set()  # the next call starts it again
+                # The next call starts it again; this one may have had its effect, and is not repeated.
+                self._stop.set()
                 raise self._unavailable(f"ended during a call: {error}") from None
             raise ActorError(self._without_secrets(str(error))) from None
         parts = []

@@ -152,10 +152,7 @@ def _connection(server: McpServer) -> Connection:
 
 
 def mcp_tools(path: str, listed: Sequence[ListedTool], taken: Sequence[str]) -> tuple[Tool, ...]:
-    """Return tools that call the servers of a file, which is read at the first call, by the names that the model sees.
-
-    A name that another tool has, or that is ``taken``, becomes ``server__tool``. What endpoints refuse in names is replaced.
-    """
+    """Return tools that call the servers of a file. A name that two have, or that is ``taken``, becomes ``server__tool``."""
     names = Counter((*taken, *(_allowed(tool.name) for tool in listed)))
     connections: dict[str, Connection] = {}
 

@@ -1,7 +1,4 @@
-"""Make tools of typed Python functions: JSON schema from signature, description from docstring.
-
-Validates the arguments that the model wrote and runs the function; journals nothing.
-"""
+"""Make tools of typed Python functions, with a schema from the signature, and run them; journals nothing."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
 
 
 def tool_from_function(function: Callable[..., Any]) -> Tool:
-    """Return a tool made of a function whose parameters are all annotated and can be given by name.
-
-    Raises ``ValueError`` naming the parameter otherwise.
-    """
+    """Return a tool made of a function. Raises ``ValueError`` for parameters without annotation, or not given by name."""
     name = getattr(function, "__name__", "")
     if not _VENDORS_TAKE.fullmatch(name):
         raise ValueError(f"{name!r}: a tool is a named function, of at most 64 letters a-z, digits and underscores")
@@ -114,15 +108,12 @@ def _fields(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
-    """Run a tool on raw JSON arguments. An error becomes the text that the model reads, never an exception.
-
-    Raises ``ToolUnavailable`` alone, which says nothing about the attempt. The latency is that of the function itself;
-    waiting for a thread is not in it.
-    """
+    """Run a tool on raw JSON arguments. Errors are text that the model reads; ``ToolUnavailable`` alone is raised."""
     try:
         values = _validated(tool, arguments)
     except ValueError as error:
         return ToolResult(_cut(f"error: bad arguments: {error}"), ok=False, cost_usd=0.0)
+    # The latency is that of the function itself: waiting for a thread is not in it.
     if inspect.iscoroutinefunction(tool.function):
         result, seconds = tool.function(**values), 0.0
     else:
