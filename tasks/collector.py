@@ -80,7 +80,7 @@ class RolloutReward:
     parts: Mapping[str, float | None] = EMPTY
 
 
-Reward: TypeAlias = float | RolloutReward | None
+RewardValue: TypeAlias = float | RolloutReward | None
 """None: the model cannot decide."""
 
 
@@ -106,14 +106,14 @@ class BatchPolicyModel(Protocol):
 class RewardModel(Protocol):
     """Scores completions."""
 
-    def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> MaybeAwaitable[Sequence[Reward]]:
+    def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> MaybeAwaitable[Sequence[RewardValue]]:
         """Return one reward per completion, in order. The lists run state by state."""
         ...
 
 
 PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
 """``(state, **options) -> completion``; called once for each completion."""
-RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[Reward]]
+RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[RewardValue]]
 """``(state, completion) -> reward``."""
 
 

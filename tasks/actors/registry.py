@@ -83,7 +83,7 @@ _HEEDED = {
 
 
 def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> Actor:
-    """Return the actor; start nothing. ``learns``: refuse one that no lesson reaches. Raise ``SettingsError`` with all problems."""
+    """Return the actor. ``learns``: refuse one that no lesson reaches. Raise ``SettingsError`` with every problem."""
     checks, defaults = ProblemCollector(), ActorSettings()
     actors = checks.run(_built, settings, learns=learns, listed=listed)
     for name in dict.fromkeys(name for names in _HEEDED.values() for name in names):

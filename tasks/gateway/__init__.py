@@ -5,4 +5,4 @@ The path of one call: ``server`` checks who calls; ``session`` adds the lessons,
 serves clients in production.
 """
 
-__all__ = ["dialects", "live", "server", "session"]
+__all__ = ["call", "dialects", "live", "server", "session"]

@@ -30,7 +30,7 @@ from tfgrpo.stores.ledger import NANO, Reservation
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.stores.runs import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import Attributes, Facts, SpanHandle
-from tfgrpo.tasks.gateway.dialects import DIALECTS, Dialect, is_usage_alone
+from tfgrpo.tasks.gateway.dialects import PROTOCOLS, Dialect, is_usage_alone
 from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Outgoing, Recorded
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient, count_call, describe_reply
@@ -556,5 +556,5 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
 def read_answer(payload: Mapping[str, Any]) -> ChatReply | None:
     """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
     answer = Recorded.from_json(payload)
-    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in DIALECTS.values())
+    replies = (read_reply(dialect, answer.content_type, answer.body) for dialect in PROTOCOLS.values())
     return next((reply for reply in replies if reply is not None), None)

@@ -544,4 +544,4 @@ MESSAGES: Final = Dialect(
 )
 EMBEDDINGS: Final = replace(CHAT, path="/embeddings", limits=(), sampling=(), teach=None, read=_read_embeddings)
 """Measured and bounded, with nothing to teach."""
-DIALECTS: Final = {dialect.path: dialect for dialect in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}
+PROTOCOLS: Final = {dialect.path: dialect for dialect in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

@@ -20,7 +20,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, TfgrpoError
 from tfgrpo.tasks.gateway.call import MAX_BODY, Call, ClientGone, GatewayRefusal, Upstream, is_key_of, returned_headers
-from tfgrpo.tasks.gateway.dialects import DIALECTS, Document
+from tfgrpo.tasks.gateway.dialects import PROTOCOLS, Document
 from tfgrpo.tasks.gateway.session import Caller, RolloutSession, outgoing
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.transport import ENCODINGS, TRANSPORT_ERRORS, decoded, encoding_of, exchange
@@ -140,16 +140,16 @@ class Server(ABC):
         session, path = self._admitted(request)
         session.running.add(request.task)
         try:
-            if request.method == "POST" and (path in DIALECTS or path == _COUNT):
+            if request.method == "POST" and (path in PROTOCOLS or path == _COUNT):
                 return await self._post(session, request, path)
             if request.method == "GET" and _MODELS.fullmatch(path):
                 return await self._pass(request, path, None)
         finally:
             session.running.discard(request.task)
-        if path in DIALECTS and request.headers.get("upgrade", "").lower() == "websocket":
+        if path in PROTOCOLS and request.headers.get("upgrade", "").lower() == "websocket":
             # The one status at which Codex calls over HTTP at once; at others it tries again for seconds.
             raise GatewayRefusal(426, f"the gateway has no WebSocket; it has POST {path}")
-        accepted = f"POST {', '.join(DIALECTS)} and {_COUNT}, and GET /models"
+        accepted = f"POST {', '.join(PROTOCOLS)} and {_COUNT}, and GET /models"
         raise GatewayRefusal(404, f"the gateway has no {request.method} {path}; it has {accepted}")
 
     async def _post(self, session: Caller, request: web.BaseRequest, path: str) -> web.StreamResponse:
@@ -162,7 +162,7 @@ class Server(ABC):
         # of many which come at once none would leave before all are read and taught.
         await self._turn.acquire()
         asyncio.get_running_loop().call_soon(self._turn.release)
-        dialect = DIALECTS[path.removesuffix("/count_tokens")]
+        dialect = PROTOCOLS[path.removesuffix("/count_tokens")]
         try:
             document = Document(raw)
         except ValueError as error:

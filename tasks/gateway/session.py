@@ -191,7 +191,7 @@ class Recorded(NamedTuple):
         return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None, value["usage"])
 
 
-class Answers:
+class JournalledAnswers:
     """The journalled answers of one attempt. Equal requests get theirs in turn."""
 
     def __init__(self, attempt: AttemptContext) -> None:
@@ -202,7 +202,7 @@ class Answers:
         """Whether a request has got each of them."""
 
     def next(self, digest: str, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
-        """Return the next answer's key, the answer if it is there, and whether it was given back. ``final``: damage is raised."""
+        """Return the next answer's key, the answer if there is one, and whether it was given back; ``final``: raise damage."""
         key = AnswerKey(digest, 0)
         while self._got.get(key):
             key = key._replace(number=key.number + 1)
@@ -247,7 +247,7 @@ class Answers:
 class Caller(ABC):
     """Who makes calls through the gateway."""
 
-    answers: Answers | None = None
+    answers: JournalledAnswers | None = None
     """None: nothing is journalled."""
 
     def __init__(self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub) -> None:
@@ -315,7 +315,7 @@ class RolloutSession(Caller):
         """Whether no call has arrived."""
         self._open_calls: dict[str, tuple[str, float]] = {}
         """Tool calls of the model whose result has not come, with the tool and since when."""
-        self.answers = Answers(attempt)
+        self.answers = JournalledAnswers(attempt)
 
     def end(self) -> None:
         """Cancel the calls in flight."""
@@ -364,7 +364,7 @@ class RolloutSession(Caller):
 
 
 def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
-    """Return ``base`` with the gateway's addresses and key, without our settings and keys of vendors, or the run's by any name."""
+    """Return ``base`` with addresses and key of the gateway, without our settings, and without other keys by any name."""
     keys = {chosen.api_key.removeprefix("env:") for chosen in session.runtime.context.models.roles.values()}
     kept = {
         name: value

@@ -124,7 +124,7 @@ class Guard:
         template: Path | None = None,
         wall_s: float | None = None,
     ) -> Ended:
-        """Run a program in a folder with a copy of ``template``; no process of it is left. Raise ``ActorError`` if it cannot start."""
+        """Run a program in a folder with a copy of ``template``. No process is left. Raise ``ActorError`` if none starts."""
         orders = (launcher.__file__, str(self.descriptor), str(template or ""), json.dumps(limits.resources()))
         child = _Child(limits.output_bytes)
         transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)

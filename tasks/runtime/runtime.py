@@ -389,4 +389,4 @@ class Actor(Protocol):
     """Attempts items; keeps no state between attempts, because they run concurrently."""
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        """Attempt the item. Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, or ``ActorError``."""
+        """Attempt the item. Raises the ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of a call, or ``ActorError``."""

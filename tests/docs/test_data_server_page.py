@@ -101,7 +101,7 @@ async def test_the_agent_on_the_page_runs(tmp_path):
 
 def test_the_paths_are_those_on_the_page():
     paths = {row[0].strip("`") for row in table(GATEWAY, "path")}
-    assert paths == {*server._DIALECTS, server._COUNT, "/models"}
+    assert paths == {*server.PROTOCOLS, server._COUNT, "/models"}
 
 
 def test_limits_and_pauses_are_those_on_the_page():
