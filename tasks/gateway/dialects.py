@@ -392,10 +392,6 @@ def _join_calls(calls: dict[object, dict[str, Any]], delta: Mapping[str, Any]) -
         call["function"]["arguments"] += "" if arguments is None else _arguments_text(arguments)
 
 
-def _read_embeddings(body: Mapping[str, Any]) -> ChatReply | None:
-    return _reply("", (), "stop", decode_usage(body), body) if isinstance(body.get("data"), list) else None
-
-
 def _add_to(request: Document, name: str, lessons: str) -> bool | None:
     """Append to the member with the agent's own instructions, or add it. Return whether it was there."""
     if name in request.members:
@@ -440,11 +436,6 @@ def _read_response(body: Mapping[str, Any]) -> ChatReply | None:
     reasoning = mapping_of(counts.get("output_tokens_details")).get("reasoning_tokens")
     usage = usage_of([counts.get("input_tokens"), counts.get("output_tokens"), cached, reasoning])
     return _reply("".join(texts), calls, finish, usage, body)
-
-
-def _fold_response(events: Sequence[Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
-    # The last event has the whole response.
-    return mapping_of(events[-1].get("response")) if ended else {}
 
 
 _FINISHES: Final[Mapping[object, FinishReason]] = {
@@ -505,12 +496,6 @@ def _fold_message(events: Sequence[Mapping[str, Any]], ended: bool) -> Mapping[s
 
 _GAP: Final = rb"(?:\s|data:)*"
 """White space in an event's data, which may go over several lines."""
-
-
-def _types(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb'"type"%b:%b"(?:%b)"' % (_GAP, _GAP, pattern))
-
-
 CHAT: Final = Dialect(
     path="/chat/completions",
     limits=("max_completion_tokens", "max_tokens"),
@@ -527,8 +512,9 @@ RESPONSES: Final = Dialect(
     sampling=("temperature",),
     teach=_teach_response,
     read=_read_response,
-    fold=_fold_response,
-    marks=_types(rb"response\.(?:completed|incomplete|failed|cancelled)"),
+    # The last event has the whole response.
+    fold=lambda events, ended: mapping_of(events[-1].get("response")) if ended else {},
+    marks=re.compile(rb'"type"%b:%b"response\.(?:completed|incomplete|failed|cancelled)"' % (_GAP, _GAP)),
     last=frozenset(f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled")),
     stateful=True,
 )
@@ -539,9 +525,16 @@ MESSAGES: Final = Dialect(
     teach=lambda request, lessons: _add_to(request, "system", lessons),
     read=_read_message,
     fold=_fold_message,
-    marks=_types(rb"message_stop"),
+    marks=re.compile(rb'"type"%b:%b"message_stop"' % (_GAP, _GAP)),
     last=frozenset({"message_stop"}),
 )
-EMBEDDINGS: Final = replace(CHAT, path="/embeddings", limits=(), sampling=(), teach=None, read=_read_embeddings)
+EMBEDDINGS: Final = replace(
+    CHAT,
+    path="/embeddings",
+    limits=(),
+    sampling=(),
+    teach=None,
+    read=lambda body: _reply("", (), "stop", decode_usage(body), body) if isinstance(body.get("data"), list) else None,
+)
 """Measured and bounded, with nothing to teach."""
 PROTOCOLS: Final = {dialect.path: dialect for dialect in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

@@ -372,26 +372,18 @@ def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[
         if name not in keys and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
     }
     # Every name of an address: with OPENAI_API_BASE alone the openai SDK calls its vendor. Of Anthropic's credentials one:
-    # the key and the token may not be set together. The Agents SDK would send its traces to the vendor, and Claude Code
-    # its events; the same variable saves it the call for a title. Codex prefers this key to a login of its user's.
-    v1, root, key = session.base_url, session.root_url, session.api_key
+    # the key and the token may not be set together. Codex prefers this key to a login of its user's.
+    at_v1 = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENROUTER_API_BASE", "OLLAMA_BASE_URL")
+    at_root = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "AZURE_OPENAI_ENDPOINT")
+    key = ("OPENAI_API_KEY", "CODEX_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "OPENROUTER_API_KEY")
+    # The Agents SDK would send its traces to the vendor, and Claude Code its events and a call for a title.
+    switches = ("OPENAI_AGENTS_DISABLE_TRACING", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
     without_proxy = ",".join(filter(None, (kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1,localhost")))
     return {
         **kept,
-        "OPENAI_BASE_URL": v1,
-        "OPENAI_API_BASE": v1,
-        "OPENAI_API_KEY": key,
-        "OPENAI_AGENTS_DISABLE_TRACING": "1",
-        "CODEX_API_KEY": key,
-        "ANTHROPIC_BASE_URL": root,
-        "ANTHROPIC_API_BASE": root,
-        "ANTHROPIC_API_KEY": key,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "AZURE_OPENAI_ENDPOINT": root,
-        "AZURE_OPENAI_API_KEY": key,
-        "OPENROUTER_API_BASE": v1,
-        "OPENROUTER_API_KEY": key,
-        "OLLAMA_BASE_URL": v1,
-        "NO_PROXY": without_proxy,
-        "no_proxy": without_proxy,
+        **dict.fromkeys(at_v1, session.base_url),
+        **dict.fromkeys(at_root, session.root_url),
+        **dict.fromkeys(key, session.api_key),
+        **dict.fromkeys(switches, "1"),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), without_proxy),
     }
