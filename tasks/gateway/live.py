@@ -418,7 +418,7 @@ class _SteadyLimiter(AdaptiveLimiter):
 
 
 class LiveServer(Server):
-    """Serves clients in production: without keys those that address loopback, with a key of their own for the endpoint."""
+    """Serves clients in production: without ``keys`` those on loopback alone, whose own keys go to the endpoint."""
 
     def __init__(
         self,
@@ -451,8 +451,8 @@ class LiveServer(Server):
             if path == "/readyz":
                 endpoint = await self._endpoint_problem()
                 problems = {"endpoint": endpoint, "library": self._task("").served().get("problem", "")}
-            ready = not any(problems.values())
-            return web.json_response({"status": "ok" if ready else "not ready", **problems}, status=200 if ready else 503)
+            status, text = (503, "not ready") if any(problems.values()) else (200, "ok")
+            return web.json_response({"status": text, **problems}, status=status)
         if request.method == "GET" and path in {"/metrics", "/meta"}:
             self._check(request)
             task = self._task(name)

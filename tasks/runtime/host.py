@@ -114,38 +114,37 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
 async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = False) -> dict[ModelRole, ChatClient]:
     """Return the client of each role. Those of one address share connections and limits; ``ends`` as ``ChatClient`` has it."""
     settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
+    app: Callable[..., Any] | None = None
+    if context.models.in_process:
+        from tfgrpo.tasks.models.simulated import simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
+
+        app = simulated_app(settings.simulated)
     clients: dict[ModelRole, ChatClient] = {}
     for role, chosen in context.models.roles.items():
-        opened = [(context.models.roles[each], client) for each, client in clients.items()]
-        same = next((client for other, client in opened if _wire(other) == _wire(chosen)), None)
-        if same is not None:
-            clients[role] = same
-            continue
-        # In a thread: fetching a Secret block runs a separate event loop.
-        endpoint = await asyncio.to_thread(endpoint_for, context, role)
-        retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
-        near = next((client for other, client in opened if other.base_url == chosen.base_url), None)
-        if near is not None:
-            clients[role] = near.sharing(endpoint, retry)
-            continue
-        app: Callable[..., Any] | None = None
-        if context.models.in_process:
-            from tfgrpo.tasks.models.simulated import simulated_app  # noqa: PLC0415 - 50 ms, for no real endpoint
-
-            app = simulated_app(settings.simulated)
-        clients[role] = ChatClient(
-            endpoint,
-            open_transport(concurrency=concurrency, app=app),
-            concurrency=concurrency,
-            run=context.unique_name,
-            ends=ends,
-            ledger=ledger,
-            # A model without a price has an unknown cost; the simulated one has an invented price.
-            prices=context.models.price_list(role),
-            retry=retry,
-            # For jitter only: no result depends on it, and processes must not draw the same.
-            rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
-        )
+        earlier = [(context.models.roles[each], client) for each, client in clients.items()]
+        near = next((client for other, client in earlier if other.base_url == chosen.base_url), None)
+        client = next((client for other, client in earlier if _wire(other) == _wire(chosen)), None)
+        if client is None:
+            # In a thread: fetching a Secret block runs a separate event loop.
+            endpoint = await asyncio.to_thread(endpoint_for, context, role)
+            retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
+            if near is not None:
+                client = near.sharing(endpoint, retry)
+            else:
+                client = ChatClient(
+                    endpoint,
+                    open_transport(concurrency=concurrency, app=app),
+                    concurrency=concurrency,
+                    run=context.unique_name,
+                    ends=ends,
+                    ledger=ledger,
+                    # A model without a price has an unknown cost; the simulated one has an invented price.
+                    prices=context.models.price_list(role),
+                    retry=retry,
+                    # For jitter only: no result depends on it, and processes must not draw the same.
+                    rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
+                )
+        clients[role] = client
     return clients
 
 

@@ -84,7 +84,7 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
         arguments = create_model(f"{name}_arguments", __config__=config, **_fields(name, function))
         parameters = arguments.model_json_schema()
     except (PydanticUserError, NameError, TypeError) as error:
-        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{name}: an annotation has no schema: {str(error).splitlines()[0]}") from error
     for titled in (parameters, *parameters.get("properties", {}).values()):
         titled.pop("title", None)
     description = clean_text((inspect.getdoc(function) or "").split("\n\n", 1)[0])
@@ -92,10 +92,7 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
 
 
 def _fields(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise ValueError(f"{name}: an annotation cannot be resolved: {error}") from error
+    hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
