@@ -359,7 +359,8 @@ def _fold_chat(events: Sequence[Mapping[str, Any]], ended: bool) -> Mapping[str,
     calls: dict[object, dict[str, Any]] = {}
     finish: object = None
     for event in events:
-        body |= {name: value for name in ("id", "model", "usage") if (value := event.get(name))}
+        for name in ("id", "model", "usage"):
+            body[name] = event.get(name) or body.get(name)
         for choice in rows(event.get("choices")):
             if choice.get("index", 0) == 0:
                 delta = mapping_of(choice.get("delta"))
