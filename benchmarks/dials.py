@@ -15,12 +15,11 @@ from unittest.mock import patch
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.json_values import stream
+from tfgrpo.stores.json_values import json_of, mapping_of, stream
 from tfgrpo.tasks.models.simulated import simulated_app
 from tfgrpo.tasks.models.simulated.engine import DIFFICULTY_SPREAD, HEAT, HEAT_COST, LESSON_GAIN, SKILL, AdvisedSolver, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, ChatMessage
 from tfgrpo.tasks.models.simulated.puzzle import Pitfall, Puzzle, Solver, Turn, advice_in, answer_of, open_world
-from tfgrpo.tasks.models.simulated.roles import question_in, reflection
 
 _NORMAL: Final = NormalDist()
 
@@ -61,8 +60,9 @@ class DialledEngine(Engine):
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
         """Have some reflections judge by the opposite of the rewards."""
-        role, question = question_in(body) if self.dials.misjudged else (None, {})
-        if role is reflection and rng.random() < self.dials.misjudged:
+        questions = (mapping_of(json_of(each.text)) for each in body.messages if self.dials.misjudged and each.role == "user")
+        question = next((each for each in questions if {"attempts", "max_lessons"} <= each.keys()), None)
+        if question is not None and rng.random() < self.dials.misjudged:
             opposite = [{**attempt, "reward": -attempt["reward"]} for attempt in question["attempts"]]
             asked = json.dumps({**question, "attempts": opposite})
             user = ChatMessage(role="user", content=asked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -58,11 +58,11 @@ class LedgerQuestion(Puzzle):
     def solved(self, solver: Solver) -> str:
         """Return the last text of an attempt with the real tools."""
         messages: list[ChatMessage] = []
-        while (turn := self.turn(solver, messages, frozenset(TOOLS))).calls:
+        while (turn := self.turn(solver, messages, TOOLS)).calls:
             messages += played(turn, len(messages))
         return turn.text
 
-    def turn(self, solver: Solver, later: Sequence[ChatMessage], offered: frozenset[str]) -> Turn:
+    def turn(self, solver: Solver, later: Sequence[ChatMessage], offered: Collection[str]) -> Turn:
         """Return the next calls, or the answer when everything is known."""
         names = {own_name(tool): tool for tool in offered}
         if not set().union(*(_NEEDED.get(slot, ()) for slot in self.slots)) <= names.keys():
@@ -121,7 +121,7 @@ def _results(later: Sequence[ChatMessage]) -> _Results:
     returned = {message.tool_call_id: message.text for message in later if message.role == "tool"}
     results: dict[str, list[str]] = {}
     for call in (call for message in later for call in message.tool_calls or ()):
-        results.setdefault(own_name(call.function.name), []).append(_TIMED.sub("", returned[call.id]))
+        results.setdefault(own_name(call["function"]["name"]), []).append(_TIMED.sub("", returned[call["id"]]))
     return results
 
 

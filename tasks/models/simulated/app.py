@@ -17,65 +17,40 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
-from tfgrpo.stores.json_values import compact_json, key_digest, load_json
+from tfgrpo.stores.json_values import compact_json, key_digest, load_json, mapping_of
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import DIALECTS, MODEL_NAME, ChatBody, SimulatedChat, framed
 
+# Dimensions of the vectors that embed a text.
 _DIRECTIONS: Final = 64
-"""Dimensions of the vectors that embed a text."""
 _HEADERS: Final = {"x-simulated": LABEL}
-_MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
-
-
-class _Refused(HTTPException):
-    """A request that is answered with an error, in a form that clients of every dialect read."""
-
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(status, message)
-        self.param, self.code = param, code
 
 
 def _answer(value: object, status: int = 200) -> Response:
     return Response(compact_json(value).encode("utf-8", "replace"), status, _HEADERS, "application/json")
 
 
-async def _models(request: Request) -> Response:  # noqa: ARG001
-    return _answer({"object": "list", "data": [_MODEL]})
-
-
-async def _answered(engine: Engine, dialect: SimulatedChat, request: Request) -> Response:
+async def _completed(engine: Engine, dialect: SimulatedChat, request: Request) -> Response:
     clock = asyncio.get_running_loop().time
     due = clock() + engine.settings.latency_s
-    asked = _json(await request.body())
-    try:
-        chat = dialect.chat(asked)
-        body = ChatBody.model_validate(chat)
-        if body.model != MODEL_NAME:
-            message = f"The model `{body.model}` does not exist; there is `{MODEL_NAME}`."
-            raise _Refused(404, message, "model", "model_not_found")
-        completion = engine.answer(body, digest_of(chat))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(map(str, first["loc"]))
-        raise _Refused(400, f"Invalid value for {param}: {first['msg']}", param, "invalid_value") from None
-    except (LookupError, TypeError, AttributeError, RecursionError) as error:  # tools and schemas are read as needed
-        raise _Refused(400, f"The request is none of this API: {error!r:.200}") from None
+    chat = dialect.chat(await _json(request))
+    body = ChatBody.model_validate(chat)
+    if body.model != MODEL_NAME:
+        raise HTTPException(404, f"The model `{body.model}` does not exist; there is `{MODEL_NAME}`.")
+    reply = dialect.reply(engine.answer(body, digest_of(chat)))
     # The time to compute the answer is part of the latency asked for, not added to it.
-    if (left := due - clock()) > 0.0:
-        await asyncio.sleep(left)
+    await asyncio.sleep(max(0.0, due - clock()))
     if not body.stream:
-        return _answer(dialect.reply(completion))
-    frames = map(framed, dialect.events(completion, asked))
+        return _answer(reply)
+    frames = map(framed, dialect.events(reply, usage=bool(mapping_of(body.stream_options).get("include_usage"))))
     return StreamingResponse(frames, headers=_HEADERS, media_type="text/event-stream")
 
 
 async def _embedded(request: Request) -> Response:
-    asked = _json(await request.body()).get("input")
-    if not isinstance(asked, str | list):
-        raise _Refused(400, "The request has no input.", "input")
-    texts = [asked] if isinstance(asked, str) else list(map(str, asked))
-    data = []
-    for at, text in enumerate(texts):  # vectors of length 1; those of texts without a word in common are mostly orthogonal
+    texts = (await _json(request))["input"]
+    texts, data = [texts] if isinstance(texts, str) else list(map(str, texts)), []
+    # Vectors have length 1; those of texts without a word in common are mostly orthogonal.
+    for at, text in enumerate(texts):
         counts = Counter(key_digest(word) % _DIRECTIONS for word in text.casefold().split() or [""])
         length = math.sqrt(sum(count**2 for count in counts.values()))
         vector = [counts[direction] / length for direction in range(_DIRECTIONS)]
@@ -85,34 +60,35 @@ async def _embedded(request: Request) -> Response:
     return _answer({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
 
 
-def _json(raw: bytes) -> dict[str, Any]:
-    try:
-        value = load_json(raw.decode("utf-8", "surrogatepass"))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise _Refused(400, "The request body is no JSON object.")
-    return value
+async def _json(request: Request) -> Any:
+    return load_json((await request.body()).decode("utf-8", "surrogatepass"))
+
+
+# Tools and schemas are read as they are needed, so that what is none of the API ends in any of these.
+_REFUSED: Final = (HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, HTTPException)  # noqa: S101 - this handles no other
-    about = {name: getattr(error, name, None) for name in ("param", "code")}
-    body = {"message": f"SIMULATED: {error.detail}", "type": "invalid_request_error", **about}
-    return _answer({"type": "error", "error": body}, error.status_code)
+    status, param, text = 400, None, f"The request is none of this API: {error!r:.200}"
+    if isinstance(error, HTTPException):
+        status, text = error.status_code, error.detail
+    elif isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = ".".join(map(str, first["loc"]))
+        text = f"Invalid value for {param}: {first['msg']}"
+    body = {"message": f"SIMULATED: {text}", "type": "invalid_request_error", "param": param, "code": None}
+    # With a type outside, too: Anthropic's clients look for it there.
+    return _answer({"type": "error", "error": body}, status)
 
 
 def simulated_app(
     settings: SimulatedSettings, engine: Engine | None = None, dialects: Mapping[str, SimulatedChat] = DIALECTS
 ) -> Starlette:
-    """Return the service, with its own state: two apps with the same settings give the same answers.
-
-    ``engine``, ``dialects``: others, for tests and benchmarks.
-    """
-    answered = partial(_answered, engine or Engine(settings))
-    routes = [
-        *(Route(path, partial(answered, dialect), methods=["POST"]) for path, dialect in dialects.items()),
-        Route("/v1/models", _models),
-        Route("/v1/embeddings", _embedded, methods=["POST"]),
-    ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _on_refused})
+    """Return the service, with its own state; ``engine`` and ``dialects``: others, for tests and benchmarks."""
+    completed = partial(_completed, engine or Engine(settings))
+    model = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
+    routes = [Route(path, partial(completed, dialect), methods=["POST"]) for path, dialect in dialects.items()]
+    routes += [Route("/v1/embeddings", _embedded, methods=["POST"])]
+    # An answer is an application of its own, the same for every request.
+    routes += [Route("/v1/models", _answer({"object": "list", "data": [model]}), methods=["GET"])]
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(_REFUSED, _on_refused))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from statistics import NormalDist
@@ -19,19 +19,13 @@ from tfgrpo.tasks.models.simulated.roles import learned_answer
 from tfgrpo.tasks.models.wire import called
 
 LABEL: Final = "SIMULATED"
-_LIMIT: Final = 1024
-
+# Terms of the margin of ``AdvisedSolver``, in units of the normal draws.
 SKILL = 0.2
-"""Margin without lessons at temperature 0, in units of the normal draws."""
 LESSON_GAIN = 1.0
-"""What right advice adds to the margin; wrong advice takes the same away."""
 DIFFICULTY_SPREAD = 0.6
-"""Standard deviation of the item's share of the margin."""
 HEAT_COST = 0.3
 HEAT = 1.4
-
 UNKNOWN: Final = "SIMULATED reply: this is no item of a simulated world, so there is nothing to work out.\nAnswer: 0"
-_NORMAL: Final = NormalDist()
 
 
 @dataclass(frozen=True)
@@ -39,9 +33,8 @@ class AdvisedSolver(Solver):
     """Solver that avoids a pitfall when its margin is above zero: lessons help, heat scatters.
 
     The margin is ``SKILL + LESSON_GAIN * advice + DIFFICULTY_SPREAD * d - HEAT_COST * T + HEAT * T * z``:
-    ``advice`` in [-1, 1] is how the prompt's lessons bear on the pitfall, ``d`` is a normal draw that belongs to the
-    item, ``z`` a normal draw of this request, ``T`` the temperature. So heat makes attempts differ from each other and a
-    little worse, and at ``T = 0`` every attempt at an item goes the same way.
+    ``advice`` in [-1, 1] is how the prompt's lessons bear on the pitfall, ``d`` is a normal draw that belongs to the item,
+    ``z`` one of this request, ``T`` the temperature. At ``T = 0`` every attempt at an item goes the same way.
     """
 
     seed: int
@@ -54,13 +47,14 @@ class AdvisedSolver(Solver):
     def avoids(self, pitfall: str) -> bool:
         """Whether the margin is above zero."""
         difficulty = derive_seed(self.seed, "difficulty", self.prompt, pitfall)
-        item = DIFFICULTY_SPREAD * _NORMAL.inv_cdf((difficulty + 0.5) / 2.0**53)  # it takes neither 0 nor 1
+        # Half a step more than the integer: ``inv_cdf`` takes neither 0 nor 1.
+        item = DIFFICULTY_SPREAD * NormalDist().inv_cdf((difficulty + 0.5) / 2.0**53)
         steady = SKILL + self.gain * self.advice.get(pitfall, 0.0)
         heat = self.temperature * (HEAT * self.rng.gauss(0.0, 1.0) - HEAT_COST)
         return steady + item + heat > 0.0
 
     def shown(self, pitfall: Pitfall, *, avoided: bool) -> str:
-        """Return any of the wordings, with equal chances."""
+        """Return any of its wordings, with equal chances."""
         return self.rng.choice(pitfall.shown_avoided if avoided else pitfall.shown_hit)
 
     def lucky(self, share: float) -> bool:
@@ -72,17 +66,15 @@ class Engine:
     """The simulated model without its service."""
 
     def __init__(self, settings: SimulatedSettings) -> None:
-        self.settings = settings
-        self.world = open_world(settings.world)
+        self.settings, self.world = settings, open_world(settings.world)
         self._seen = Counter[str]()
 
     def answer(self, body: ChatBody, digest: str) -> dict[str, Any]:
         """Return the completion of a request; ``digest`` is that of its content."""
-        before = 0
-        if body.seed is None:
-            before = self._seen[digest]
-            self._seen[digest] += 1
-        turn = self.turn(body, random.Random(derive_seed(self.settings.seed, "reply", digest, before)))
+        # A seeded request has one answer; without a seed every repetition is another draw.
+        repeats = self._seen[digest]
+        self._seen[digest] += body.seed is None
+        turn = self.turn(body, random.Random(derive_seed(self.settings.seed, "reply", digest, repeats)))
         calls = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in turn.calls]
         text, finish = turn.text, "tool_calls" if calls else "stop"
         limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
@@ -91,26 +83,18 @@ class Engine:
         message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
         if calls:
             message["tool_calls"] = [called(f"call_{digest[:12]}_{index}", *call) for index, call in enumerate(calls)]
+        texts = [each.text for each in body.messages]
+        earlier = (each["function"] for message in body.messages for each in message.tool_calls or ())
+        texts += (each["name"] + each["arguments"] for each in earlier)
+        texts += map(compact_json, [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])])
+        prompt, completion = max(1, _count_tokens(*texts)), _count_tokens(text, *chain(*calls))
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         logprobs = _logprobs(text, digest) if body.logprobs else None
-
-        shown = [each.text for each in body.messages]
-        shown += [c.function.name + c.function.arguments for each in body.messages for c in each.tool_calls or ()]
-        schemas = [*(body.tools or ()), *([] if body.schema_body is None else [body.schema_body])]
-        prompt = max(1, _count_tokens(*shown, *map(compact_json, schemas)))
-        completion = _count_tokens(text, *chain(*calls))
-        return {
+        about = {"object": "chat.completion", "created": 0, "model": MODEL_NAME, "system_fingerprint": LABEL}
+        return about | {
             "id": f"chatcmpl-simulated-{digest[:24]}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": MODEL_NAME,
-            "system_fingerprint": LABEL,
             "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": logprobs}],
-            "usage": {
-                "prompt_tokens": prompt,
-                "completion_tokens": completion,
-                "total_tokens": prompt + completion,
-                "prompt_tokens_details": {"cached_tokens": 0},
-            },
+            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 0}},
         }
 
     def turn(self, body: ChatBody, rng: random.Random) -> Turn:
@@ -121,12 +105,13 @@ class Engine:
     def act(self, body: ChatBody, rng: random.Random) -> Turn:
         """Return the actor's next turn at the last item in the user's messages; ``UNKNOWN`` without an item of the world."""
         # Agents remind, observe and ask again after the item, so that the last message of the user may be none.
-        for place, message in reversed(list(enumerate(body.messages))):
+        for index, message in reversed(list(enumerate(body.messages))):
             puzzle = self.world.recognise(message.text) if message.role == "user" else None
             if puzzle is not None:
                 temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of OpenAI
                 solver = self.solver(message.text, temperature, self.world.advice(body.system), rng)
-                return puzzle.turn(solver, body.messages[place + 1 :], body.offered)
+                tools = () if body.tool_choice == "none" else body.tools or ()
+                return puzzle.turn(solver, body.messages[index + 1 :], [tool["function"]["name"] for tool in tools])
         return Turn(UNKNOWN)
 
     def solver(self, prompt: str, temperature: float, advice: Mapping[str, float], rng: random.Random) -> Solver:
@@ -141,8 +126,8 @@ def _in_form(body: ChatBody, turn: Turn) -> Turn:
     if body.tool_choice not in (None, "auto", "none"):
         chosen = mapping_of(mapping_of(body.tool_choice).get("function")).get("name")
         functions = [tool["function"] for tool in body.tools or ()]
-        demanded = [each for each in functions if chosen in (None, each["name"])][-1]
-        return Turn("", ((demanded["name"], minimal_instance(demanded.get("parameters", {}), turn.text)),))
+        function = [each for each in functions if chosen in (None, each["name"])][-1]
+        return Turn("", ((function["name"], minimal_instance(function.get("parameters", {}), turn.text)),))
     if mapping_of(body.response_format).get("type", "text") == "text":
         return turn
     schema = body.schema_body
@@ -150,54 +135,46 @@ def _in_form(body: ChatBody, turn: Turn) -> Turn:
     return Turn(json.dumps(value, ensure_ascii=False))
 
 
-def minimal_instance(schema: Object, text: str, root: Object | None = None) -> Any:
-    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first.
+def minimal_instance(root: Object, text: str) -> Any:
+    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first."""
 
-    ``root``: the schema with the definitions that this part of it refers to.
-    """
-    root = schema if root is None else root
-    if "$ref" in schema:
-        return minimal_instance(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), text, root)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return schema[key][0] if key == "enum" else minimal_instance(schema[key][0], text, root)
-    kind = schema.get("type", "object")
-    kind = kind[0] if isinstance(kind, list) else kind
-    parts = schema.get("properties", {})
-    whole: Mapping[str, Callable[[], Any]] = {
-        "object": lambda: {name: minimal_instance(parts.get(name, {}), text, root) for name in schema.get("required", ())},
-        "array": lambda: [minimal_instance(schema.get("items", {}), text, root)] * schema.get("minItems", 0),
-        "string": lambda: text[: schema.get("maxLength", len(text))],
-        "boolean": lambda: False,
-        "null": lambda: None,
-    }
-    return whole.get(kind, lambda: schema.get("minimum", 0))()
+    def instance(schema: Object) -> Any:
+        if "$ref" in schema:
+            return instance(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}))
+        for key in ("const", "default"):
+            if key in schema:
+                return schema[key]
+        for key in ("enum", "anyOf", "oneOf", "allOf"):
+            if schema.get(key):
+                return schema[key][0] if key == "enum" else instance(schema[key][0])
+        kind = schema.get("type", "object")
+        kind = kind[0] if isinstance(kind, list) else kind
+        if kind == "object":
+            return {name: instance(schema.get("properties", {}).get(name, {})) for name in schema.get("required", ())}
+        if kind == "array":
+            return [instance(schema.get("items", {}))] * schema.get("minItems", 0)
+        ordinary = {"string": text[: schema.get("maxLength", len(text))], "boolean": False, "null": None}
+        return ordinary.get(kind, schema.get("minimum", 0))
+
+    return instance(root)
 
 
-def digest_of(value: Mapping[str, Any]) -> str:
-    """Return a digest of a request's content, independent of spacing, order of keys, token limit and streaming.
-
-    A limit cuts a reply; it does not change what the model would answer. The constant keeps seeded figures as they were.
-    """
-    content = {name: part for name, part in value.items() if name != "stream_options" and (name, part) != ("stream", True)}
+def digest_of(request: Mapping[str, Any]) -> str:
+    """Return a digest of a request's content, independent of spacing, order of keys, token limit and streaming."""
+    content = {name: part for name, part in request.items() if name != "stream_options" and (name, part) != ("stream", True)}
     if "max_tokens" in content:
-        content["max_tokens"] = _LIMIT
+        # A limit cuts a reply and does not change it. Which number is here decides every seeded figure.
+        content["max_tokens"] = 1024
     return sha256_hex(canonical_json(content).encode("utf-8", "surrogatepass"))
 
 
 def _logprobs(text: str, digest: str) -> dict[str, Any]:
     rng = stream(0, "logprobs", digest)
     tokens = (text[start : start + CHARS_PER_TOKEN] for start in range(0, len(text), CHARS_PER_TOKEN))
-    content = [
-        {"token": token, "logprob": -rng.expovariate(4.0), "bytes": list(token.encode()), "top_logprobs": []}
-        for token in tokens
-    ]
-    return {"content": content, "refusal": None}
+    rows = ({"token": token, "logprob": -rng.expovariate(4.0), "bytes": list(token.encode())} for token in tokens)
+    return {"content": [{**row, "top_logprobs": []} for row in rows], "refusal": None}
 
 
 def _count_tokens(*texts: str) -> int:
-    """Return one token for four characters, rounded up: never more than the UTF-8 bytes of the texts."""
+    # One for four characters, rounded up: never more than the UTF-8 bytes of the texts.
     return -(-sum(map(len, texts)) // CHARS_PER_TOKEN)

@@ -1,22 +1,20 @@
 """What the worlds of the simulated model share: their items, the words of advice, and worked solutions.
 
-A world is a module with its items' puzzle and, next to it, a YAML file. Phrases of a pitfall are written there as words in
-the order in which they must occur, ``"tax after discount|rebate"``. A word matches everything that starts with it, ``|``
-separates alternatives, ``=per`` asks for exactly that word. Up to three other words may come between two of a phrase, but no
-negation and no end of a sentence. A lesson counts for a pitfall when it mentions the pitfall's subject and contains a phrase
-for the right way or for the mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its
-vote. Items are never seen.
+A world is a class of puzzles and a YAML file of its name. Phrases of a pitfall are written there as words in the order in
+which they must occur, ``"tax after discount|rebate"``. A word matches everything that starts with it, ``|`` separates
+alternatives, ``=per`` asks for exactly that word. Up to three other words may come between two of a phrase, but no negation
+and no end of a sentence. A lesson counts for a pitfall when it mentions its subject and contains a phrase for the right way
+or for the mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its vote.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property, lru_cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -43,17 +41,14 @@ def advice_of(texts: Mapping[Polarity, Sequence[str]]) -> tuple[Advice, ...]:
 
 
 class Pitfall(NamedTuple):
-    """One typical mistake."""
+    """One typical mistake: its subject, phrases for the right way and for the mistake, and what a worked step shows."""
 
     name: str
     about: Sequence[str]
-    """Advice on this pitfall matches every one of these words (same notation, one word each)."""
     right: Sequence[str]
     wrong: Sequence[str]
     shown_avoided: Sequence[str]
-    """What a step of a worked solution reads when it got this right."""
     shown_hit: Sequence[str]
-    """What it reads when it made the mistake."""
     good_advice: Sequence[Advice]
     bad_advice: Sequence[Advice]
     working: str = ""
@@ -61,37 +56,29 @@ class Pitfall(NamedTuple):
 
 
 Stance: TypeAlias = Literal[-1, 1]
-
 _SLOT = re.compile(r"\{(\w+)\}")
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
 _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
+# How many words after a negation are negated.
 _REACH = 4
-"""How many words after a negation are negated."""
 _JOINED = [(re.compile(pattern), text) for pattern, text in WORDS["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
-_CACHED_TEXTS = 256
-
-
-def _word(alternatives: str) -> str:
-    words = (f"{word[1:]}\\b" if word.startswith("=") else f"{word}\\w*" for word in alternatives.split("|"))
-    return f"(?:{'|'.join(words)})"
 
 
 def _reversed(words: str, start: int, *, avoided: bool) -> bool:
-    clause = words[:start].rsplit("/", 1)[-1].rsplit(",", 1)[-1].split()
+    before = words[:start]
+    clause = re.split("[/,]", before)[-1].split()
     turns = sum(1 for word in clause[-_REACH:] if _TURNS.fullmatch(word))
-    first_sentence = "/" not in words[:start]
-    negates_itself = words.startswith(("not ", "never ", "avoid"))
-    return (turns + (avoided and first_sentence and not negates_itself)) % 2 == 1
+    # An avoid text that negates itself says what it means; and what follows its first sentence is said plainly.
+    return (turns + (avoided and "/" not in before and not words.startswith(("not ", "never ", "avoid")))) % 2 == 1
 
 
 def advice_in(system_text: str) -> tuple[Advice, ...]:
     """Return the lessons of the prompt's block, in order; text outside the block is not advice."""
     block = _BLOCK.search(system_text)
-    if block is None:
-        return ()
-    return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in _LESSON_LINE.findall(block.group(1)))
+    lines = _LESSON_LINE.findall(block[1]) if block is not None else ()
+    return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in lines)
 
 
 class Solver:
@@ -105,11 +92,11 @@ class Solver:
         return pitfall not in self.hit
 
     def shown(self, pitfall: Pitfall, *, avoided: bool) -> str:
-        """Return how a step reads that avoided the pitfall or hit it: here the first of the wordings."""
+        """Return how a step reads that avoided the pitfall or hit it."""
         return (pitfall.shown_avoided if avoided else pitfall.shown_hit)[0]
 
     def lucky(self, share: float) -> bool:  # noqa: ARG002
-        """True in this share of attempts, independent of the prompt; here in those without mistakes."""
+        """True in this share of attempts, independent of the prompt."""
         return not self.hit
 
 
@@ -132,11 +119,8 @@ class Puzzle(ABC):
     def solved(self, solver: Solver) -> str:
         """Return the last text of a whole attempt."""
 
-    def turn(self, solver: Solver, later: Sequence[ChatMessage], offered: frozenset[str]) -> Turn:  # noqa: ARG002
-        """Return the next turn of an attempt: here the only one.
-
-        ``later``: what came after the item. ``offered``: names of the tools.
-        """
+    def turn(self, solver: Solver, later: Sequence[ChatMessage], offered: Collection[str]) -> Turn:  # noqa: ARG002
+        """Return the next turn of an attempt. ``later``: what came after the item. ``offered``: names of the tools."""
         return Turn(self.solved(solver))
 
     def agrees(self, output: str) -> bool:
@@ -145,14 +129,13 @@ class Puzzle(ABC):
 
 
 class World:
-    """A closed family of items with their pitfalls, as the YAML file next to its module has it."""
+    """A closed family of items with their pitfalls, as the YAML file of its name next to ``module``, a ``__file__``, has it."""
 
     def __init__(self, name: str, module: str, puzzle: type[Puzzle]) -> None:
-        """``module``: its ``__file__``."""
         self.name, self.puzzle = name, puzzle
-        self.data: Mapping[str, Any] = packaged_yaml(module, f"{Path(module).stem}.yaml")
+        self.data: Mapping[str, Any] = packaged_yaml(module, f"{name}.yaml")
+        # By kind, the longest fixed piece of its text, a cheap first test, and its pattern: a word in every ``{slot}``.
         self._templates: dict[str, tuple[str, re.Pattern[str]]] = {}
-        """By kind, the longest fixed piece of its text, a cheap first test, and its pattern: a word in every ``{slot}``."""
         for kind, row in self.data["templates"].items():
             pieces = _SLOT.split(row["text"])
             regex = [re.escape(piece) if i % 2 == 0 else rf"(?P<{piece}>[\w.:-]*\w)" for i, piece in enumerate(pieces)]
@@ -161,29 +144,34 @@ class World:
             name: Pitfall(name, **{**row, **{key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}})
             for name, row in self.data["pitfalls"].items()
         }
-        """What its items test, and so what its lessons can be about."""
-        self.advice = lru_cache(_CACHED_TEXTS)(self._advice)
+        self.advice = lru_cache(256)(self._advice)
 
     def recognise(self, text: str) -> Puzzle | None:
         """Return the item whose template the text contains, of several the first; None when there is none."""
-        found = ((kind, pattern.search(text)) for kind, (piece, pattern) in self._templates.items() if piece in text)
-        return next((self.puzzle(self, kind, match.groupdict()) for kind, match in found if match is not None), None)
+        for kind, (piece, pattern) in self._templates.items():
+            if piece in text and (match := pattern.search(text)) is not None:
+                return self.puzzle(self, kind, match.groupdict())
+        return None
 
     @cached_property
     def _lexicon(self) -> Mapping[str, tuple[list[re.Pattern[str]], list[tuple[re.Pattern[str], int]]]]:
-        """By pitfall, the words that are its subject, and the phrases with their votes."""
+        # By pitfall, the words that are its subject, and the phrases with their votes.
         gap = rf"(?: (?!{_NEGATION}\b)[\w,]+){{0,3}}? "
 
-        def pattern(*words: str) -> re.Pattern[str]:
-            return re.compile(rf"(?<!\S){gap.join(map(_word, words))}(?!\S)")
+        def pattern(*phrase: str) -> re.Pattern[str]:
+            words = []
+            for alternatives in phrase:
+                forms = (rf"{form[1:]}\b" if form.startswith("=") else rf"{form}\w*" for form in alternatives.split("|"))
+                words.append(f"(?:{'|'.join(forms)})")
+            return re.compile(rf"(?<!\S){gap.join(words)}(?!\S)")
 
-        return {
-            name: (
-                [pattern(word) for word in pitfall.about],
-                [(pattern(*text.split()), vote) for vote, texts in ((1, pitfall.right), (-1, pitfall.wrong)) for text in texts],
-            )
-            for name, pitfall in self.pitfalls.items()
-        }
+        lexicon = {}
+        for name, pitfall in self.pitfalls.items():
+            votes = [(1, text) for text in pitfall.right] + [(-1, text) for text in pitfall.wrong]
+            # Alternatives of a subject may have spaces; in a phrase these separate its words.
+            subject = [pattern(each) for each in pitfall.about]
+            lexicon[name] = subject, [(pattern(*text.split()), vote) for vote, text in votes]
+        return lexicon
 
     def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
         """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
@@ -195,42 +183,34 @@ class World:
         stances: dict[str, Stance] = {}
         for name, (about, votes) in self._lexicon.items():
             if all(pattern.search(words) for pattern in about):
-                found = ((vote, match.start()) for pattern, vote in votes for match in pattern.finditer(words))
-                total = sum(-vote if _reversed(words, at, avoided=polarity == "avoid") else vote for vote, at in found)
+                starts = ((vote, match.start()) for pattern, vote in votes for match in pattern.finditer(words))
+                total = sum(-vote if _reversed(words, at, avoided=polarity == "avoid") else vote for vote, at in starts)
                 if total:
                     stances[name] = 1 if total > 0 else -1
         return stances
 
     def _advice(self, system_text: str) -> Mapping[str, float]:
-        """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
+        # By pitfall, the mean stance of the lessons in a system prompt, from -1 to 1.
         votes: dict[str, list[int]] = {}
-        for lesson in advice_in(system_text):
-            for name, stance in self.stances(*lesson).items():
-                votes.setdefault(name, []).append(stance)
+        for name, stance in (each for lesson in advice_in(system_text) for each in self.stances(*lesson).items()):
+            votes.setdefault(name, []).append(stance)
         return {name: fmean(stances) for name, stances in votes.items()}
 
 
 def open_world(name: str) -> World:
     """Return a world by the name that the settings have for it. Raise ``PipelineError`` where there is none."""
-    own = f"{__package__}.{name}:{name.upper()}" if name in get_args(ShippedWorld) else name
-    world = load_object(own, "--world")
+    world = load_object(f"{__package__}.worlds:{name.upper()}" if name in get_args(ShippedWorld) else name, "--world")
     if not isinstance(world, World):
         raise PipelineError.one("--world", f"{name!r}, a {type(world).__name__}", "a World")
     return world
-
-
-_CENT, _SIXTH_DECIMAL = Decimal("0.01"), Decimal("0.000001")
 
 
 class Solution:
     """Numbered steps of a worked solution. A pitfall that was met shows in the next step."""
 
     def __init__(self, puzzle: Puzzle, solver: Solver) -> None:
-        self.pitfalls = puzzle.world.pitfalls
-        self.slots = puzzle.slots
-        self._solver = solver
-        self.steps: list[str] = []
-        self._shown: list[str] = []
+        self.pitfalls, self.slots, self._solver = puzzle.world.pitfalls, puzzle.slots, solver
+        self.steps, self._shown = list[str](), list[str]()
 
     def avoids(self, name: str) -> bool:
         """Whether the attempt avoids the pitfall."""
@@ -243,7 +223,7 @@ class Solution:
         shown = "; ".join(self._shown)
         self._shown.clear()
         if numbers:  # with at most six decimals, without exponent and trailing zeros
-            digits = [f"{each.quantize(_SIXTH_DECIMAL, rounding=ROUND_HALF_UP):f}" for each in numbers]
+            digits = [f"{each.quantize(Decimal('0.000001'), rounding=ROUND_HALF_UP):f}" for each in numbers]
             working = working.format(*(each.rstrip("0").rstrip(".") for each in digits))
         self.steps.append(f"Step {len(self.steps) + 1}: {shown + ': ' if shown else ''}{working}")
 
@@ -254,7 +234,7 @@ class Solution:
 
 def to_cents(value: Decimal) -> Decimal:
     """Round to cents, halves away from zero."""
-    return value.quantize(_CENT, rounding=ROUND_HALF_UP)
+    return value.quantize(Decimal("0.01"), rounding=ROUND_HALF_UP)
 
 
 def answer_of(text: str) -> str:

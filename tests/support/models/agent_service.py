@@ -17,7 +17,6 @@ from tfgrpo.tasks.models.simulated.protocol import (
     SimulatedResponses,
     chat_request,
     digest_in,
-    pieces,
     text_of,
 )
 from tfgrpo.tasks.models.wire import called
@@ -62,14 +61,14 @@ def _calls(completion: Object) -> Sequence[Any]:
 
 
 class _Messages(SimulatedMessages):
-    def chat(self, asked: Any) -> Any:
+    def chat(self, body: Any) -> Any:
         """Return the chat request, with tool results as messages apart."""
-        choice = asked.get("tool_choice") or {}
+        choice = body.get("tool_choice") or {}
         named = {"function": {"name": choice.get("name")}}
         wanted = {"any": "required", "tool": named}.get(choice.get("type", ""), choice.get("type"))
-        turns = [turn for each in asked["messages"] for turn in _chat_turns(each)]
-        chat = chat_request(asked, asked.get("system"), (), "max_tokens")
-        return _chat(chat, turns, asked.get("tools") or (), tool_choice=wanted)
+        turns = [turn for each in body["messages"] for turn in _chat_turns(each)]
+        chat = chat_request(body, body.get("system"), (), "max_tokens")
+        return _chat(chat, turns, body.get("tools") or (), tool_choice=wanted)
 
     def reply(self, completion: Object) -> Object:
         """Return a message with a block for the text, if any, and one for each call."""
@@ -83,11 +82,10 @@ class _Messages(SimulatedMessages):
             blocks.append({"type": "tool_use", "id": key, **used})
         return {**message, "content": blocks, "stop_reason": "tool_use"}
 
-    def begun(self, block: Object) -> tuple[Object, Iterator[Object]]:
+    def delta(self, block: Object) -> tuple[Object, Object]:
         if block["type"] == "text":
-            return super().begun(block)
-        whole = json.dumps(block["input"], ensure_ascii=False)
-        return {"input": {}}, ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(whole))
+            return super().delta(block)
+        return {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
 
 
 def _chat_turns(message: Object) -> Iterator[dict[str, Any]]:
@@ -110,16 +108,16 @@ def _chat_turns(message: Object) -> Iterator[dict[str, Any]]:
 
 
 class _Responses(SimulatedResponses):
-    def chat(self, asked: Any) -> Any:
+    def chat(self, body: Any) -> Any:
         """Return the chat request, with the calls among the items and their outputs as messages."""
-        given, choice = asked["input"], asked.get("tool_choice")
+        given, choice = body["input"], body.get("tool_choice")
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        tools = [*(asked.get("tools") or ()), *(tool for item in items for tool in item.get("tools") or ())]
-        wanted, answer_format = (asked.get("text") or {}).get("format"), None
+        tools = [*(body.get("tools") or ()), *(tool for item in items for tool in item.get("tools") or ())]
+        wanted, answer_format = (body.get("text") or {}).get("format"), None
         if wanted is not None:
             schema = {key: part for key, part in wanted.items() if key != "type" and part is not None}
             answer_format = {"type": wanted["type"]} | ({"json_schema": schema} if schema else {})
-        chat = chat_request(asked, asked.get("instructions"), (), "max_output_tokens")
+        chat = chat_request(body, body.get("instructions"), (), "max_output_tokens")
         named = {"function": choice} if isinstance(choice, dict) else choice
         return _chat(chat, _chat_messages(items), tools, tool_choice=named, response_format=answer_format)
 
@@ -141,8 +139,7 @@ class _Responses(SimulatedResponses):
         at = {"item_id": item["id"], "output_index": index}
         begun = {**item, "status": "in_progress", "arguments": ""}
         yield "output_item.added", {"output_index": index, "item": begun}
-        for piece in pieces(item["arguments"]):
-            yield "function_call_arguments.delta", {**at, "delta": piece}
+        yield "function_call_arguments.delta", {**at, "delta": item["arguments"]}
         yield "function_call_arguments.done", {**at, "arguments": item["arguments"]}
         yield "output_item.done", {"output_index": index, "item": item}
 

@@ -1,14 +1,16 @@
-"""The ``arithmetic`` world: word problems from business life, solved exactly, with one or two pitfalls each."""
+"""The worlds that ship: word problems of business life, where lessons help, and sealed envelopes, where none does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
+from tfgrpo.stores.json_values import derive_seed, stream
 from tfgrpo.tasks.models.simulated.puzzle import Puzzle, Solution, Solver, World, to_cents
 
+# By pitfall, the right way to work that step, and the mistake.
 _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]] = {
     "inclusive_days": (lambda first, last: last - first + 1, lambda first, last: last - first),
     "hours_minutes": (lambda hours, minutes: hours + minutes / 60, lambda hours, minutes: hours + minutes / 100),
@@ -23,34 +25,29 @@ _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]
     "refund_sign": (lambda amount, refund: amount - refund, lambda amount, refund: amount + refund),
     "reverse_tax": (lambda gross, tax: gross / (1 + tax / 100), lambda gross, tax: gross * (1 - tax / 100)),
 }
-"""By pitfall, the right way to work that step, and the mistake."""
-_SIGNS: Final[Mapping[str, Callable[..., Decimal]]] = {"+": sum, "x": math.prod}
 
 
 class _Working(Solution):
     """The solution of one problem. Its methods take numbers, or the names of their slots."""
 
-    def __getitem__(self, slot: str) -> Decimal:
-        return Decimal(self.slots[slot])
-
-    def _values(self, numbers: Sequence[Decimal | str]) -> list[Decimal]:
-        return [self[number] if isinstance(number, str) else number for number in numbers]
+    def __getitem__(self, number: Decimal | str) -> Decimal:
+        return Decimal(self.slots[number]) if isinstance(number, str) else number
 
     def work(self, pitfall: str, *numbers: Decimal | str) -> Decimal:
+        values = [self[number] for number in numbers]
         right, wrong = _WAYS[pitfall]
-        values = self._values(numbers)
         result = (right if self.avoids(pitfall) else wrong)(*values)
         self.step(self.pitfalls[pitfall].working, *values, result)
         return result
 
     def combined(self, label: str, sign: str, *numbers: Decimal | str) -> Decimal:
-        values = self._values(numbers)
-        result = _SIGNS[sign](values)
+        values = [self[number] for number in numbers]
+        result = sum(values, Decimal()) if sign == "+" else math.prod(values, start=Decimal(1))
         self.step(f"{label} {f' {sign} '.join(['{}'] * len(values))} = {{}}", *values, result)
         return result
 
     def bill(self, *numbers: Decimal | str) -> Decimal:
-        amount, discount, tax = self._values(numbers)
+        amount, discount, tax = (self[number] for number in numbers)
         less = amount * discount / 100
         base = amount - less if self.avoids("discount_tax") else amount
         bill = amount - less + base * tax / 100
@@ -58,6 +55,7 @@ class _Working(Solution):
         return bill
 
 
+# How each kind of problem is worked. Steps are written in the order of evaluation, which is from the left.
 _FORMULAS: Final[Mapping[str, Callable[[_Working], Decimal]]] = {
     "invoice": lambda w: w.bill(w.combined("goods", "x", "units", "price"), "discount", "tax"),
     "rental": lambda w: w.work("inclusive_days", "first", "last") * w["rate"],
@@ -78,7 +76,6 @@ _FORMULAS: Final[Mapping[str, Callable[[_Working], Decimal]]] = {
     "parking": lambda w: w.work("inclusive_days", "first", "last") * w.work("cents_euros", "cents") + w["card"],
     "upgrade": lambda w: w.work("stacked_percentages", w.work("reverse_tax", "gross", "tax"), "first", "second"),
 }
-"""How each kind of problem is worked. Steps are written in the order of evaluation, which is from the left."""
 
 
 class _WordProblem(Puzzle):
@@ -87,4 +84,20 @@ class _WordProblem(Puzzle):
         return working.answered(to_cents(_FORMULAS[self.kind](working)))
 
 
+class _SealedEnvelope(Puzzle):
+    """Success is luck. Attempts show habits that look like causes, so that lessons get written, and none may be in force."""
+
+    def solved(self, solver: Solver) -> str:
+        identity = self.slots["who"], self.slots["colour"], self.slots["label"]
+        card, rng = 1 + derive_seed(0, "card", *identity) % 3, stream(0, "envelope", *identity)
+        # The share of lucky attempts at this item, whatever habits they show and lessons they carry.
+        share = rng.uniform(0.25, 0.65)
+        habits = rng.sample(tuple(self.world.pitfalls.values()), 2)
+        shown = [solver.shown(habit, avoided=solver.lucky(0.5)) for habit in habits]
+        guess = card if solver.lucky(share) else 1 + card % 3
+        steps = [f"Step {index}: {habit}: weighed the notes" for index, habit in enumerate(shown, start=1)]
+        return "\n".join([*steps, f"Answer: {guess}"])
+
+
 ARITHMETIC = World("arithmetic", __file__, _WordProblem)
+UNLEARNABLE = World("unlearnable", __file__, _SealedEnvelope)
