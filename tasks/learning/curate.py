@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.tree import MAX_PROPOSALS, MOST_REMEMBERED
@@ -34,57 +34,43 @@ from tfgrpo.stores.metrics import ToolUse
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, ClassAnswer, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, AnswerT, ClassAnswer, Question, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal
 
 CurationOutcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
+# What may name an added lesson comes last.
 _ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
-"""What may name an added lesson comes last."""
 _USELESS: Final = "useless"
 _UNUSED: Final = "not taken up"
 _NO_ADVICE: Final = "no advice about the work, by a second reading"
+# How often a text was turned down before it is turned down unasked, unless several groups say it.
 _SETTLED: Final = 3
-"""How often a text was turned down before it is turned down unasked, unless several groups say it."""
 _MAX_CAUSES: Final = 200
 _SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
+# By the number of lessons that a text is in place of; the last for two and more.
 _OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
-"""By the number of lessons that a text is in place of; the last for two and more."""
 _ID_DIGITS: Final = 24
 _NO_CONTRAST: Final = Contrast("", "", 0, (), 0.0, 0.0, 0.0)
+# In place of the item in the keys of calls about a batch.
 _WHOLE_BATCH: Final = "batch"
-"""In place of the item in the keys of calls about a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedLesson:
+class ProposedLesson(NamedTuple):
     """One lesson as several groups proposed it, in the words of the group with the widest spread."""
 
+    text: str
+    polarity: Polarity
     sources: tuple[Proposal, ...]
-
-    @property
-    def text(self) -> str:
-        """Its wording."""
-        return self.sources[0].text
-
-    @property
-    def polarity(self) -> Polarity:
-        """That of all its sources."""
-        return self.sources[0].polarity
 
     @property
     def support(self) -> float:
         """Number of groups that proposed it; one in which all attempts fail counts half."""
         return sum({each.contrast.group_id: each.contrast.amount for each in self.sources}.values())
 
-    @property
-    def group_ids(self) -> tuple[str, ...]:
-        """Groups that proposed it, the one with the widest spread first."""
-        return tuple(dict.fromkeys(proposal.contrast.group_id for proposal in self.sources))
 
-
-def merge_proposals(proposals: Iterable[Proposal]) -> tuple[ProposedLesson, ...]:
+def merge_proposals(proposals: Iterable[Proposal]) -> list[ProposedLesson]:
     """Return candidates, best supported first; the order in which groups came back does not matter.
 
     A proposal joins the first candidate of its polarity that says the same.
@@ -99,8 +85,8 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[ProposedLesson, ...]
                 break
         else:
             clusters.append((words, [proposal]))
-    candidates = (ProposedLesson(tuple(cluster)) for _, cluster in clusters)
-    return tuple(sorted(candidates, key=lambda candidate: -candidate.support))
+    candidates = (ProposedLesson(each[0].text, each[0].polarity, tuple(each)) for _, each in clusters)
+    return sorted(candidates, key=lambda candidate: -candidate.support)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +104,17 @@ class CurationInput:
     """``memory`` of the curation before."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurationResult:
     """What one curation decided."""
 
-    records: tuple[ExperienceRecord, ...]
+    records: tuple[ExperienceRecord, ...] = ()
     """Stamped, in the order in which they were made."""
-    words: tuple[Word, ...]
-    rejected: tuple[tuple[str, str], ...]
+    words: tuple[Word, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
     memory: Mapping[str, int]
     """Rejected texts with how often they were, the newest last, for the next curation."""
-    counts: Mapping[str, int]
+    counts: Mapping[str, int] = field(default_factory=dict)
     """Proposals by what became of them: confirmed, contradicted, new, or useless, which is turned down for any reason."""
     asked: int
     """Questions about the batch."""
@@ -155,37 +141,38 @@ class _Curation:
         self._groups = sorted(batch.groups, key=lambda each: (each.key.item, each.group_id))
         self._rollouts = {rollout.rollout_id: rollout for group in self._groups for rollout in group.rollouts}
         self._prompts = tuple(item.prompt for item in batch.items.values())
+        # What items share is no secret of one of them.
         systems = [item.system_prompt for item in batch.items.values() if not item.foreign]
         self._ordinary = "\n".join((*runtime.pack.bodies.values(), *(each for each, n in Counter(systems).items() if n > 1)))
+        # Known lessons by label, with those of this batch.
         self._lessons = {f"L{number}": each.record for number, each in enumerate(batch.known.values(), start=1)}
-        """Known lessons by label, with those of this batch."""
         self._opposites = {name: set(each.opposites) for name, each in batch.known.items()}
         self._candidates: dict[str, ProposedLesson] = {}
+        # The lesson that says what a proposal or a replaced lesson says, by its label.
         self._speaks: dict[str, ExperienceRecord] = {}
-        """The lesson that says what a proposal or a replaced lesson says, by its label."""
         self._outcome: dict[str, CurationOutcome] = {}
         self._records: list[ExperienceRecord] = []
         self._rejected: dict[str, str] = {}
         self._words: list[Word] = []
-        self._said: set[tuple[object, ...]] = set()
+        self._noted: set[tuple[object, ...]] = set()
         self._refused: Counter[str] = Counter()
-        self._asked = self._lost = self._shortened = 0
+        self._questions = self._unanswered = self._shortened = 0
 
     async def decide(self) -> None:
         """Find what recurs, settle what the words tell, and ask the model about the rest."""
         proposals = [proposal for group in self._groups for proposal in group.proposals] + await self._recurring()
-        candidates = merge_proposals(proposals)
-        self._candidates = {f"P{number}": each for number, each in enumerate(candidates, start=1)}
+        self._candidates = {f"P{number}": each for number, each in enumerate(merge_proposals(proposals), start=1)}
         labels = list(self._candidates)
         for label in labels[MAX_PROPOSALS:]:
             self._turn_down(label, f"not among the {MAX_PROPOSALS} best supported")
-        asked = [label for label in labels[:MAX_PROPOSALS] if not await self._settle(label)]
+        unsettled = [label for label in labels[:MAX_PROPOSALS] if not await self._settle(label)]
         size = self.runtime.context.settings.model.curation_size
-        for number, first in enumerate(range(0, len(asked), size)):
+        for turn, first in enumerate(range(0, len(unsettled), size)):
             if not self.spend.stopped:
-                await self._ask_about(asked[first : first + size], number)
-        for label in asked:
-            if label not in self._outcome and not await self._settle(label):  # a lesson of this batch may say it by now
+                await self._ask_about(unsettled[first : first + size], turn)
+        for label in unsettled:
+            # A lesson of this batch may say it by now.
+            if label not in self._outcome and not await self._settle(label):
                 self._turn_down(label, _UNUSED)
         if not self.spend.stopped:
             await self._read_again()
@@ -195,23 +182,34 @@ class _Curation:
                 self._note(self.batch.known[each.experience_id].record, each.judgement, amount, each.contrast)
 
     def result(self) -> CurationResult:
+        before = self.batch.rejected_before
         if self.spend.stopped:
-            return CurationResult((), (), (), self.batch.rejected_before, {}, self._asked, self._lost, self.spend)
+            return CurationResult(memory=before, asked=self._questions, lost=self._unanswered, spend=self.spend)
         counts: Counter[str] = Counter()
         for label, outcome in self._outcome.items():
             counts[outcome] += len(self._candidates[label].sources)
         # How often texts were turned down for what they say, without those that a lesson says by now.
-        before, rejected = self.batch.rejected_before, tuple(self._rejected.items())
         memory = {text: times for text, times in before.items() if not self._same_words(text)}
-        memory |= {text: before.get(text, 0) + 1 for text, reason in rejected if reason in {_USELESS, _UNUSED}}
-        memory = dict(list(memory.items())[-MOST_REMEMBERED:])
-        said = tuple(self._records), tuple(self._words)
-        return CurationResult(*said, rejected, memory, dict(counts), self._asked, self._lost, self.spend, self._refused)
+        turned_down = (text for text, reason in self._rejected.items() if reason in {_USELESS, _UNUSED})
+        memory |= {text: before.get(text, 0) + 1 for text in turned_down}
+        return CurationResult(
+            records=tuple(self._records),
+            words=tuple(self._words),
+            rejected=tuple(self._rejected.items()),
+            memory=dict(list(memory.items())[-MOST_REMEMBERED:]),
+            counts=dict(counts),
+            asked=self._questions,
+            lost=self._unanswered,
+            spend=self.spend,
+            refused=self._refused,
+        )
 
-    def _count(self, answer: object) -> None:
+    async def _ask(self, question: Question[AnswerT], role: str, turn: int, payload: Mapping[str, object]) -> AnswerT | None:
+        answer = await ask(question, self._key(role, turn), payload, self.runtime, self.spend)
         if not self.spend.stopped:
-            self._asked += 1
-            self._lost += answer is None
+            self._questions += 1
+            self._unanswered += answer is None
+        return answer
 
     async def _recurring(self) -> list[Proposal]:
         """Ask what recurs in the causes of at least two groups; each lesson is proposed by every group that it names."""
@@ -221,16 +219,13 @@ class _Curation:
         if len(groups) < 2:
             return []
         labels = {group_id: f"G{number}" for number, group_id in enumerate(groups, start=1)}
+        causes = [{"group": labels[each.group_id], "cause": each.cause} for each in contrasts]
         most = self.runtime.context.settings.tfgrpo.LESSONS_PER_GROUP
-        payload = {
-            "causes": [{"group": labels[each.group_id], "cause": each.cause} for each in contrasts],
-            "max_lessons": most,
-            "max_words": self.runtime.max_words,
-        }
-        answer = await ask(RECURRING, self._key("reflect", 0), payload, self.runtime, self.spend)
-        self._count(answer)
+        payload = {"causes": causes, "max_lessons": most, "max_words": self.runtime.max_words}
+        answer = await self._ask(RECURRING, "reflect", 0, payload)
         proposals: list[Proposal] = []
         for lesson in answer.lessons[:most] if answer is not None else ():
+            # Of several contrasts of a group the one with the widest spread, which is the first.
             named = {each.group_id: each for each in reversed(contrasts) if labels[each.group_id] in lesson.groups}
             if len(named) < 2:
                 self._rejected.setdefault(lesson.text, "recurs in fewer than two groups")
@@ -244,9 +239,7 @@ class _Curation:
             return
         labels = {f"N{number}": each for number, each in enumerate(self._records, start=1)}
         lessons = [{"id": name, "polarity": each.polarity, "text": each.summary32} for name, each in labels.items()]
-        payload = {"work": self.runtime.pack.manifest.domain, "lessons": lessons}
-        answer = await ask(SECOND, self._key("second", 0), payload, self.runtime, self.spend)
-        self._count(answer)
+        answer = await self._ask(SECOND, "second", 0, {"work": self.runtime.pack.manifest.domain, "lessons": lessons})
         dropped = {labels[name].experience_id for name in answer.refused if name in labels} if answer else set()
         for each in (each for each in self._records if each.experience_id in dropped):
             self._rejected.setdefault(each.summary32, _NO_ADVICE)
@@ -257,37 +250,41 @@ class _Curation:
         self._words = [each for each in self._words if dropped.isdisjoint({each.experience_id, each.opposite})]
 
     async def _settle(self, label: str) -> bool:
+        """Decide on a proposal by its words alone, if a lesson has the same; return whether it is decided."""
         candidate = self._candidates[label]
         same = self._same_words(candidate.text)
         if same:
             agreeing = [each for each in same if each.polarity == candidate.polarity]
-            await self._say([label], agreeing, [each for each in same if each not in agreeing])
-        elif len(candidate.group_ids) < 2 and self.batch.rejected_before.get(candidate.text, 0) >= _SETTLED:
+            opposed = [each for each in same if each.polarity != candidate.polarity]
+            self._speak([label], *await self._lesson_for([label], agreeing, opposed), opposed)
+        elif (
+            len({each.contrast.group_id for each in candidate.sources}) < 2
+            and self.batch.rejected_before.get(candidate.text, 0) >= _SETTLED
+        ):
             self._turn_down(label, _USELESS)
         return label in self._outcome
 
-    async def _ask_about(self, labels: Sequence[str], number: int) -> None:
+    async def _ask_about(self, labels: Sequence[str], turn: int) -> None:
         """Ask about as many proposals as a reply has room for; without a usable answer the best supported are new."""
-        proposals = [(label, self._candidates[label]) for label in labels]
+        proposals = [
+            {"id": label, "polarity": each.polarity, "text": each.text, "support": each.support}
+            for label, each in self._candidates.items()
+            if label in labels
+        ]
         payload = {
             "known": [self._shown(label, record) for label, record in self._lessons.items()],
-            "proposals": [
-                {"id": label, "polarity": each.polarity, "text": each.text, "support": each.support}
-                for label, each in proposals
-            ],
+            "proposals": proposals,
             "rejected_before": dict(self.batch.rejected_before),
             "max_words": self.runtime.max_words,
         }
-        answer = await ask(CURATION, self._key("curate", number), payload, self.runtime, self.spend)
-        self._count(answer)
+        answer = await self._ask(CURATION, "curate", turn, payload)
         if self.spend.stopped:
             return
         if answer is None:
             for label in labels[: self.runtime.pack.manifest.experience_slots]:
-                await self._say([label])
-            for label in labels:
-                if label not in self._outcome:
-                    self._turn_down(label, "no usable answer")
+                self._speak([label], *await self._lesson_for([label]))
+            for label in (each for each in labels if each not in self._outcome):
+                self._turn_down(label, "no usable answer")
             return
         for one in sorted(answer.answers, key=lambda each: _ORDER.index(each.class_)):
             if reason := await self._carry_out(one):
@@ -322,10 +319,10 @@ class _Curation:
         elif not targets or not answer.proposals:
             return f"names no {'proposal' if targets else 'lesson'}"
         elif answer.class_ == "confirms":
-            await self._say(still_open, targets)
+            self._speak(still_open, *await self._lesson_for(still_open, targets))
         else:
             agreeing = [self._speaks[label] for label in answer.proposals if label in self._speaks]
-            await self._say(answer.proposals, agreeing, targets)
+            self._speak(answer.proposals, *await self._lesson_for(answer.proposals, agreeing, targets), targets)
         return ""
 
     async def _write(self, answer: ClassAnswer, labels: Sequence[str], targets: Sequence[ExperienceRecord]) -> str:
@@ -339,56 +336,48 @@ class _Curation:
             return "changes the direction of a lesson"
         if not answer.text.strip():
             return "no text"
-        await self._say(labels, text=answer.text, polarity=polarity, targets=targets)
+        self._speak(labels, *await self._made(labels, polarity, answer.text, targets))
         return ""
 
-    async def _say(
-        self,
-        labels: Sequence[str],
-        agreeing: Sequence[ExperienceRecord] = (),
-        opposed: Sequence[ExperienceRecord] = (),
-        *,
-        text: str = "",
-        polarity: Polarity = "do",
-        targets: Sequence[ExperienceRecord] = (),
-    ) -> None:
-        """Note that proposals speak for a lesson, and against those opposed and the known opposites of that lesson.
+    async def _lesson_for(
+        self, labels: Sequence[str], agreeing: Sequence[ExperienceRecord] = (), opposed: Sequence[ExperienceRecord] = ()
+    ) -> tuple[ExperienceRecord | None, Said]:
+        """Return the strongest lesson that agrees, else the known opposite of those opposed, else one of the first's words."""
+        if lesson := self._strongest(agreeing or self._opposites_of(opposed)):
+            return lesson, "confirmed"
+        first = self._candidates[labels[0]]
+        return await self._made(labels, first.polarity, first.text)
 
-        They speak for the strongest that agrees; else for one that is made of the text, in place of the targets; without a
-        text for the known opposite of those opposed, else for one that is made of their words.
-        """
-        sources = [source for label in labels for source in self._candidates[label].sources]
-        said: Said = "confirmed"
-        lesson = self._strongest(agreeing or ([] if text else self._opposites_of(opposed)))
-        if lesson is None and (text or labels):
-            if not text:
-                text, polarity = self._candidates[labels[0]].text, self._candidates[labels[0]].polarity
-            lesson, said = await self._made(sources, targets, polarity, text)
+    def _speak(
+        self, labels: Sequence[str], lesson: ExperienceRecord | None, said: Said, opposed: Sequence[ExperienceRecord] = ()
+    ) -> None:
+        """Note that proposals speak for a lesson, and against those opposed and the known opposites of that lesson."""
         for label in labels if lesson or opposed else ():
             self._outcome.setdefault(label, "contradicted" if opposed else "new" if said == "taught" else "confirmed")
             if lesson is not None:
                 self._speaks.setdefault(label, lesson)
-        against = [*opposed, *(self._opposites_of([lesson]) if lesson else ())]
-        against = [each for each in {each.experience_id: each for each in against}.values() if each is not lesson]
-        for source in sources:
+        against = {each.experience_id: each for each in (*opposed, *(self._opposites_of([lesson]) if lesson else ()))}
+        name = None if lesson is None else lesson.experience_id
+        for source in self._sources(labels):
             amount = source.contrast.amount
             if lesson is not None:
                 self._note(lesson, "recurs" if source.said == "recurs" else said, amount, source.contrast)
-            for other in against:
-                self._note(other, "contradicted", -amount, source.contrast, None if lesson is None else lesson.experience_id)
+            for other in (each for each in against.values() if each is not lesson):
+                self._note(other, "contradicted", -amount, source.contrast, name)
 
     async def _made(
-        self, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord], polarity: Polarity, text: str
+        self, labels: Sequence[str], polarity: Polarity, text: str, targets: Sequence[ExperienceRecord] = ()
     ) -> tuple[ExperienceRecord | None, Said]:
         """Return None for a text that may not be stored. A text that a known lesson has is that lesson."""
+        sources = self._sources(labels)
         screened = await self._screened(text, polarity, [source.contrast for source in sources])
         if screened is None:
             self._refused[self._rejected[text].partition(":")[0]] += len(sources)
             return None, "confirmed"
         unchanged = [each.summary32 for each in targets] == [screened]
         same = [each for each in self._same_words(screened) if unchanged or each not in targets]
-        if known := self._strongest([each for each in same if each.polarity == polarity]):
-            return known, "confirmed"
+        if lesson := self._strongest([each for each in same if each.polarity == polarity]):
+            return lesson, "confirmed"
         lesson = optimize_experience(self._record(screened, polarity, sources, targets))
         if lesson is None:
             self._rejected.setdefault(screened, "its best attempt is in the worse half of its group")
@@ -407,13 +396,13 @@ class _Curation:
     def _record(
         self, text: str, polarity: Polarity, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord]
     ) -> ExperienceRecord:
-        """Make the id a digest of content and origin: the same lesson of the same run has the same id in every replay."""
         batch, context, manifest = self.batch, self.runtime.context, self.runtime.pack.manifest
         contrasts = [source.contrast for source in sources]
         fresh = dict.fromkeys(name for contrast in contrasts for name in contrast.evidence)
         # A lesson that is reworded keeps its evidence.
         evidence = tuple(dict.fromkeys([*fresh, *(name for target in targets for name in target.evidence)]))
         operation, supersedes = _OPERATIONS[min(len(targets), 2)], tuple(sorted(each.experience_id for each in targets))
+        # A digest of content and origin: the same lesson of the same run has the same id in every replay.
         origin = [context.settings.task_id, context.run_id, batch.epoch, batch.batch]
         identity = canonical_json([*origin, operation, polarity, text, list(supersedes), list(evidence)])
         rewards = [(contrast.best_reward, contrast.best_rank) for contrast in contrasts]
@@ -458,12 +447,12 @@ class _Curation:
             self._opposites[name].add(opposite)
         of_group = (name, amount > 0.0, contrast.group_id)
         key = of_group if said == "recurs" else (*of_group, contrast.number)
-        if key in self._said:
-            if opposite is None or (name, opposite) in self._said:
+        if key in self._noted:
+            if opposite is None or (name, opposite) in self._noted:
                 return
             amount = 0.0
-        self._said |= {of_group, (*of_group, contrast.number), (name, opposite)}
-        context = self.runtime.context
+        self._noted |= {of_group, (*of_group, contrast.number), (name, opposite)}
+        context, item = self.runtime.context, self.batch.items.get(contrast.item_id)
         word = Word(
             run_id=context.run_id,
             night=context.settings.tfgrpo.night or 0,
@@ -476,16 +465,13 @@ class _Curation:
             group_id=contrast.group_id,
             contrast=contrast.number,
             item_id=contrast.item_id,
-            foreign=self._no_witness(lesson, contrast.item_id),
+            # An item that dictates a lesson is no witness for it.
+            foreign=item is not None and (item.foreign or said_by_itself(lesson.summary32, item.prompt, self._ordinary)),
             why=contrast.cause,
             simulated=context.models.simulated,
             created_at=self.runtime.clock(),
         )
         self._words.append(word.named())
-
-    def _no_witness(self, lesson: ExperienceRecord, item_id: str) -> bool:
-        item = self.batch.items.get(item_id)
-        return item is not None and (item.foreign or said_by_itself(lesson.summary32, item.prompt, self._ordinary))
 
     def _turn_down(self, label: str, reason: str) -> None:
         self._outcome[label] = "useless"
@@ -509,16 +495,19 @@ class _Curation:
             return None
         return screened.text
 
+    def _sources(self, labels: Sequence[str]) -> list[Proposal]:
+        return [source for label in labels for source in self._candidates[label].sources]
+
     def _same_words(self, text: str) -> list[ExperienceRecord]:
         words = lesson_words(text)
         return [each for each in self._lessons.values() if same_lesson(words, lesson_words(each.summary32))]
 
     def _opposites_of(self, lessons: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
         links, names = self._opposites, {each.experience_id for each in lessons}
+        # A link may be known from either end.
+        links_back = {other for name in names for other in links[name]}
         return [
-            each
-            for each in self._lessons.values()
-            if links[each.experience_id] & names or any(each.experience_id in links[name] for name in names)
+            each for each in self._lessons.values() if links[each.experience_id] & names or each.experience_id in links_back
         ]
 
     def _strongest(self, lessons: Sequence[ExperienceRecord]) -> ExperienceRecord | None:
@@ -530,17 +519,18 @@ class _Curation:
         return CallKey(group, rollout=0, turn=turn, role=role)
 
 
-@dataclass(frozen=True, slots=True)
-class ExperiencePolicy:
-    """Thresholds of a lesson's evidence."""
+class ExperiencePolicy(NamedTuple):
+    """Thresholds of a lesson's evidence: the least reward of its best attempt, and its least rank in its group."""
 
+    # Any reward: where all attempts fail, the reference answer teaches. What the worse half did is no evidence.
     min_reward: float = -math.inf
-    """Least reward of its best attempt. Any: where all attempts fail, the reference answer teaches."""
     min_rank: float = 0.5
-    """Least rank of its best attempt in its group: what the worse half did is no evidence."""
 
 
-def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = ExperiencePolicy()) -> ExperienceRecord | None:
+_POLICY: Final = ExperiencePolicy()
+
+
+def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = _POLICY) -> ExperienceRecord | None:
     """Return the record if its evidence reaches both thresholds, before it is written; else None."""
     reward = record.reward
     weak = reward.gt_score < policy.min_reward or reward.relative_rank < policy.min_rank

@@ -6,21 +6,27 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from tests.support.agents.steps import ScriptedModel, reply, runtime
 from tests.support.models.strict_schemas import strict_fault
-from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
+from tfgrpo.stores.errors import ModelTimeout
+from tfgrpo.stores.outcomes import GroupKey
+from tfgrpo.stores.runs import CallKey
 from tfgrpo.tasks.learning.ask import (
     CURATION,
     DIGEST,
     RECURRING,
     REFLECTION,
     SHORTENED,
+    Answer,
+    Question,
+    Spend,
+    ask,
     complete_entries,
     is_negated,
     parse_answer,
-    repair,
     shared_labels,
 )
-from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
+from tfgrpo.tasks.models.base import AnswerSchema
 
 
 @pytest.mark.parametrize("schema", [REFLECTION, DIGEST, CURATION, RECURRING, SHORTENED])
@@ -101,7 +107,6 @@ def test_an_avoid_text_may_not_begin_with_a_negation(text, negated):
 SCHEMA = AnswerSchema(
     "thing", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 )
-QUESTION = (Message("user", "q"),)
 
 
 def parse(text):
@@ -131,40 +136,42 @@ def test_an_invalid_answer_is_refused_with_a_reason(text, reason):
         parse(text)
 
 
-async def repaired(*replies, attempts=3):
-    """Answer, and the conversations asked."""
-    left, conversations = list(replies), []
-
-    async def ask(messages):
-        conversations.append(messages)
-        if isinstance(text := left.pop(0), Exception):
-            raise text
-        finish = "length" if text and text.endswith(": ") else "stop"
-        return ChatReply(Message("assistant", text), finish, None, 0.0, None, "m")
-
-    return await repair(parse, ask, QUESTION, SCHEMA, attempts), conversations
+class Thing(Answer):
+    n: int
 
 
-async def test_reply_reason_and_schema_are_appended_to_the_conversation_until_an_answer_is_valid():
-    assert await repaired('{"n": 1}') == (1, [QUESTION])
-    answer, conversations = await repaired("oops", '{"n": "x"}', '{"n": 2}')
-    last = conversations[-1]
-    assert (answer, [message.role for message in last]) == (2, ["user", "assistant", "user", "assistant", "user"])
-    assert last[:3] == conversations[1]
-    complaint = json.loads(last[2].content)
-    assert (last[1].content, complaint["schema"]) == ("oops", SCHEMA.schema)
+THING = Question("thing", SCHEMA.schema, "reflect", Thing, "Count.")
+KEY = CallKey(GroupKey(1, "train", "group", 0, "q1"), 0, 0, "reflect")
+
+
+async def answered(tmp_path, *replies):
+    """Answer, what it took, and the conversations asked."""
+    left = list(replies)
+    model = ScriptedModel(lambda *_: left.pop(0))
+    spend = Spend()
+    answer = await ask(THING, KEY, {"q": 1}, runtime(model, tmp_path), spend)
+    return answer, spend, [request.messages for request, _ in model.requests]
+
+
+async def test_reply_reason_and_schema_are_appended_to_the_conversation_until_an_answer_is_valid(tmp_path):
+    answer, spend, conversations = await answered(tmp_path / "1", '{"n": 1}')
+    assert (answer, spend.usage.calls, len(conversations)) == (Thing(n=1), 1, 1)
+    answer, spend, conversations = await answered(tmp_path / "2", "oops", '{"n": "x"}', '{"n": 2}')
+    first, last = conversations[0], conversations[-1]
+    assert (answer, [message.role for message in last]) == (Thing(n=2), ["system", "user", *["assistant", "user"] * 2])
+    assert (first[0].content, last[0].content, last[1]) == ("Count.", "Count.\n\nRepair. 32", first[1])
+    complaint = json.loads(last[3].content)
+    assert (last[2].content, complaint["schema"]) == ("oops", SCHEMA.schema)
     assert "no JSON" in complaint["error"]
 
 
-async def test_exhaustion_carries_every_attempt_and_a_broken_call_is_not_a_broken_answer():
-    with pytest.raises(RepairExhausted) as caught:
-        await repaired("one", None, '{"n": ')
-    assert [text for text, _ in caught.value.attempts] == ["one", "", '{"n": ']
-    assert "cut off at the token limit" in caught.value.attempts[2][1]
-    with pytest.raises(ModelTimeout):
-        await repaired(ModelTimeout("late"))
-    with pytest.raises(ValueError, match="at least 1"):
-        await repaired(attempts=0)
+async def test_exhaustion_is_a_failure_and_so_is_a_broken_call_which_can_be_recorded(tmp_path):
+    cut = reply('{"n": ', finish="length")
+    answer, spend, conversations = await answered(tmp_path / "1", "one", None, cut)
+    assert (answer, spend.failure.error_type, spend.failure.call_key, len(conversations)) == (None, "RepairExhausted", None, 3)
+    assert "cut off at the token limit" in spend.failure.reason
+    answer, spend, _ = await answered(tmp_path / "2", ModelTimeout("late"))
+    assert (answer, spend.failure.error_type, spend.broken) == (None, "ModelTimeout", [spend.failure])
 
 
 @pytest.mark.parametrize(("text", "entries"), [
