@@ -1,7 +1,6 @@
 """Credit: what each lesson is worth by all rows and words there are, what is on trial, and what would follow.
 
-It makes the input of the posterior in ``rewarders/statistics/credit.py`` from the lines of ``credit.jsonl``, and lessons from
-its output.
+Lines of ``credit.jsonl`` become the input of the posterior in ``rewarders/statistics/credit.py``, and its output lessons.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from tfgrpo.stores.experiences.store import ExperienceRecord
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.tally import RowSums, Sides, Tally, WordSums
 
+# Nights after which a row weighs less than a hundredth.
 MEMORY_NIGHTS: Final = 44
-"""Nights after which a row weighs less than a hundredth."""
 HELD: Final = "held: only items of strangers, or that say it themselves, speak for it, until `tfgrpo experiences approve`"
 OTHER_CONDITIONS: Final = (
     "what earlier nights measured counts for nothing: under another model, actor or pack, or other rewarders"
 )
+# Contrasts for and against, with forgetting, below which a lesson without rows is not known any more.
 _FORGOTTEN: Final = 0.2
-"""Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
+# Probability by chance of such unequal losses below which the rows of a lesson are omitted for a night.
 _UNEQUAL: Final = 0.05
-"""Probability by chance of such unequal losses below which the rows of a lesson are omitted for a night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class Memory:
     def nights(self) -> dict[int, int]:
         """The nights up to this one that left a line, numbered in their order: one without a line ages no evidence."""
         nights = {each.night for each in self.tally.rows} | {night for _, night in self.tally.words}
-        past = (night for night in nights if night < self.night)
-        return {night: number for number, night in enumerate(sorted({*past, self.night}))}
+        past = {night for night in nights if night < self.night}
+        return {night: number for number, night in enumerate(sorted(past | {self.night}))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +133,8 @@ def credit_of(memory: Memory) -> Credit:
     measured = [sides for sides in memory.tally.rows if sides.night in number]
     rows = {sides: memory.tally.rows[sides] for sides in measured if sides.conditions == memory.conditions}
     words = [
-        (current.get(name, name), number[then], said)
-        for (name, then), said in memory.tally.words.items()
+        (current.get(name, name), number[then], word)
+        for (name, then), word in memory.tally.words.items()
         if then in number and night - number[then] <= MEMORY_NIGHTS
     ]
     every, left_out = _sound(rows, current, number)
@@ -186,8 +185,10 @@ def random_halves(lessons: Sequence[ExperienceRecord], coin: Random) -> tuple[li
 
     Halves of equal size would hide what all lessons have in common.
     """
-    drawn = [coin.random() < 0.5 for _ in lessons]
-    one, other = ([each for each, side in zip(lessons, drawn, strict=True) if side is half] for half in (True, False))
+    one: list[ExperienceRecord] = []
+    other: list[ExperienceRecord] = []
+    for lesson in lessons:
+        (one if coin.random() < 0.5 else other).append(lesson)
     return one, other
 
 
@@ -210,13 +211,11 @@ def _current_ids(records: Iterable[ExperienceRecord]) -> dict[str, str]:
 
 
 class _Division(NamedTuple):
-    """All rows of one source of a run with the same two sides."""
+    """All rows of one source of a run with the same two sides, by the newest wording of what only one of them carried."""
 
-    run: tuple[str, str]
-    """Run and source."""
+    run: tuple[str, str]  # and its source
     night: int
     one: tuple[str, ...]
-    """By their newest wording, without what both sides carried."""
     other: tuple[str, ...]
     sums: RowSums
 
@@ -241,54 +240,52 @@ def _sound(
                 losses[of_run][name] += counts
     last = max(number.values())
     tonight = {each.run for each in divisions if each.night == last}
-    unequal: dict[tuple[str, str], list[str]] = {}
-    said: list[str] = []
+    unequal: dict[tuple[str, str], set[str]] = {}
+    reports: list[str] = []
     for run, tallies in losses.items():
         tables = {name: (int(a), int(b), int(c), int(d)) for name, (a, b, c, d) in tallies.items()}
         level = _UNEQUAL / len(set(tables.values()))
-        unequal[run] = sorted(
-            name for name, (a, b, c, d) in tables.items() if a * d > c * b and fisher_test(a, b, c, d) <= level
-        )
+        unequal[run] = {name for name, (a, b, c, d) in tables.items() if a * d > c * b and fisher_test(a, b, c, d) <= level}
         if unequal[run] and run in tonight:
-            worst = max((tables[name] for name in unequal[run]), key=lambda table: table[0] / max(1, table[1]))
-            lost, made, lost_without, made_without = worst
-            said.append(
+            # Of equal shares of losses the first name's, so that a replay says the same.
+            worst = max(sorted(unequal[run]), key=lambda name: tables[name][0] / max(1, tables[name][1]))
+            lost, made, lost_without, made_without = tables[worst]
+            reports.append(
                 f"the rows of the {run[1]} with {pluralize(len(unequal[run]), 'lesson')} are left out: {lost} of {made} "
                 f"attempts were lost with such a lesson, {lost_without} of {made_without} without"
             )
-    sound = [each for each in divisions if {*each.one, *each.other}.isdisjoint(unequal.get(each.run, ()))]
-    return sound, tuple(said)
+    sound = [each for each in divisions if unequal.get(each.run, set()).isdisjoint((*each.one, *each.other))]
+    return sound, tuple(reports)
 
 
 @dataclass(slots=True)
 class _Trace:
+    """What lines say of one lesson. ``strangers``, ``others`` as ``WordSums`` has them."""
+
+    # Nights in which it was heard of first and last.
     first: int
     last: int
-    """Nights in which it was heard of first and last."""
     net: float = 0.0
+    # Contrasts for and against, with forgetting.
     weight: float = 0.0
-    """Contrasts for and against, with forgetting."""
     attempts: int = 0
     strangers: bool = False
-    """Whether an item that strangers wrote, or that says it itself, speaks for it."""
     others: bool = False
-    """Whether another item, or a person, does."""
     groups_for: set[str] = field(default_factory=set)
     groups_against: set[str] = field(default_factory=set)
 
 
 def _traces(words: Iterable[tuple[str, int, WordSums]], divisions: Iterable[_Division], night: int) -> dict[str, _Trace]:
-    """Return what lines say of each lesson: net support follows the nights in order, with forgetting between them."""
-    said: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    found: dict[str, _Trace] = {}
+    net_by_night: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    traces: dict[str, _Trace] = {}
 
     def trace(name: str, then: int) -> _Trace:
-        one = found.setdefault(name, _Trace(then, then))
+        one = traces.setdefault(name, _Trace(then, then))
         one.first, one.last = min(one.first, then), max(one.last, then)
         return one
 
     for name, then, word in words:
-        said[name][then] += word.net
+        net_by_night[name][then] += word.net
         one = trace(name, then)
         one.weight += word.weight * RULES.net_memory ** (night - then)
         one.strangers, one.others = one.strangers or word.strangers, one.others or word.others
@@ -297,12 +294,13 @@ def _traces(words: Iterable[tuple[str, int, WordSums]], divisions: Iterable[_Div
     for each in divisions:
         for name in (*each.one, *each.other):
             trace(name, each.night).attempts += each.sums.attempts
-    for name, amounts in said.items():
+    for name, amounts in net_by_night.items():
         net = np.array(0.0)
+        # Night by night, as support forgets between them and is bounded in each.
         for at in range(min(amounts), night + 1):
             net = aged_net(net) + amounts.get(at, 0.0)
-        found[name].net = float(net)
-    return found
+        traces[name].net = float(net)
+    return traces
 
 
 def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trace]) -> dict[str, ExperienceRecord]:
@@ -314,39 +312,42 @@ def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trac
     for name in dict.fromkeys((*in_force, *newest)):
         record, trace = newest.get(name), traces.get(name)
         if record is None or (record.polarity, record.summary32) in texts:
-            continue  # of equal texts, which runs at the same time may store, the first
+            # Of equal texts, which runs at the same time may store, the first.
+            continue
         if name in in_force or (trace is not None and (trace.attempts or trace.weight >= _FORGOTTEN)):
             texts.add((record.polarity, record.summary32))
             living.append(name)
-    nothing = _Trace(0, 0)
-    heard = {name: traces.get(name, nothing) for name in living}
-    most = sorted(living, key=lambda name: (name not in in_force, -heard[name].last, -heard[name].weight))
-    stay = set(most[:MOST_KNOWN])
-    return {name: newest[name] for name in living if name in stay}
+
+    def forgotten(name: str) -> tuple[bool, int, float]:
+        trace = traces.get(name, _Trace(0, 0))
+        return name not in in_force, -trace.last, -trace.weight
+
+    kept = set(sorted(living, key=forgotten)[:MOST_KNOWN])
+    return {name: newest[name] for name in living if name in kept}
 
 
 def _evidence(divisions: Sequence[_Division], names: Sequence[str], night: int) -> Evidence:
-    place = {name: at for at, name in enumerate(names)}
+    column = {name: at for at, name in enumerate(names)}
     differing = [each for each in divisions if each.sums.differences.rows and (each.one or each.other)]
-    membership = np.zeros((len(differing), len(place)))
+    membership = np.zeros((len(differing), len(column)))
     for at, each in enumerate(differing):
-        membership[at, [place[name] for name in each.one]] = 1.0
-        membership[at, [place[name] for name in each.other]] = -1.0
+        membership[at, [column[name] for name in each.one]] = 1.0
+        membership[at, [column[name] for name in each.other]] = -1.0
     weights = np.array([each.sums.differences.weight * RULES.row_memory ** (night - each.night) for each in differing])
     return evidence(membership, np.array([each.sums.differences.mean for each in differing]), weights)
 
 
 def _opposites(words: Iterable[tuple[str, int, WordSums]], current: Mapping[str, str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for one, _, said in words:
-        for other in {current.get(name, name) for name in said.opposites} - {one}:
-            found[one].add(other)
-            found[other].add(one)
-    return found
+    opposites: dict[str, set[str]] = defaultdict(set)
+    for one, _, word in words:
+        for other in {current.get(name, name) for name in word.opposites} - {one}:
+            opposites[one].add(other)
+            opposites[other].add(one)
+    return opposites
 
 
 def _subjects(opposites: Mapping[str, set[str]], names: Sequence[str]) -> list[int]:
-    """Return a number for each lesson, equal for those that contradict each other or the same lesson."""
+    # A number for each lesson, equal for those that contradict each other or the same lesson.
     number: dict[str, int] = {}
     for at, name in enumerate(names):
         waiting = [name]
@@ -366,11 +367,11 @@ def _known(
     opposites: Mapping[str, set[str]],
     traces: Mapping[str, _Trace],
 ) -> dict[str, KnownLesson]:
-    """Return the known lessons; the posterior has them first, in their order."""
     ids: dict[str, set[str]] = defaultdict(set)
     for name, newest in current.items():
         ids[newest].add(name)
     kept_out = {current.get(name, name): why for name, why in memory.kept_out.items()}
+    # The posterior has the known lessons first, in their order, then others.
     effect = dict(zip(live, effects.effects(), strict=False))
     known, night = {}, max(memory.nights.values())
     for name, record in live.items():
@@ -393,9 +394,8 @@ def _known(
 
 
 def _held_out(swept: Mapping[int, Sequence[float]], night: int) -> tuple[HeldOut, Capital]:
-    """Return the gain on held-out items after every night up to this one, and the evidence of the sweeps."""
     held_out, capital = HeldOut.before(), Capital()
-    for at in range(min((at for at, found in swept.items() if found), default=night), night + 1):
+    for at in range(min((at for at, differences in swept.items() if differences), default=night), night + 1):
         differences = swept.get(at, ())
         held_out, capital = held_out.after(differences), capital.after(differences)
     return held_out, capital

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.prompt_packs.safety import Rejection, attack_in, repeated_run
@@ -27,8 +26,8 @@ from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal
 _MAX_DIGEST_CHARS: Final = 6_000
 _MAX_GRADER_CHARS: Final = 500
 _AROUND: Final = 2
+# A step in fewer characters loses its end, not its middle: the mark in its place would be most of it.
 _LEAST_CHARS: Final = 100
-"""A step in fewer characters loses its end, not its middle: the mark in its place would be most of it."""
 
 
 class Step(NamedTuple):
@@ -72,7 +71,7 @@ def numbered(steps: Sequence[Step]) -> list[str]:
     """Return the texts of the steps, each with its number and label; a single one is its text alone."""
     if len(steps) == 1:
         return [steps[0].text]
-    return [f"[{number} {step.label}] {step.text}" for number, step in zip(count(1), steps, strict=False)]
+    return [f"[{number} {step.label}] {step.text}" for number, step in enumerate(steps, start=1)]
 
 
 def fair_share(lengths: Sequence[int], room: int) -> int:
@@ -109,10 +108,10 @@ def first_difference(one: Sequence[Step], other: Sequence[Step]) -> tuple[int, i
     return len(one) - 1, len(other) - 1
 
 
+# Starts the reason of a lesson beyond a limit, which is not screened.
 BEYOND: Final = "more than"
-"""Starts the reason of a lesson beyond a limit, which is not screened."""
+# Starts the reason: text that an agent read is evidence, and never advice.
 _TAINTED: Final = "repeats what a tool returned"
-"""Starts the reason: text that an agent read is evidence, and never advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,6 @@ class RankedAttempt:
     rollout: FinishedRollout
     reward: float
     rank: float
-    """1 best, 0 worst, ties share the mean."""
     scores: tuple[RewardScore, ...] = ()
     half: int = 0
     """Side of a group that has two, by number: its attempts had one prompt."""
@@ -146,7 +144,7 @@ async def reflect_on_group(spec: GroupSpec, attempts: Sequence[RankedAttempt], s
     Without a spread they all failed: two of them are held against the reference answer.
     """
     settings, spend, pairs = runtime.context.settings.tfgrpo, Spend(), contrasts_of(attempts)
-    limit = settings.lessons_of(len(pairs))
+    limit, most = settings.lessons_of(len(pairs)), settings.LESSONS_PER_GROUP
     returned = [frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text]
     answered: list[Reflection] = []
     failures: list[Failed | None] = []
@@ -165,13 +163,14 @@ async def reflect_on_group(spec: GroupSpec, attempts: Sequence[RankedAttempt], s
         )
         answered.append(await _reflect(spec, contrast, shown, runtime, spend, returned=returned, limit=limit))
         failures.append(spend.failure)
-    spend.failure = failures[0] if all(failures) else None  # a contrast that fails costs only itself
+    # A contrast that fails costs only itself.
+    spend.failure = failures[0] if all(failures) else None
     proposals = [proposal for each in answered for proposal in each.proposals]
-    extra = list(dict.fromkeys(each.text for each in proposals))[settings.LESSONS_PER_GROUP :]
-    reason = f"{BEYOND} {pluralize(settings.LESSONS_PER_GROUP, 'lesson')} from one group"
+    extra = list(dict.fromkeys(each.text for each in proposals))[most:]
+    beyond = [(text, f"{BEYOND} {pluralize(most, 'lesson')} from one group") for text in extra]
     return Reflection(
         tuple(proposal for proposal in proposals if proposal.text not in extra),
-        (*(text for each in answered for text in each.rejected), *((text, reason) for text in extra)),
+        (*(rejection for each in answered for rejection in each.rejected), *beyond),
         tuple(judgement for each in answered for judgement in each.judgements),
         tuple(contrast for each in answered for contrast in each.contrasts),
         spend,
@@ -188,8 +187,7 @@ async def _reflect(
     returned: Sequence[str],
     limit: int,
 ) -> Reflection:
-    """Ask about one contrast, and screen the lessons of the answer; ``returned``: what tools returned in the group."""
-    known, key = lessons_in_force(spec), CallKey(spec.key, rollout=0, turn=contrast.number, role="reflect")
+    carried, key = lessons_in_force(spec), CallKey(spec.key, rollout=0, turn=contrast.number, role="reflect")
     answer = await _ask(spec, key, shown, limit, runtime, spend)
     if answer is None:
         return Reflection()
@@ -219,32 +217,34 @@ async def _reflect(
     weight = 1.0 if shown[0].half == shown[-1].half else RULES.across
     # Attempts that all failed show of no lesson whether it helped.
     judged = answer.judgements if contrast.spread else ()
-    judgements = (LessonJudgement(known[each.lesson].experience_id, each.judgement, contrast, weight) for each in judged)
+    judgements = (LessonJudgement(carried[each.lesson].experience_id, each.judgement, contrast, weight) for each in judged)
     return Reflection(tuple(accepted.values()), tuple(rejected), tuple(judgements), (contrast,))
 
 
 async def _ask(
     spec: GroupSpec, key: CallKey, shown: Sequence[RankedAttempt], limit: int, runtime: Runtime, spend: Spend
 ) -> ReflectionAnswer | None:
-    """Ask what separated the attempts, with the lessons in force at the end of the system message, which groups share."""
     texts = await transcripts(spec, key.turn, [attempt.rollout for attempt in shown], runtime, spend)
     if spend.stopped:
         return None
-    item, known = spec.item, lessons_in_force(spec)
+    item, lessons = spec.item, lessons_in_force(spec)
     attempts = []
     for label, attempt, text in zip("AB", shown, texts, strict=False):
-        said = ((each.rewarder_id, each.score, shorten_middle(each.evidence, _MAX_GRADER_CHARS)) for each in attempt.scores)
-        graders = [dict(zip(("grader", "score", "says"), each, strict=True)) for each in said]
-        told: dict[str, Any] = {"label": label, "reward": attempt.reward, **text, "graders": graders}
+        graders = [
+            {"grader": each.rewarder_id, "score": each.score, "says": shorten_middle(each.evidence, _MAX_GRADER_CHARS)}
+            for each in attempt.scores
+        ]
+        entry: dict[str, Any] = {"label": label, "reward": attempt.reward, **text, "graders": graders}
         if spec.first_half:
             carried = spec.halves[attempt.half].spec.pack.experience_ids
-            told["lessons"] = [name for name, each in known.items() if each.experience_id in carried]
-        attempts.append(told)
+            entry["lessons"] = [name for name, each in lessons.items() if each.experience_id in carried]
+        attempts.append(entry)
     payload: dict[str, Any] = {"task": item.prompt, "attempts": attempts, "max_lessons": limit, "max_words": runtime.max_words}
     if item.answer:
         payload["reference_answer"] = reference_text(item.answer, item.alternatives)
-    in_force = [{"lesson": label, "polarity": record.polarity, "text": record.summary32} for label, record in known.items()]
-    question = replace(REFLECTION, labels=tuple(known))
+    in_force = [{"lesson": label, "polarity": each.polarity, "text": each.summary32} for label, each in lessons.items()]
+    # Lessons are the same for many groups, so that at the end of the system message they are in a prefix that is cached.
+    question = replace(REFLECTION, labels=tuple(lessons))
     return await ask(question, key, payload, runtime, spend, {"lessons_in_force": in_force})
 
 

@@ -1,4 +1,4 @@
-"""Sum the lines of ``credit.jsonl``: rows by run and sides, words by lesson and night. What credit needs, and no line of it.
+"""Sum the lines of ``credit.jsonl``: rows by run and sides, words by lesson and night.
 
 A night of 100,000 attempts leaves 67,000 lines, of some 400 pairs of sides and 50 lessons.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tfgrpo.rewarders.statistics.credit import Differences
 from tfgrpo.stores.experiences.credit import CreditLine, Row, RowSource, Word
@@ -26,17 +26,13 @@ class Sides(NamedTuple):
     other: tuple[str, ...]
 
 
-_NO_DIFFERENCES: Final = Differences()
-
-
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Rows with the same sides."""
+    """Rows with the same sides, and their scored attempts."""
 
     rows: int = 0
     attempts: int = 0
-    """Scored ones."""
-    differences: Differences = _NO_DIFFERENCES
+    differences: Differences = Differences()  # noqa: RUF009 - frozen
     losses: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Lost and made attempts of the first side, then of the second."""
     swept: tuple[float, ...] = ()
@@ -47,7 +43,8 @@ class RowSums:
         count, attempts, differences, losses, swept = self.rows, self.attempts, self.differences, [*self.losses], [*self.swept]
         for row in rows:
             sides = ((row.one, row.rewards_one, row.lost_one), (row.other, row.rewards_other, row.lost_other))
-            (_, one, lost_one), (_, other, lost_other) = sorted(sides, key=itemgetter(0))  # by ids alone: both may have none
+            # By ids alone: both sides may have none.
+            (_, one, lost_one), (_, other, lost_other) = sorted(sides, key=itemgetter(0))
             count, attempts = count + 1, attempts + len(one) + len(other)
             differences = differences.after(one, other)
             made = (lost_one, lost_one + len(one), lost_other, lost_other + len(other))
@@ -63,9 +60,8 @@ class WordSums:
     """What was said of one lesson in one night."""
 
     net: float = 0.0
-    """Contrasts for it minus those against it."""
+    """Contrasts for it minus those against it; ``weight``: for and against."""
     weight: float = 0.0
-    """Contrasts for and against."""
     strangers: bool = False
     """Whether an item that strangers wrote, or that says it itself, speaks for it."""
     others: bool = False
@@ -109,6 +105,6 @@ class Tally:
                 new_rows.setdefault(sides, []).append(line)
             else:
                 new_words.setdefault((line.experience_id, line.night), []).append(line)
-        rows |= {sides: rows.get(sides, RowSums()).after(found) for sides, found in new_rows.items()}
-        words |= {key: words.get(key, WordSums()).after(found) for key, found in new_words.items()}
+        rows |= {sides: rows.get(sides, RowSums()).after(more) for sides, more in new_rows.items()}
+        words |= {key: words.get(key, WordSums()).after(more) for key, more in new_words.items()}
         return Tally(rows, words)
