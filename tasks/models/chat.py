@@ -1,8 +1,7 @@
 """Answer one chat request, from the journal or over HTTP: slot, reservation, request, settlement, and another attempt.
 
 The journal is in front of any model; without a model behind it, a call that it does not hold is a ``ReplayMiss``. A failure
-is raised with the key of its call and not journalled here, because the flow decides whether it is final. The time limit
-covers a whole attempt, so a body that trickles does not extend it. Failures are returned as values and raised outside any
+is not journalled here, because the flow decides whether it is final. Failures are returned as values and raised outside any
 handler: exceptions of the HTTP library hold the request with its key and must not be chained to ours.
 """
 
@@ -65,7 +64,6 @@ from tfgrpo.tasks.models.wire import (
     decode_reply,
     decode_usage,
     encode_request,
-    is_plausible,
     messages_text,
     repeats_empty,
     request_digest,
@@ -73,9 +71,8 @@ from tfgrpo.tasks.models.wire import (
 )
 
 Charge: TypeAlias = Callable[[Reservation], None]
+# Statuses by which an endpoint asks for fewer calls.
 OVERLOADED = frozenset({429, 503, 529})
-"""Statuses by which an endpoint asks for fewer calls."""
-_DECREASE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,8 @@ class Bound:
         """Return reported usage, unknown if it is implausible, its cost, and how the reservation ends."""
         if usage is None:
             return None, None, partial(Reservation.lose, answered=True)
-        if not is_plausible(usage, self.tokens):
+        # What endpoints add (templates, hidden reasoning, results of their tools) stays below both limits.
+        if usage.total > max(10 * self.tokens, 100_000):
             return None, None, _settled(self.tokens, self.nano_usd, believed=False)
         nano_usd = self.price.cost(usage.prompt, usage.completion, usage.cached) if self.price is not None else None
         return usage, nano_usd, _settled(usage.total, nano_usd)
@@ -101,27 +99,25 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     result: ChatReply | FailedAttempt
+    # Lost if it may have been charged without a known usage, released if it was never sent.
     charge: Charge = Reservation.lose
-    """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
     status: int | None = None
 
 
 class AdaptiveLimiter:
     """At most ``cap`` calls in flight, fewer while the endpoint pushes back; first come first served.
 
-    Additive increase, multiplicative decrease, as in congestion control (Chiu and Jain 1989). The limit starts at the cap.
-    A call that is refused for overload (429, 503) halves it, but only if that call *started* after the last halving: calls
-    that were in flight then belong to the same congestion. Each served call adds ``1 / limit``: about one more call in
-    flight per round trip, up to the cap. The limit never falls below one. For one event loop, so without a lock.
+    Additive increase, multiplicative decrease, as in congestion control (Chiu and Jain 1989). A call that is refused for
+    overload (429, 503) halves the limit, but only if it *started* after the last halving: calls that were in flight then
+    belong to the same congestion. Each served call adds ``1 / limit``: about one more call in flight per round trip, up to
+    the cap, with which it starts. The limit never falls below one. For one event loop, so without a lock.
     """
 
     def __init__(self, cap: int) -> None:
         if cap < 1:
             raise ValueError(f"cap must be at least 1, got {cap}")
-        self._cap = cap
-        self._limit = float(cap)
-        self._in_flight = 0
-        self._round = 0
+        self._cap, self._limit = cap, float(cap)
+        self._in_flight = self._round = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -138,7 +134,8 @@ class AdaptiveLimiter:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
+                # The slot was granted meanwhile: pass it on.
+                if turn.done() and not turn.cancelled():
                     self._leave()
                 raise
         else:
@@ -156,7 +153,7 @@ class AdaptiveLimiter:
     def pushed_back(self, started: int) -> None:
         """Report, before the slot is left, that the endpoint asked for fewer calls."""
         if started == self._round:
-            self._limit = max(1.0, self._limit * _DECREASE)
+            self._limit = max(1.0, self._limit / 2.0)
             self._round += 1
 
     def _leave(self) -> None:
@@ -166,7 +163,8 @@ class AdaptiveLimiter:
     def _admit(self) -> None:
         while self._waiting and (self._waiting[0].done() or self._in_flight < self.limit):
             turn = self._waiting.popleft()
-            if not turn.done():  # cancelled waiters stay in the queue until here
+            # Cancelled waiters stay in the queue until here.
+            if not turn.done():
                 self._in_flight += 1
                 turn.set_result(None)
 
@@ -175,9 +173,8 @@ class AdaptiveLimiter:
 class ChatClient:
     """``ChatModel`` over an OpenAI-compatible endpoint.
 
-    Every attempt is reserved with the ledger before it is sent, and settled with the usage that the reply reports.
-    Attempts that may have been charged without reporting usage stay on the ledger at their upper bound. ``transport`` is
-    the client of ``open_transport``, or any httpx transport.
+    Every attempt is reserved with the ledger before it is sent, and settled with the usage that the reply reports; without
+    one it stays there at its upper bound. ``transport`` is the client of ``open_transport``, or any httpx transport.
     """
 
     endpoint: Endpoint
@@ -202,12 +199,12 @@ class ChatClient:
         self.http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
         self._url, self._embedding_url = self.endpoint.url("/chat/completions"), self.endpoint.url("/embeddings")
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
+        # Why no further call is sent; None while calls are.
         self.ended: ModelAuthRefused | BudgetRefused | None = None
-        """Why no further call is sent; None while calls are."""
+        # Models that have answered, so that the key is known to be good for them.
         self.answering: set[str] = set()
-        """Models that have answered, so that the key is known to be good for them."""
+        # What calls do without since the endpoint refused it, of ``OMITTABLE``.
         self.omitted: set[str] = set()
-        """What calls do without since the endpoint refused it, of ``OMITTABLE``."""
 
     def sharing(self, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
         """Return a client for other requests to the same address, with these connections and this limiter."""
@@ -260,7 +257,8 @@ class ChatClient:
     async def reserve(self, bound: Bound) -> Reservation:
         """Reserve the most that a call can use, before it is sent. Raises ``BudgetRefused``, and what has ended the client."""
         if self.ended is not None:
-            raise type(self.ended)(*self.ended.args)  # one of its own for each call: they are raised with notes
+            # One of its own for each call: they are raised with notes.
+            raise type(self.ended)(*self.ended.args)
         return await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd, model=bound.model)
 
     async def _attempt(self, body: bytes, bound: Bound, key: str | None) -> ChatReply | FailedAttempt:
@@ -276,13 +274,13 @@ class ChatClient:
             attempt.charge(reservation)
             if attempt.status in OVERLOADED:
                 self.limiter.pushed_back(started)
-            elif attempt.status is not None:  # a broken connection is no sign of overload
+            # A broken connection is a sign neither of overload nor of its end.
+            elif attempt.status is not None:
                 self.limiter.served()
             return attempt.result
 
     async def _send(self, body: bytes, bound: Bound, key: str | None) -> _Attempt:
-        limit = self.endpoint.timeout_s
-        started = self.timer()
+        limit, started = self.endpoint.timeout_s, self.timer()
         try:
             # Not ``build_request``, which merges the same headers again for every call.
             url = self._embedding_url if bound.texts else self._url
@@ -290,7 +288,8 @@ class ChatClient:
             if key is not None:
                 request.headers[IDEMPOTENCY_KEY] = key
             received = await exchange(self.http, request, limit)
-        except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
+        # Before TRANSPORT_ERRORS: it is an OSError.
+        except TimeoutError:
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _Attempt(FailedAttempt(late, retryable=True))
         except TRANSPORT_ERRORS as error:
@@ -328,15 +327,18 @@ class ChatClient:
         hidden = hidden_status(body)
         if hidden is not None:
             failed, _ = self.refused(model, received, read_refusal(hidden, received.content))
-            return _Attempt(failed, status=hidden)  # it may have been charged
+            # Lost, as it may have been charged: the endpoint took the call.
+            return _Attempt(failed, status=hidden)
         self.answering.add(model)
-        usage, nano_usd, charge = bound.settled(decode_usage(body))  # whether or not the body can be decoded
+        # Whether or not the body can be decoded.
+        usage, nano_usd, charge = bound.settled(decode_usage(body))
         try:
             reply = decode_embeddings(body, bound.texts) if bound.texts else decode_reply(body)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
             return _Attempt(FailedAttempt(malformed, retryable=not repeats_empty(body)), charge, status)
-        scrub = self.endpoint.scrub  # in case the endpoint echoed the key
+        # The endpoint may have echoed the key.
+        scrub = self.endpoint.scrub
         measured = replace(
             reply,
             message=scrubbed(reply.message, scrub),
@@ -352,9 +354,8 @@ class ChatClient:
         """Return the failure that a refusal of a call to ``model`` is, and how its reservation ends."""
         charge = Reservation.lose if refusal.unreadable else _settled(0, 0)
         reason = self.endpoint.excerpt(refusal.message) or "an empty body"
-        moved = received.moved_to
-        if moved is not None:
-            there = self.endpoint.scrub(display_url(moved))
+        if received.moved_to is not None:
+            there = self.endpoint.scrub(display_url(received.moved_to))
             reason = f"it moved to {there}; give that as the base URL, without /chat/completions"
         text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{vendor_hint(refusal.status, refusal.words)}"
         if refusal.no_credit:
@@ -376,12 +377,11 @@ class ChatClient:
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:
-    """``believed``: false when the reported usage is far above what the request could use."""
     return lambda reservation: reservation.settle(tokens, nano_usd, believed=believed)
 
 
+# By those of call keys; all others reflect, curate or shorten.
 _ROLES: Mapping[str, ModelRole] = {"rollout": "actor", "judge": "judge"}
-"""Roles by those of call keys; all others reflect, curate or shorten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,16 +414,15 @@ class JournaledModel:
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer from the journal or the model. A journalled failure is raised again as what it was."""
         key_text = key.text(request_digest(request))
-        known = None
-        if self.journal is not None:
-            known = self.journal.answer(key_text, reply_of_json, final=self.inner is None)
-        if known is not None:
+        journal = self.journal
+        answer = None if journal is None else journal.answer(key_text, reply_of_json, final=self.inner is None)
+        if answer is not None:
             with self._span(request, key) as span:
-                if isinstance(known, TfgrpoError):
-                    known.add_note(f"call {key_text}")
-                    raise known
-                describe_reply(span, known)
-                return known
+                if isinstance(answer, TfgrpoError):
+                    answer.add_note(f"call {key_text}")
+                    raise answer
+                describe_reply(span, answer)
+                return answer
         if self.inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         about: Facts = {"epoch": key.group.epoch, "phase": key.group.phase, "role": key.role}
@@ -438,8 +437,9 @@ class JournaledModel:
                 raise
             count_call(self.telemetry, reply, reply.latency_s, **about)
             describe_reply(span, reply)
-        if self.journal is not None:
-            self.journal.append(key_text, reply_to_json(reply))
+        # Before anything uses the answer, so that none is paid for twice.
+        if journal is not None:
+            journal.append(key_text, reply_to_json(reply))
         return reply
 
     @contextmanager
@@ -486,19 +486,14 @@ def describe_reply(span: SpanHandle, reply: ChatReply) -> None:
     span.content("output", reply.message.content or "")
 
 
+_PLAIN_FIELDS = ("finish_reason", "latency_s", "cost_usd", "model", "response_id", "attempts")
+
+
 def reply_to_json(reply: ChatReply) -> dict[str, Any]:
     """Return a reply in the form of the journal, without fields that are empty."""
-    message = reply.message
-    payload: dict[str, Any] = {
-        "content": message.content,
-        "finish_reason": reply.finish_reason,
-        "usage": None if reply.usage is None else list(reply.usage.counts),
-        "latency_s": reply.latency_s,
-        "cost_usd": reply.cost_usd,
-        "model": reply.model,
-        "response_id": reply.response_id,
-        "attempts": reply.attempts,
-    }
+    message, usage = reply.message, reply.usage
+    payload: dict[str, Any] = {"content": message.content, "usage": None if usage is None else list(usage.counts)}
+    payload |= {name: getattr(reply, name) for name in _PLAIN_FIELDS}
     calls = [[call.id, call.name, call.arguments, *filter(None, [call.extra])] for call in message.tool_calls]
     logprobs = None if reply.token_logprobs is None else list(reply.token_logprobs)
     optional = {"tool_calls": calls or None, "extra": message.extra or None, "token_logprobs": logprobs}
@@ -508,17 +503,14 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
 def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
     """Return the reply that ``reply_to_json`` wrote, marked as replayed."""
     usage, logprobs, cost = usage_of(payload["usage"]), payload.get("token_logprobs"), payload["cost_usd"]
+    # A cost of tokens that cannot be is none either.
     invalid = payload["usage"] is not None and usage is None
     calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))
+    fields = {name: payload[name] for name in _PLAIN_FIELDS}
+    fields |= {"usage": usage, "cost_usd": None if invalid or not is_cost(cost) else cost}
     return ChatReply(
-        message=Message("assistant", payload["content"], tool_calls=calls, extra=payload.get("extra", "")),
-        finish_reason=payload["finish_reason"],
-        usage=usage,
-        latency_s=payload["latency_s"],
-        cost_usd=None if invalid or not is_cost(cost) else cost,
-        model=payload["model"],
-        response_id=payload["response_id"],
-        attempts=payload["attempts"],
+        Message("assistant", payload["content"], tool_calls=calls, extra=payload.get("extra", "")),
         token_logprobs=None if logprobs is None else tuple(logprobs),
         replayed=True,
+        **fields,
     )

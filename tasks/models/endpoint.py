@@ -1,9 +1,8 @@
 """Describe one endpoint: address, key and wire options; check it before a run. Only ``ApiKey.reveal`` shows the key.
 
-By a free ``GET /models``, which shows whether it answers, accepts the key and lists the models (one without a list is no
-error), and when asked for by one token from each model, which names the setting for each thing that it refuses. The key is
-removed from texts of the user's agents, tools and rewarders where they come in, before they are journalled, recorded or
-shown.
+By a free ``GET /models``, which shows whether it answers, accepts the key and lists the models, and on request by one token
+from each model, which names the setting for each thing that it refuses. The key is removed from texts of the user's agents,
+tools and rewarders where they come in, before they are journalled, recorded or shown.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ from tfgrpo.tasks.models.wire import decode_usage, encode_request
 Scrub: TypeAlias = Callable[[str], str]
 _T = TypeVar("_T")
 _MASK = "***"
-_MIN_MIXED_SECRET = 6
-_MIN_SECRET = 16
 _MAX_ERROR_TEXT = 300
-_METHODS = ("/completions", "/responses", "/embeddings")
 
 
 class ApiKey:
@@ -60,12 +56,12 @@ class ApiKey:
     def __init__(self, text: str) -> None:
         self._text = text.strip()
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
-            given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
-            raise EndpointError.one("API key", given, "the key alone, as the vendor shows it")
+            fault = f"{len(self._text)} characters, empty or some of them not printable ASCII"
+            raise EndpointError.one("API key", fault, "the key alone, as the vendor shows it")
         self._forms = tuple((form, form.encode()) for form in dict.fromkeys(_forms_of(self._text)))
         # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
         mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
-        self._secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
+        self._secret = len(self._text) >= (6 if mixed else 16)
 
     def reveal(self) -> str:
         """Return the credential itself, for the header of a request."""
@@ -98,7 +94,8 @@ def _forms_of(key: str) -> Iterator[str]:
     for escape in ("\\u{:04x}", "\\u{:04X}"):
         yield "".join(map(escape.format, key.encode()))
         yield "".join(each if each.isalnum() else escape.format(ord(each)) for each in key)
-    for before in range(3):  # which characters encode the key depends on how many bytes are in front of it
+    # Which characters of Base64 encode the key depends on how many bytes are in front of it.
+    for before in range(3):
         coded = b64encode(bytes(before) + key.encode()).decode()
         inner = coded[-(-8 * before // 6) : 8 * (before + len(key)) // 6]
         yield from (inner, inner.replace("+", "-").replace("/", "_"))
@@ -124,7 +121,8 @@ def scrubbed(value: _T, scrub: Scrub) -> _T:
         kept = tuple(scrubbed(each, scrub) for each in value)
     elif isinstance(value, FrozenDict):
         kept = FrozenDict({scrub(key): scrubbed(each, scrub) for key, each in value.items()})
-    elif isinstance(value, Mapping):  # by ids of the run's own
+    elif isinstance(value, Mapping):
+        # Its keys are ids of the run's own.
         kept = {key: scrubbed(each, scrub) for key, each in value.items()}
     elif is_dataclass(value) and not isinstance(value, type):
         kept = replace(value, **{each.name: scrubbed(getattr(value, each.name), scrub) for each in fields(value)})
@@ -148,7 +146,8 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         accepted = "an address like https://host/v1, without user name or password in it"
-        try:  # by both parsers; httpx alone accepts bad ports and brackets
+        # By both parsers: httpx alone accepts bad ports and brackets.
+        try:
             split, url = urlsplit(self.base_url.strip()), self._root
             is_address = split.scheme in {"http", "https"} and bool(url.host) and split.port != 0
         except (ValueError, httpx.InvalidURL):
@@ -157,9 +156,8 @@ class Endpoint:
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
         if self._root.userinfo:
             raise EndpointError.one("base URL", f"{self.display_url} with credentials before the host", accepted)
-        if self._root.path.rstrip("/").endswith(_METHODS):
-            given = f"{self.display_url}, the address of one method"
-            raise EndpointError.one("base URL", given, f"{accepted}, only its root")
+        if self._root.path.rstrip("/").endswith(("/completions", "/responses", "/embeddings")):
+            raise EndpointError.one("base URL", f"{self.display_url}, the address of one method", f"{accepted}, only its root")
 
     @property
     def _root(self) -> httpx.URL:
@@ -201,11 +199,11 @@ class Endpoint:
     def excerpt(self, text: str) -> str:
         """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""
         # Masked before it is cut: a cut key would not be recognised.
-        scrubbed = self.scrub(text)
-        query = self._root.query.decode()
-        if query:  # errors of the HTTP library show the whole address
-            scrubbed = scrubbed.replace(f"?{query}", "")
-        folded = " ".join(scrubbed.split())
+        masked = self.scrub(text)
+        # Errors of the HTTP library show the whole address.
+        if query := self._root.query.decode():
+            masked = masked.replace(f"?{query}", "")
+        folded = " ".join(masked.split())
         return folded if len(folded) <= _MAX_ERROR_TEXT else folded[: _MAX_ERROR_TEXT - 1] + "…"
 
 
@@ -225,10 +223,10 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, mod
     return Endpoint(base_url, key, models, settings, settings.timeout_s, *filled_headers(settings.headers))
 
 
-def filled_headers(given: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiKey, ...]]:
+def filled_headers(settings: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiKey, ...]]:
     """Return headers with the values of their variables, and the secret words among these. Raise ``EndpointError``."""
-    headers, secrets = dict(given), list[ApiKey]()
-    for name, text in given.items():
+    headers, secrets = dict(settings), list[ApiKey]()
+    for name, text in settings.items():
         if not text.startswith(ENV_VALUE):
             continue
         variable = text.removeprefix(ENV_VALUE)
@@ -236,29 +234,25 @@ def filled_headers(given: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiK
         if not value or not value.isascii() or not value.isprintable():
             fault = f"{variable}, which is not set" if not value else f"{variable}, whose value is not printable ASCII"
             raise EndpointError.one(f"header {name}", fault, "the variable with the header's value in the environment")
+        # The last word: the first may be that of the scheme, as in "Bearer …".
         secrets += map(ApiKey, value.split()[-1:])
     return headers, tuple(secrets)
 
 
 PREFLIGHT_S = 15.0
-_FIRST_S: Final = 0.5
-_LONGEST_S: Final = 8.0
-"""Pause between two checks of an endpoint that is unavailable: doubled each time, up to this."""
-
-
+_RUNNING: Final = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
 _SCHEMA: Final = AnswerSchema(
     "ping", {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
 )
 _MESSAGES: Final = (Message("system", 'Answer with the JSON object {"ok": true}.'), Message("user", "Are you there?"))
 _VALUES: Final[dict[str, Any]] = {"true": True, "false": False}
-_MOST_ATTEMPTS: Final = 8
 _KEY: Final = "check the key: the variable or the block that api_key names"
 _LATER: Final = "the same again later, or an account with credit"
 _URL: Final = "check the base URL (…/v1)"
+# By status, where a setting of the request would not help.
 _ADVICE: Final = {0: _URL, 200: _URL, 401: _KEY, 403: _KEY, 402: _LATER, 429: _LATER}
-"""By status, where a setting of the request would not help."""
+# Of a reasoning model that was accepted and had no token left for an answer (OpenAI, as 400).
 _ACCEPTED: Final = re.compile(r"(max_tokens|output limit).{0,40}\breached\b", re.IGNORECASE)
-"""A reasoning model that was accepted and had no token left for an answer (OpenAI, as 400)."""
 
 
 async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[str], object]) -> tuple[str, ...]:
@@ -266,7 +260,7 @@ async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[s
 
     ``waiting`` is called with what it waits for before each pause, and may raise. Raises ``ModelUnreachable`` at the end.
     """
-    until, pause_s = monotonic() + wait_s, _FIRST_S
+    until, pause_s = monotonic() + wait_s, 0.5
     while True:
         try:
             return await check_endpoint(endpoint, timeout_s=min(PREFLIGHT_S, max(1.0, until - monotonic())))
@@ -278,7 +272,7 @@ async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[s
             )
         waiting(f"waiting for {problem.source}, at most {wait_s:g} s: {problem.given}")
         await asyncio.sleep(min(pause_s, left))
-        pause_s = min(2.0 * pause_s, _LONGEST_S)
+        pause_s = min(2.0 * pause_s, 8.0)
 
 
 async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) -> tuple[str, ...]:
@@ -298,11 +292,11 @@ async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) 
             "an API key this endpoint takes, in OPENAI_API_KEY or the variable or Secret block that the pipeline names",
         )
     if received.moved_to is not None:
-        given = f"{status}: it moved to {endpoint.scrub(display_url(received.moved_to))}"
-        raise EndpointError.one(f"endpoint {url}", given, "the new address as base URL, without /models")
+        moved = f"{status}: it moved to {endpoint.scrub(display_url(received.moved_to))}"
+        raise EndpointError.one(f"endpoint {url}", moved, "the new address as base URL, without /models")
     if status in UNAVAILABLE and not (refusal := read_refusal(status, received.content)).no_credit:
-        given = f"{status} from GET /models: {endpoint.excerpt(refusal.message) or 'an empty body'}"
-        raise EndpointUnavailable.one(f"endpoint {url}", given, _RUNNING)
+        fault = f"{status} from GET /models: {endpoint.excerpt(refusal.message) or 'an empty body'}"
+        raise EndpointUnavailable.one(f"endpoint {url}", fault, _RUNNING)
     if not received.ok:
         advice = endpoint.advice if status == 404 else ""
         return (f"{url} answered {status} to GET /models; the model name was not checked{advice}",)
@@ -313,9 +307,6 @@ async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) 
     return tuple(warning for name in endpoint.models if (warning := _unlisted(name, listed)))
 
 
-_RUNNING: Final = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
-
-
 async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
     kind: type[EndpointError] = EndpointUnavailable
     accepted = _RUNNING
@@ -324,23 +315,23 @@ async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
             request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
             return await exchange(client, request, timeout_s)
     except TimeoutError:
-        given = f"no answer within {timeout_s:g} s"
+        fault = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:
-        given = f"no connection: {endpoint.excerpt(words_of(error)) or type(error).__name__}"
+        fault = f"no connection: {endpoint.excerpt(words_of(error)) or type(error).__name__}"
         if is_certificate_error(error):
             kind = EndpointError
             accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
         elif isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
             kind = EndpointError
     except ModelReplyMalformed as error:
-        kind, given = EndpointError, str(error)
+        kind, fault = EndpointError, str(error)
     # Outside the handlers: the HTTP library's exceptions hold the request with its key.
-    raise kind.one(f"endpoint {endpoint.display_url}", given, accepted)
+    raise kind.one(f"endpoint {endpoint.display_url}", fault, accepted)
 
 
 def _listed(raw: bytes) -> frozenset[str] | None:
-    """Names in ``{"data": [{"id": …}, …]}``, or in such a list alone (Together); None for anything else."""
     body = json_of(raw)
+    # Together sends the list alone.
     entries = body.get("data") if isinstance(body, dict) else body or None
     if not isinstance(entries, list):
         return None
@@ -349,7 +340,7 @@ def _listed(raw: bytes) -> frozenset[str] | None:
 
 
 def _unlisted(name: str, listed: frozenset[str]) -> str:
-    """Warn of a name that is listed in none of the spellings of Ollama, Gemini, OpenRouter and LiteLLM; else empty."""
+    # As Ollama, Gemini and OpenRouter spell it; LiteLLM lists families.
     spellings = {name, f"{name}:latest", f"models/{name}", name.rpartition(":")[0]}
     families = (each[:-1] for each in listed if each.endswith("/*"))
     if not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families):
@@ -362,12 +353,10 @@ def _unlisted(name: str, listed: frozenset[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PingFinding:
-    """One thing that an endpoint refused."""
+    """One thing that an endpoint refused: its status and words, without secrets, and the setting that mends it if any."""
 
     said: str
-    """Status and words of the endpoint, without secrets."""
     setting: str = ""
-    """Field of the endpoint's settings that mends it; empty where none does."""
     value: str = ""
     advice: str = ""
 
@@ -392,14 +381,14 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
     wire, findings, bound = endpoint.wire, list[PingFinding](), 0
     schema = None if role == "actor" else _SCHEMA
     request = ChatRequest(name, _MESSAGES, temperature, 1, seed=1, answer_schema=schema)
-    for attempt in range(1, _MOST_ATTEMPTS + 1):
+    for attempt in range(1, 9):
         body = encode_request(request, wire)
         bound += len(body)
-        said, answer = await _answer(replace(endpoint, wire=wire), body, http)
-        if said is None:
+        refusal, answer = await _answer(replace(endpoint, wire=wire), body, http)
+        if refusal is None:
             usage = decode_usage(answer)
             return Ping(tuple(findings), attempt, bound, None if usage is None else usage.total)
-        finding = _finding(*said, wire, endpoint)
+        finding = _finding(*refusal, wire, endpoint)
         findings.append(finding)
         if not finding.setting:
             break
@@ -425,13 +414,14 @@ async def _answer(endpoint: Endpoint, body: bytes, http: httpx.AsyncClient) -> t
 
 def _finding(status: int, words: str, wire: ModelSettings, endpoint: Endpoint) -> PingFinding:
     advice = _ADVICE.get(status) or vendor_hint(status, words).removeprefix("; ")
-    said = f"{status or 'no connection'}: {endpoint.excerpt(words)}"
+    excerpt = f"{status or 'no connection'}: {endpoint.excerpt(words)}"
     named = re.match(r"set model\.(\w+): (\w+)", advice)
     if named is None or named[1] not in type(wire).model_fields:
-        return PingFinding(said, advice=advice)
+        return PingFinding(excerpt, advice=advice)
     field, value = named[1], named[2]
     if field == "structured" and wire.structured != "json_schema":
         value = "none"
+    # Advice that was followed already mends nothing.
     if getattr(wire, field) == _VALUES.get(value, value):
-        return PingFinding(said, advice=advice)  # tried already
-    return PingFinding(said, field, value, advice)
+        return PingFinding(excerpt, advice=advice)
+    return PingFinding(excerpt, field, value, advice)

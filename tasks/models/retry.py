@@ -30,20 +30,17 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.packaged import packaged_yaml
 
+# Statuses of an endpoint, or of the proxy in front of it, that may answer the same request later.
 UNAVAILABLE: Final = frozenset({429, 502, 503, 504, 529})
-"""Statuses of an endpoint, or of the proxy in front of it, that may answer the same request later."""
-
-
-@cache
-def _vendors() -> dict[str, Any]:
-    """Return the words of vendors and the advice on them; few runs meet a refusal."""
-    known: dict[str, Any] = packaged_yaml(__file__, "refusals.yaml")
-    return known
-
-
+# What calls do without once an endpoint has refused it: the header ``Idempotency-Key``, and a model's own reasoning with the
+# tool calls that it made.
 OMITTABLE: Final = ("idempotency_key", "reasoning")
-"""What calls do without once an endpoint has refused it: the header ``Idempotency-Key``, and a model's own reasoning with the
-tool calls that it made."""
+
+
+# When it is first asked for: few runs meet a refusal.
+@cache
+def _vendors() -> Any:
+    return packaged_yaml(__file__, "refusals.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,8 @@ def hidden_status(body: Mapping[str, Any]) -> int | None:
     """Return the status of an error behind a success status (OpenRouter); None for a real success."""
     code = mapping_of(body.get("error")).get("code") if not body.get("choices") else None
     if isinstance(code, str) and code.isascii() and code.isdigit():
-        code = int(code[:4])  # no status is longer, and ``int`` refuses thousands of digits
+        # No status is longer, and ``int`` refuses thousands of digits.
+        code = int(code[:4])
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
@@ -117,10 +115,6 @@ def vendor_hint(status: int, words: str) -> str:
         matching = (row for row in _vendors()["advice_by_words"] if re.search(row["words"], words, re.IGNORECASE | re.DOTALL))
         advice = next((row["advice"] for row in matching), "")
     return f"; {advice}" if advice else ""
-
-
-_EARLIEST_S = 1e9
-"""A number of seconds from here on is a point in time, in 2001 or later; below it, a duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +170,11 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     ``headers`` must look names up in any case.
     """
     value = headers.get("retry-after")
-    seconds = _seconds(value)
-    if seconds is not None or value is None:
+    seconds, date = _seconds(value), _date(value)
+    if seconds is not None or date is None:
         return seconds
     # Relative to the server's own date: the clocks may differ by more than the wait.
-    date = _date(value)
-    return None if date is None else max(0.0, (date - (_date(headers.get("date")) or now)).total_seconds())
+    return max(0.0, (date - (_date(headers.get("date")) or now)).total_seconds())
 
 
 def _date(text: str | None) -> datetime | None:
@@ -206,10 +199,10 @@ def reset_after(headers: Mapping[str, str], now: datetime) -> float | None:
     OpenRouter gives a time in milliseconds since 1970, others in seconds, others again the seconds that are left.
     """
     value = _seconds(headers.get("x-ratelimit-reset"))
-    if value is None or value < _EARLIEST_S:
+    # A number of seconds from 1e9 on is a point in time, in 2001 or later; below it, a duration.
+    if value is None or value < 1e9:
         return value
-    reset = value / 1000.0 if value >= 1000.0 * _EARLIEST_S else value
-    return max(0.0, reset - now.timestamp())
+    return max(0.0, (value / 1000.0 if value >= 1e12 else value) - now.timestamp())
 
 
 def failure_of(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> FailedAttempt:
@@ -222,7 +215,8 @@ def failure_of(refusal: Refusal, text: str, after_s: float | None, *, answered: 
         return FailedAttempt(ModelRateLimited(text), retryable=not refusal.no_credit, after_s=after_s)
     if status == 408:
         return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
-    if status == 409 or status >= 500:  # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too
+    # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too.
+    if status == 409 or status >= 500:
         return FailedAttempt(ModelServerFault(text), True, after_s, unavailable=status in UNAVAILABLE)
     if status == 401 or (status == 403 and not (answered or refusal.flagged_input or refusal.says("flagged"))):
         return FailedAttempt(ModelAuthRefused(text), retryable=False)

@@ -23,25 +23,20 @@ from httpx_aiohttp.transport import AiohttpResponseStream
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 
 CONNECT_S = 15.0
+# An idle connection is kept for less than the 5 s of uvicorn (vLLM), so that calls never meet a closing server.
 KEEPALIVE_S = 4.0
-"""Seconds an idle connection is kept: less than the 5 s of uvicorn (vLLM), so that calls never meet a closing server."""
-
+# The largest real replies, with log-probabilities of every token, stay below 3 MB.
 MAX_REPLY_BYTES = 16 << 20
-"""Most bytes of one reply. The largest real ones, with log-probabilities of every token, stay below 3 MB."""
 
+# Encodings of bodies that are read, with ``zlib``'s number of each.
 ENCODINGS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Encodings of bodies that are read, with ``zlib``'s number of each."""
+# Header of requests: the libraries would ask for whatever is installed.
 ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
-"""Header of requests: the libraries would ask for whatever is installed."""
+# Most bytes that are decoded at once.
 _PIECE: Final = 1 << 20
-"""Most bytes that are decoded at once."""
-_MEMBER: Final = 0x1F
-"""First byte of a member of gzip."""
-
+# The aiohttp transport lets some errors of its library through unmapped, and httpx parses the address of every redirect
+# (``InvalidURL``), followed or not.
 TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, aiohttp.ClientError, OSError)
-"""Exceptions of sending. The aiohttp transport lets some errors of its library through unmapped, and httpx parses the
-address of every redirect (``InvalidURL``), followed or not."""
-
 
 Take: TypeAlias = Callable[[bytes], bool]
 """Takes a chunk, without waiting. Returns whether it takes the next one at once."""
@@ -92,8 +87,7 @@ async def exchange(
 ) -> Received:
     """Send a request and read the reply, all of it within ``limit_s``.
 
-    Raises ``TimeoutError``, one of ``TRANSPORT_ERRORS``, or ``ModelReplyMalformed`` for a reply longer than ``max_bytes``,
-    whose connection is dropped.
+    Raises ``TimeoutError``, one of ``TRANSPORT_ERRORS``, or ``ModelReplyMalformed`` for a reply longer than ``max_bytes``.
     """
     async with asyncio.timeout(limit_s):
         response = await client.send(request, stream=True)
@@ -105,8 +99,9 @@ async def exchange(
 
 
 async def close(response: httpx.Response) -> None:
-    """Close a reply. At its end the HTTP library has let go of it, and going through all layers would change nothing."""
+    """Close a reply."""
     reply = _plain_reply(response)
+    # At its end the HTTP library has let go of it, and going through all layers would change nothing.
     if reply is None or not reply.content.at_eof():
         await response.aclose()
 
@@ -123,11 +118,11 @@ async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES)
 
 
 def _decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Return the body without its content encoding. httpx would decode any number of them, without a bound."""
     reply, stream = _plain_reply(response), response.stream
     if reply is not None:
         return reply.content.iter_any()
     chunks = aiter(stream) if isinstance(stream, httpx.AsyncByteStream) else response.aiter_raw()
+    # Not by httpx, which would decode any number of encodings, without a bound.
     return _readable(response, chunks) if "content-encoding" in response.headers else chunks
 
 
@@ -182,14 +177,14 @@ async def decoded(chunks: AsyncIterator[bytes], encoding: str, *, strict: bool =
 
 
 def _ends_before(rest: bytes, encoding: str, *, strict: bool) -> bool:
-    """Whether a body has ended and the rest is padding; else it is a further member. Raise ``zlib.error`` if ``strict``."""
     if strict:
         raise zlib.error("more than one encoded body")
-    return encoding == "deflate" or rest[0] != _MEMBER
+    # A further member of gzip is read; anything else is padding.
+    return encoding == "deflate" or rest[0] != 0x1F
 
 
 def _plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:
-    """Return the reply of the HTTP library below if its body has no content encoding; None for other transports."""
+    # That of the HTTP library below, if its body has no content encoding; None of other transports.
     stream = response.stream
     if "content-encoding" in response.headers or not isinstance(stream, AiohttpResponseStream):
         return None
@@ -207,22 +202,20 @@ def open_transport(
     if app is not None:
         # An exception of the application becomes a 500, or half an answer, as of a real server.
         return client_over(httpx.ASGITransport(app=app, raise_app_exceptions=False))
+    # The preflight and a late close must not wait.
+    room = concurrency + 4
     return _Client(
         verify=_certificates(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         timeout=httpx.Timeout(None, connect=CONNECT_S),
-        limits=httpx.Limits(
-            max_connections=concurrency + 4,  # the preflight and a late close must not wait
-            max_keepalive_connections=concurrency + 4,
-            keepalive_expiry=KEEPALIVE_S,
-        ),
+        limits=httpx.Limits(max_connections=room, max_keepalive_connections=room, keepalive_expiry=KEEPALIVE_S),
         trust_env=trust_env,
         headers=ACCEPTED,
     )
 
 
+# Read once for what the environment names: it takes 20 ms.
 @cache
 def _certificates(trust_env: bool, _file: str | None, _directory: str | None) -> ssl.SSLContext:
-    """Return the certificates that this process trusts, read once for what the environment names: that takes 20 ms."""
     return httpx.create_ssl_context(trust_env=trust_env)
 
 
@@ -280,15 +273,15 @@ def chunks_of(response: httpx.Response) -> Chunks:
     A task that is woken for each chunk costs another turn of the event loop, and with it a sixth of what it takes to pass
     one on. Replies of other transports, and encoded ones, are iterated.
     """
-    reply = _plain_reply(response)
-    return partial(_iterated, _decoded_bytes(response)) if reply is None else partial(_arriving, reply)
+    reply, chunks = _plain_reply(response), _decoded_bytes(response)
 
+    async def iterated(take: Take) -> bool:
+        async for chunk in chunks:
+            if not take(chunk):
+                return True
+        return False
 
-async def _iterated(chunks: AsyncIterator[bytes], take: Take) -> bool:
-    async for chunk in chunks:
-        if not take(chunk):
-            return True
-    return False
+    return iterated if reply is None else partial(_arriving, reply)
 
 
 async def _arriving(reply: aiohttp.ClientResponse, take: Take) -> bool:

@@ -27,11 +27,8 @@ from tfgrpo.tasks.models.base import (
     ToolSpec,
 )
 
-_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
+# vLLM's value for a log-probability that is minus infinity or was not computed.
 _NO_LOGPROB = -9999.0
-"""vLLM's value for a log-probability that is minus infinity or was not computed."""
-
 _VENDOR_REASONS: Mapping[FinishReason, tuple[str, ...]] = {
     "stop": ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"),
     "length": ("length", "max_tokens", "max_output_tokens", "model_length"),
@@ -39,10 +36,10 @@ _VENDOR_REASONS: Mapping[FinishReason, tuple[str, ...]] = {
     "content_filter": ("content_filter", "safety", "recitation", "prohibited_content"),
 }
 _FINISH_REASONS = {word: reason for reason, words in _VENDOR_REASONS.items() for word in words}
+# Fields of a message with the reasoning of DeepSeek and Kimi, vLLM, OpenRouter, and Gemini.
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
-"""Fields of a message with the reasoning of DeepSeek and Kimi, vLLM, OpenRouter, and Gemini."""
+# Finish reasons of OpenRouter, Mistral, vLLM and DeepSeek for a partial answer after a failure.
 _FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
-"""Finish reasons of OpenRouter, Mistral, vLLM and DeepSeek for a partial answer after a failure."""
 
 
 def encode_request(request: ChatRequest, options: ModelSettings, *, reasoning: bool = True) -> bytes:
@@ -60,11 +57,16 @@ def encode_request(request: ChatRequest, options: ModelSettings, *, reasoning: b
     if request.seed is not None and options.send_seed:
         body["seed"] = request.seed
     schema = request.answer_schema
-    if schema is not None:
-        if options.structured == "json_schema":
-            body["response_format"] = _response_format(schema)
+    if schema is not None and options.structured == "json_schema":
+        body["response_format"] = _response_format(schema)
+    elif schema is not None:
+        text = json.dumps(schema.schema, ensure_ascii=False)
+        advice = f"Answer with one JSON value and nothing else. It must be valid under this JSON schema:\n{text}"
+        # At the end of the system message: many chat templates refuse a second one.
+        if (first := body["messages"][0])["role"] == "system":
+            first["content"] = f"{first['content'] or ''}\n\n{advice}"
         else:
-            body["messages"] = [_encode_message(message) for message in _with_schema(request.messages, schema)]
+            body["messages"].insert(0, {"role": "system", "content": advice})
         if options.structured == "json_object":
             body["response_format"] = {"type": "json_object"}
     body |= options.extra_body
@@ -108,32 +110,24 @@ def _embedded_fields(request: ChatRequest) -> dict[str, Any]:
 def _encode_message(message: Message) -> dict[str, Any]:
     encoded: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        encoded |= _echoed_fields(message.extra)
-        encoded["tool_calls"] = [_echoed_fields(call.extra) | called(call.id, *_echoed(call)) for call in message.tool_calls]
+        # DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning.
+        encoded |= json.loads(message.extra or "{}")
+        encoded["tool_calls"] = [json.loads(call.extra or "{}") | _echoed(call) for call in message.tool_calls]
     if message.tool_call_id is not None:
         encoded["tool_call_id"] = message.tool_call_id
     return encoded
 
 
-def _echoed_fields(text: str) -> dict[str, Any]:
-    """DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
-    return json.loads(text) if text else {}
-
-
 def _without_reasoning(message: Message) -> Message:
-    calls = tuple(replace(call, extra="") for call in message.tool_calls)
-    return replace(message, tool_calls=calls, extra="")
+    return replace(message, tool_calls=tuple(replace(call, extra="") for call in message.tool_calls), extra="")
 
 
-def _echoed(call: ToolCall) -> tuple[str, str]:
-    """Name and arguments of a call of the model's as history for it.
-
-    Endpoints parse these and refuse the whole conversation for a malformed one: vLLM, SGLang, llama.cpp and Ollama for
-    arguments that are no JSON object, OpenAI for other characters in a name.
-    """
-    name = call.name if _FUNCTION_NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
+def _echoed(call: ToolCall) -> dict[str, Any]:
+    # Endpoints refuse the whole conversation for a malformed call in it: OpenAI for other characters in a name, and vLLM,
+    # SGLang, llama.cpp and Ollama for arguments that are no JSON object.
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
     valid = isinstance(json_of(call.arguments), dict)
-    return name, call.arguments if valid else compact_json({"malformed": call.arguments})
+    return called(call.id, name, call.arguments if valid else compact_json({"malformed": call.arguments}))
 
 
 def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
@@ -151,21 +145,13 @@ def _response_format(schema: AnswerSchema) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": schema.name, "strict": True, "schema": schema.schema}}
 
 
-def _with_schema(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Message, ...]:
-    """The messages with the schema at the end of the system prompt, which is added if there is none."""
-    text = json.dumps(schema.schema, ensure_ascii=False)
-    advice = f"Answer with one JSON value and nothing else. It must be valid under this JSON schema:\n{text}"
-    if messages and messages[0].role == "system":
-        return (Message("system", f"{messages[0].content or ''}\n\n{advice}"), *messages[1:])
-    return (Message("system", advice), *messages)
-
-
 def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
     """Return the tokens that the endpoint counted; None when it sent no valid count."""
     usage = mapping_of(body.get("usage"))
     prompt, completion, total = (count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
+    # Embeddings have no completion.
     if "data" in body and "completion_tokens" not in usage:
-        completion = 0  # embeddings
+        completion = 0
     if prompt is not None and total is not None and total >= prompt + (completion or 0):
         # Some count reasoning in the total alone (xAI, gateways to Gemini); it is charged like any completion.
         completion = total - prompt
@@ -182,12 +168,6 @@ def usage_of(counts: object) -> TokenUsage | None:
     if prompt is None or completion is None or prompt + completion == 0:
         return None
     return TokenUsage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
-
-
-def is_plausible(usage: TokenUsage, bound: int) -> bool:
-    """Whether usage is not far above ``bound``, the most that the request could use by its length and its limit."""
-    # What endpoints add (templates, hidden reasoning, results of their tools) stays below both limits.
-    return usage.total <= max(_IMPLAUSIBLE_FACTOR * bound, _PLAUSIBLE_TOKENS)
 
 
 def decode_reply(body: Mapping[str, Any]) -> ChatReply:
@@ -208,7 +188,11 @@ def decode_reply(body: Mapping[str, Any]) -> ChatReply:
         text, finish = _clean(refusal), "content_filter"
     if not (text or "").strip():
         if not calls:
-            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){_why_empty(body, message, finish)}")
+            usage = decode_usage(body)
+            reasoned = any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+            spent = finish == "length" and (reasoned or (usage is not None and usage.reasoning > 0))
+            why = ": reasoning used up all its tokens; raise model.max_tokens" if spent else ""
+            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){why}")
         text = None
     return ChatReply(
         message=Message("assistant", text, tool_calls=calls, extra=_kept_fields(message, _REASONING_FIELDS) if calls else ""),
@@ -245,14 +229,6 @@ def _error_text(error: object) -> str:
     return str(text) if isinstance(text, str | int) else ""
 
 
-def _why_empty(body: Mapping[str, Any], message: Mapping[str, Any], finish: FinishReason) -> str:
-    usage = decode_usage(body)
-    reasoned = any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
-    if finish == "length" and (reasoned or (usage is not None and usage.reasoning > 0)):
-        return ": reasoning used up all its tokens; raise model.max_tokens"
-    return ""
-
-
 def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
@@ -264,11 +240,9 @@ def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _decode_content(content: object) -> str | None:
-    """Text of a message: a string, null, or a list of typed parts, of which only text is read."""
-    if content is None:
-        return None
-    if isinstance(content, str):
-        return _clean(content)
+    if content is None or isinstance(content, str):
+        return content and _clean(content)
+    # Mistral sends a list of typed parts, of which only text is read.
     if isinstance(content, list):
         parts = [mapping_of(part) for part in content]
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part.get("type") != "thinking"]
@@ -306,33 +280,29 @@ def function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _kept_fields(sent: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Those fields of what was sent, as JSON, to be sent back unchanged, even when empty."""
+    # As they were sent, to be sent back unchanged, even when empty.
     fields = {name: sent[name] for name in names if sent.get(name) is not None}
     return _clean(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))) if fields else ""
 
 
 def _decode_finish(reason: object, *, has_calls: bool) -> FinishReason:
-    """Tool calls with a mere stop (Ollama) or with no reason ended for the calls."""
     finish: FinishReason = _FINISH_REASONS.get(reason.lower(), "other") if isinstance(reason, str) else "other"
+    # With a mere stop (Ollama), or with no reason, a reply with tool calls ended for these.
     return "tool_calls" if has_calls and finish in {"stop", "other"} else finish
 
 
 def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
-    """One log-probability per token, or None unless all are there and finite."""
     content = mapping_of(logprobs).get("content")
     if not isinstance(content, list) or not content:
         return None
-    values = [mapping_of(token).get("logprob") for token in content]
-    known = tuple(
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= MAX_SAFE_INTEGER
-    )
-    return known if len(known) == len(values) else None
+    values: list[Any] = [mapping_of(token).get("logprob") for token in content]
+    numbers = all(is_number(each, allow_nan=False) and _NO_LOGPROB < each <= MAX_SAFE_INTEGER for each in values)
+    # All or none: a sum over some of the tokens would be no likelihood.
+    return tuple(map(float, values)) if numbers else None
 
 
 def _clean(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can encode."""
+    # Lone surrogates, which no UTF-8 can encode, are replaced.
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
