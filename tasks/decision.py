@@ -17,8 +17,8 @@ from tfgrpo.stores.experiences.decisions import Alarm, Decision, DecisionVerdict
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import Credit
 
+# Of every interval that a person sees, and of the proof.
 CONFIDENCE: Final = 0.95
-"""Confidence of every interval that a person sees, and of the proof."""
 ENTER: Final = NormalDist().cdf(RULES.enter)
 
 ALARM: Final = "kept out for what replies do with it, whatever the reward"
@@ -58,10 +58,8 @@ def verdict_of(credit: Credit, *, served: bool, by_person: bool = False) -> Deci
 
 
 def sentence_of(decision: Decision) -> str:
-    """Return the decision of a night with its figures, as every page says it.
-
-    Such as: In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99 % likely to help; held-out tasks agree (+5.1).
-    """
+    """Return the decision of a night with its figures, as every page says it."""
+    # In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99 % likely to help; held-out tasks agree (+5.1).
     verdict, total, held_out = decision.decision, decision.total, decision.held_out
     if decision.overtaken:
         return f"{'In force' if decision.experience_ids else 'Nothing in force'}: this night decided nothing"
@@ -93,8 +91,9 @@ def explanation_of(decision: Decision) -> str:
 def alarm_notes(alarms: Collection[Alarm]) -> Iterator[str]:
     """Yield a sentence of the alarms that a person has overruled, and of those that keep lessons out."""
     for ids in sorted({each.suspects for each in alarms}):
-        said = "; ".join(_REPLIES.format(each.sign, *each.items) for each in alarms if each.suspects == ids)
-        yield f"{ALARM}: {said}; by one of {pluralize(len(ids), 'lesson')}: {', '.join(ids)}" if ids else f"{OVERRULED}: {said}"
+        replies = "; ".join(_REPLIES.format(each.sign, *each.items) for each in alarms if each.suspects == ids)
+        suspects = f"; by one of {pluralize(len(ids), 'lesson')}: {', '.join(ids)}"
+        yield f"{ALARM}: {replies}{suspects}" if ids else f"{OVERRULED}: {replies}"
 
 
 def signed(points: float) -> str:

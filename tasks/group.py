@@ -45,14 +45,9 @@ from tfgrpo.tasks.rollout import FinishedRollout, rollout_id_of, run_rollout, si
 from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, HalfResult, RolloutRecord
 
-_JUDGE = "judge"
-
 
 class GroupJudge:
-    """``JudgeModel`` within one group, whose calls are seeded, journalled and charged like every other.
-
-    ``spend`` counts what was used, what failed, and what stopped the run.
-    """
+    """``JudgeModel`` within one group, whose calls are seeded, journalled and charged like every other."""
 
     def __init__(self, spec: GroupSpec, runtime: Runtime) -> None:
         self._spec = spec
@@ -79,7 +74,7 @@ class GroupJudge:
         """Answer one question. A cancelled call is recorded as broken, so that a replay loses it too."""
         spec, context = self._spec, self._runtime.context
         rollout, turn, attempt = question.rollout, question.turn, question.attempt
-        key = CallKey(spec.key, rollout, turn, _JUDGE, attempt)
+        key = CallKey(spec.key, rollout, turn, "judge", attempt)
         night_seed = context.settings.tfgrpo.night_seed
         request = ChatRequest(
             model=context.models.judge(question.model),
@@ -87,7 +82,7 @@ class GroupJudge:
             temperature=question.temperature,
             max_tokens=0 if question.embeds else question.max_tokens or context.models.roles["judge"].max_tokens,
             # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
-            seed=derive_seed(night_seed, _JUDGE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
+            seed=derive_seed(night_seed, "judge", spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
             answer_schema=None if question.schema is None else AnswerSchema(question.schema_name, question.schema),
             embeds=question.embeds,
         )
@@ -114,8 +109,8 @@ class GroupJudge:
         )
 
 
+# Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal.
 RECORDED_CHARS = 2_000
-"""Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +130,8 @@ class _Member(NamedTuple):
     spec: GroupSpec
     half: int
     rollout: FinishedRollout
+    # Ranks it: of its side, or of the group if a side has fewer than two rewards.
     own: GroupComparison
-    """Ranks it: of its side, or of the group if a side has fewer than two rewards."""
     outcome: Outcome
     scores: tuple[RewardScore, ...]
     failures: Mapping[str, str]
@@ -203,11 +198,9 @@ def span_attributes(spec: GroupSpec) -> Attributes:
 async def _graded(
     spec: GroupSpec, runtime: Runtime
 ) -> tuple[Sequence[_Member], GroupComparison, Sequence[GroupComparison], Spend]:
-    """Run and score the attempts; return them, their comparison as a whole and by half, and what judging took.
-
-    Spans stay open until the attempts are scored, or this is cancelled.
-    """
+    """Run and score the attempts; return them, their comparison as a whole and by half, and what judging took."""
     judge = GroupJudge(spec, runtime)
+    # Spans stay open until the attempts are scored, or this is cancelled.
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(
             *(run_rollout(half, at, runtime, until_graded) for half, indices in spec.halves for at in indices)
@@ -217,9 +210,8 @@ async def _graded(
             for rollout in rollouts
             if rollout.loss is None
         ]
-        raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(answered))
-        scores = scrubbed(raw, runtime.scrub)
-        given = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
+        scores = scrubbed(await runtime.scorers.score_group(runtime.rewarders, judge.context(answered)), runtime.scrub)
+        verdicts_of = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
         least, score_range = runtime.context.settings.tfgrpo.min_spread, total_range(runtime.rewarders)
         comparison = compare(scores.totals, least, score_range)
         halves: list[GroupComparison] = []
@@ -227,21 +219,21 @@ async def _graded(
             names = (rollout_id_of(spec, index) for index in half.indices)
             of_half = {name: scores.totals[name] for name in names if name in scores.totals}
             halves.append(compare(of_half, least, score_range))
-        fair = all(len(half.rewards) > 1 for half in halves)
+        fair = bool(halves) and all(len(half.rewards) > 1 for half in halves)
         members = []
         sides = [(at, side) for at, (side, indices) in enumerate(spec.halves) for _ in indices]
         for (number, side), rollout in zip(sides, rollouts, strict=True):
-            name, own = rollout.rollout_id, halves[number] if halves and fair else comparison
-            verdicts, reward = given.get(name, ()), scores.totals.get(name)
-            said = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-            scored = None if reward is None else Scored(reward, said)
+            name, own = rollout.rollout_id, halves[number] if fair else comparison
+            verdicts, reward = verdicts_of.get(name, ()), scores.totals.get(name)
+            own_scores = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+            scored = None if reward is None else Scored(reward, own_scores)
             outcome = rollout.loss or scored or _ungraded(verdicts, runtime.rewarders)
             silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
             failures = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
-            members.append(_Member(side, number, rollout, own, outcome, said, failures))
+            members.append(_Member(side, number, rollout, own, outcome, own_scores, failures))
             if rollout.span is not None:
                 rollout.span.set(outcome=outcome.name, reward=reward, relative_rank=own.ranks.get(name))
-                observe_scores(rollout.span, said, runtime.rewarders)
+                observe_scores(rollout.span, own_scores, runtime.rewarders)
     return members, comparison, halves, judge.spend
 
 
@@ -262,13 +254,11 @@ def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: 
 
 
 def _ungraded(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted]) -> Ungraded:
-    """Return why a rollout that could be graded got no reward."""
     pairs = zip(verdicts, rewarders, strict=True)
     silent = [verdict for verdict, of in pairs if of.weight and isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
-    late = any(verdict.late for verdict in silent)
-    broke = any(verdict.broke for verdict in silent)
-    return Ungraded(REWARDER_LATE if late else REWARDER_BROKE if broke else "rewarder", reason)
+    broke = REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder"
+    return Ungraded(REWARDER_LATE if any(verdict.late for verdict in silent) else broke, reason)
 
 
 async def _reflection(spec: GroupSpec, members: Sequence[_Member], comparison: GroupComparison, runtime: Runtime) -> Reflection:

@@ -23,7 +23,6 @@ class Frame:
     name: str
     text: str
     tokens: int | None
-    """None when the endpoint sent no usage."""
     cost_usd: float | None
     latency_ms: float
     error: str | None = None
@@ -40,16 +39,10 @@ def frame_of_json(value: Mapping[str, Any]) -> Frame:
 
 def model_frame(reply: ChatReply) -> Frame:
     """Return the frame of a model call: its text, then its tool calls, one per line."""
-    calls = "".join(f"\n→ {call.name}({call.arguments})" for call in reply.message.tool_calls)
-    return Frame(
-        kind="model",
-        name=reply.model,
-        text=((reply.message.content or "") + calls).lstrip("\n"),
-        tokens=reply.usage.total if reply.usage else None,
-        cost_usd=reply.cost_usd,
-        latency_ms=reply.latency_s * 1000.0,
-        calls=tuple((call.name, call.arguments) for call in reply.message.tool_calls),
-    )
+    calls = tuple((call.name, call.arguments) for call in reply.message.tool_calls)
+    lines = filter(None, [reply.message.content, *(f"→ {name}({arguments})" for name, arguments in calls)])
+    tokens, milliseconds = reply.usage.total if reply.usage else None, reply.latency_s * 1000.0
+    return Frame("model", reply.model, "\n".join(lines).lstrip("\n"), tokens, reply.cost_usd, milliseconds, calls=calls)
 
 
 def tool_frame(name: str, text: str, latency_ms: float, cost_usd: float | None, *, failed: bool) -> Frame:
@@ -104,10 +97,9 @@ class PackText:
 
 
 class Attempts(NamedTuple):
-    """Attempts of a group: all, or those of one half."""
+    """Attempts of a group, or of one half with its arm and text."""
 
     spec: GroupSpec
-    """Specification of a half, with its arm and text."""
     indices: range
 
 
@@ -128,13 +120,11 @@ class GroupSpec:
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
     first_half: PackText | None = None
-    """None for a group with one side."""
     split: int = 0
     failures_teach: bool = True
     """Whether attempts that all fail are held against the reference answer. Not in the first batch of a run, which may show
     that nothing can be right."""
     arms: tuple[Arm, Arm] = ("one", "other")
-    """Arms of the two sides, in the keys of their rollouts."""
     failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
     """Rewarders that failed when the run first reached a rollout, by rollout id; their verdicts stay."""
 
@@ -143,10 +133,10 @@ class GroupSpec:
         """The attempts by text, in the order of their indices; one entry for a group that is not split."""
         if self.first_half is None:
             return (Attempts(self, range(self.size)),)
-        texts, first = (self.first_half, self.pack), self.split
+        ranges, packs = (range(self.split), range(self.split, self.size)), (self.first_half, self.pack)
         return tuple(
             Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, first_half=None), indices)
-            for arm, pack, indices in zip(self.arms, texts, (range(first), range(first, self.size)), strict=True)
+            for arm, pack, indices in zip(self.arms, packs, ranges, strict=True)
         )
 
 
@@ -158,7 +148,6 @@ class RolloutRecord:
     group_id: str
     key: GroupKey
     index: int
-    """Group index of the actor, 0 … G-1 (requirement 57)."""
     outcome: Outcome
     scores: tuple[RewardScore, ...]
     """All scores, including those of rewarders of weight 0 and of ungraded rollouts."""
@@ -166,9 +155,8 @@ class RolloutRecord:
     relative_rank: float | None
     """1 is best, 0 is worst, ties share the mean; None when not ranked."""
     output: str
-    """Final text, shortened for the record."""
+    """Final text, shortened for the record; ``summary``: the trajectory in at most 32 words."""
     summary: str
-    """Summary of the trajectory, at most 32 words."""
     tools: tuple[ToolMetricEvent, ...]
     usage: Usage
     latency_s: float
@@ -228,12 +216,11 @@ class LessonJudgement:
 
 @dataclass(frozen=True, slots=True)
 class HalfResult:
-    """Rewards of one half of a split group."""
+    """Rewards of the scored rollouts of one half of a split group."""
 
     arm: Arm
     signal: Signal
     mean_reward: float | None
-    """Over its scored rollouts; None without any."""
     spread: float | None
 
 
@@ -259,11 +246,9 @@ class GroupResult:
     """Set when the run cannot go on (the endpoint refuses the key)."""
     duration_s: float
     broken_calls: tuple[Failed, ...] = ()
-    """Failed calls of judges and of learning with their keys, to be recorded when the batch is accepted; those of rollouts
-    are in their outcomes."""
+    """Failed calls of judges and of learning, to be recorded when the batch is accepted; those of rollouts are outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen
     halves: tuple[HalfResult, ...] = ()
-    """Empty for a group that is not split."""
     judgements: tuple[LessonJudgement, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
     """Those whose reflection was answered."""
