@@ -38,8 +38,8 @@ class ExportOptions:
     """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
     degenerate: Literal["drop", "flag"] = "drop"
     """Groups without two different rewards: dropped, or kept and flagged."""
+    # Training on the held-out groups of the sweep would spoil the evidence of the next night.
     phase: PhaseChoice = "train"
-    """Training on the held-out groups of the sweep would spoil the evidence of the next night."""
     min_gap: float = 0.0
     """Least difference of rewards between chosen and rejected; they always differ."""
     pairs: int = 1
@@ -58,13 +58,10 @@ class ExportReport:
     file: str | None = None
     """None when no row was written."""
     simulated: bool = False
-    """Whether the SIMULATED model answered any group that was written."""
     rows: int = 0
     groups: dict[str, int] = field(default_factory=lambda: {"read": 0, "written": 0, "flagged": 0})
     rollouts: dict[str, int] = field(default_factory=lambda: {"read": 0})
-    left_out: Mapping[LeftOut, Counter[str]] = field(
-        default_factory=lambda: {"groups": Counter(), "rollouts": Counter(), "logprobs": Counter()}
-    )
+    left_out: Mapping[LeftOut, Counter[str]] = field(default_factory=lambda: {what: Counter() for what in get_args(LeftOut)})
     """Counts by reason of groups, of rollouts of exported groups, and of groups without their log-probabilities."""
     policy_versions: Counter[str] = field(default_factory=Counter)
     experience_versions: Counter[str] = field(default_factory=Counter)
@@ -97,7 +94,6 @@ class ChosenGroup:
     prompt: Prompt
     """As chat messages; unused in the canonical form."""
     degenerate: str
-    """Empty when it is useful."""
 
     @property
     def ranked(self) -> list[Rollout]:
@@ -129,24 +125,23 @@ def chosen_group(group: RolloutGroup, report: ExportReport) -> ChosenGroup | Non
     if reason:
         report.left_out["groups"][reason] += 1
         return None
-    if whole:  # failed attempts have a status and no reward
+    # Failed attempts have a status and no reward.
+    if whole:
         metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
         return ChosenGroup(replace(group, state=state, metadata=metadata), (), degenerate)
     report.left_out["rollouts"].update(why for why in unusable if why is not None)
     return ChosenGroup(replace(group, rollouts=usable), prompt or (), degenerate)
 
 
-def _other_phase(asked: str, phase: str) -> str:
-    """Return why a group of this phase is omitted; empty where its phase is asked for."""
-    if asked in ("all", phase):
+def _other_phase(choice: PhaseChoice, phase: str) -> str:
+    if choice in ("all", phase):
         return ""
     if phase == "measure":
         return "measured on demand, for no learning"
-    return "of training, not held out" if asked == "eval" else "held out for the sweep"
+    return "of training, not held out" if choice == "eval" else "held out for the sweep"
 
 
 def _without_prompt(state: Json, prompt: object, *, bare: bool, whole: bool) -> str:
-    """Return why a group without a prompt of the form that is asked for is omitted; empty where it has one."""
     if state is None and (bare or not whole):
         return "its bare prompt is not known"
     if whole or prompt is not None:

@@ -27,13 +27,12 @@ _GENERAL: Final = "general"
 
 
 def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
     columns = {"answer": _answer(chosen), **_recorded(chosen, report)}
     yield {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
 def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``prompt``, ``chosen``, ``rejected``: the best against the worst, then the next best against the next worst."""
+    # The best against the worst, then the next best against the next worst.
     options, ranked, pairs = report.options, chosen.ranked, 0
     for index in range(min(options.pairs, len(ranked) // 2)):
         best, worst = ranked[index], ranked[-1 - index]
@@ -51,7 +50,7 @@ def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]
 
 
 def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``prompt``, ``completion``, ``label``: desirable is what beats its group's mean, or reaches ``min_reward``."""
+    # Desirable is what beats its group's mean, or reaches ``min_reward``.
     rollouts, least = chosen.group.rollouts, report.options.min_reward
     mean = sum(map(_reward, rollouts)) / len(rollouts)
     for rollout in rollouts:
@@ -64,7 +63,6 @@ def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]
 
 
 def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
     best, least = chosen.ranked[0], report.options.min_reward
     if least is not None and _reward(best) < least:
         report.left_out["groups"]["no answer reaches the least reward"] += 1
@@ -74,14 +72,13 @@ def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]
 
 
 def _conversation(chosen: ChosenGroup, report: ExportReport, columns: TrainerRow) -> TrainerRow:
-    """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
+    # Schemas of tools are JSON text for TRL, one type for all rows.
     if tools := chosen.group.metadata.get("tools"):
         columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
     return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
 def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Omit a group of one attempt: verl would use its reward as its advantage."""
     if len(chosen.group.rollouts) < 2:
         report.left_out["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
         return
@@ -97,7 +94,7 @@ def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow
 
 
 def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[TrainerRow]:
-    """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
+    # OpenRLHF reshapes rewards to one row per prompt.
     if len(chosen.group.rollouts) != chosen.group.target_size:
         report.left_out["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
         return
@@ -117,12 +114,12 @@ ROWS: Final[Mapping[ExportTarget, Callable[[ChosenGroup, ExportReport], Iterable
 
 
 def _source(chosen: ChosenGroup) -> str:
-    known = chosen.group.metadata
-    return str(known.get("task_id") or known.get("domain") or _GENERAL)
+    metadata = chosen.group.metadata
+    return str(metadata.get("task_id") or metadata.get("domain") or _GENERAL)
 
 
 def _messages(rollout: Rollout) -> list[TrainerRow]:
-    """Return the answer as chat messages, with tool arguments as the objects that chat templates expect."""
+    # With tool arguments as the objects that chat templates expect.
     messages = [to_builtins(turn) for turn in rollout.messages or ()]
     for call in (call for message in messages for call in message.get("tool_calls") or ()):
         text = call["function"].get("arguments")
@@ -150,7 +147,7 @@ def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
 
 
 def _unusable_logprob(rollout: Rollout) -> str:
-    """Return why log-probabilities cannot be used in a ratio, which needs those of the distribution sampled from."""
+    # A ratio needs those of the distribution sampled from.
     logprob = rollout.logprob
     if logprob is None or not logprob.complete or logprob.tokens is None:
         return "not one for every token"
@@ -184,13 +181,11 @@ def _answer(chosen: ChosenGroup) -> str:
 
 
 def _reward(rollout: Rollout) -> float:
-    """Return the reward of a chosen attempt. Raise ``ValueError`` when it has none."""
     if rollout.reward is None:
         raise ValueError(f"rollout {rollout.id} has no reward")
     return float(rollout.reward)
 
 
-_BUFFER: Final = 1 << 20
 _NAMES: Final = "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
 
 
@@ -211,7 +206,7 @@ def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportRepo
         else:
             # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
             utf8: Any = {"encoding": "utf-8", "errors": "replace", "newline": "\n"}
-            with replacing(path) as partial, partial.open("w", buffering=_BUFFER, **utf8) as file:
+            with replacing(path) as partial, partial.open("w", buffering=1 << 20, **utf8) as file:
                 file.writelines(f"{row if isinstance(row, str) else compact_json(row)}\n" for row in stream)
         report.file = str(path)
     elif path.is_file():
@@ -242,10 +237,10 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
 
 
 def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return a row that fits the columns: turns differ in their fields, so recorded answers become text."""
     info = dict(row["extra_info"])
     if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
         raise StoreError(f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead")
+    # Turns differ in their fields, and a column has one type.
     info["recorded_completions"] = [compact_json(turns) for turns in info["recorded_completions"]]
     return {**row, "extra_info": info}
 
