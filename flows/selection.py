@@ -39,7 +39,7 @@ from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, d
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, pack_stamp
-from tfgrpo.rewarders.powl import label_fingerprint, reference_in, structural_key, to_text
+from tfgrpo.rewarders.powl import reference_in, structural_key, to_text
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.stores.clock import Clock, utc_now
@@ -228,7 +228,7 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
         accepted = "--reference TEXT or @FILE, an item with an answer, or another stage"
         raise SettingsError.one("--stage", f"{asked} without a reference", accepted)
     history = None if task is None else list(recorded_rounds(task.selections, simulated=simulated))
-    return decide_stage(history, reference=_has_reference(item), asked=asked)
+    return decide_stage(history, reference=_has_reference(item), choice=asked)
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
@@ -517,7 +517,7 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
         # Once, even if the process of an earlier part was killed here.
         if record_round(plan.task.selections, over) and plan.memory is not None:
             seen = [
-                Observation(structural_key(model), label_fingerprint(model), to_text(model), each.reward)
+                Observation(structural_key(model), to_text(model), each.reward)
                 for each in selection.candidates
                 if each.reward is not None and (model := each.outcome.value) is not None
             ]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -23,25 +23,22 @@ from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.store import PackStamp, Strict, is_signed_record, read_lines_as, sign_record
 from tfgrpo.stores.files.lines import LineFile, LineRow, lines_of, read_bodies
 
-_SHRINK: Final = 2.0
-"""Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
 PATTERNS_SCHEMA: Final = 1
+# A longer structure would fill a prompt.
 MAX_TEXT_CHARS: Final = 2_000
-"""Longest structure that is remembered; a longer one would fill a prompt."""
+# Of one scope, far more than a prompt shows; the least frequent and oldest are dropped first.
 MAX_PATTERNS: Final = 1_000
-"""Structures remembered of one scope, far more than a prompt shows; the least frequent and oldest are dropped first."""
+# Rounds after which an observation has half its weight: lessons and models change, and old rounds prove less.
 HALF_LIFE: Final = 50.0
-"""Rounds after which an observation has half its weight: lessons and models change, and old rounds prove less."""
 VALIDITY: Final[SelectionStage] = "VALIDITY_GAP"
 BEHAVIOUR: Final[SelectionStage] = "BEHAVIORAL_CONSOLIDATION"
+# High rounds in a row to advance; also the last rounds that decide about falling back.
 _ROUNDS: Final = 10
-"""High rounds in a row to advance; also the last rounds that decide about falling back."""
+# To be exceeded by the chosen candidate of a high round and by the mean of the stage, and by the share of usable answers.
 _MIN_REWARD: Final = 0.8
-"""Reward that the chosen candidate of a high round, and the mean of the stage, must exceed."""
 _MIN_VALID: Final = 0.95
-"""Share of usable answers that must be exceeded."""
+# Fall below a threshold that ends the stage: ten rounds vary by less.
 _MARGIN: Final = 0.1
-"""Fall below a threshold that ends the stage: ten rounds vary by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +47,9 @@ class Observation:
 
     structure: str
     """Key of the structure: equal for equivalent answers."""
-    label: str
-    """Key of its labels alone."""
     text: str
     """The structure as shown in prompts."""
     reward: float
-    """Higher is better."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -70,15 +64,14 @@ class PatternStats:
     """All observations of one structure."""
 
     structure: str
-    label: str
     text: str
-    count: int
-    mean: float
-    weight: float
+    count: int = 0
+    mean: float = 0.0
+    weight: float = 0.0
     """Observations, the older ones counting less, as of ``round``."""
-    weighted: float
+    weighted: float = 0.0
     """Sum of the rewards, weighted alike."""
-    round: int
+    round: int = 0
     """Round in which it was last seen; rounds count from 1."""
 
     def faded(self, now: int) -> PatternStats:
@@ -89,7 +82,7 @@ class PatternStats:
 
 def with_observation(before: PatternStats | None, seen: Observation, now: int) -> PatternStats:
     """Return the statistics after one more observation in round ``now``."""
-    before = before or PatternStats(seen.structure, seen.label, seen.text, 0, 0.0, 0.0, 0.0, now)
+    before = before or PatternStats(seen.structure, seen.text, round=now)
     faded, count = before.faded(now), before.count + 1
     return replace(
         faded,
@@ -101,30 +94,24 @@ def with_observation(before: PatternStats | None, seen: Observation, now: int) -
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """Structures to follow, to avoid, and tried."""
+class Ranked(NamedTuple):
+    """Structures not below the mean of all, best first; those below it, worst first; and all, by weight and last round."""
 
-    good: tuple[PatternStats, ...]
-    """Not below the mean of all, best first."""
-    bad: tuple[PatternStats, ...]
-    """Below the mean of all, worst first."""
-    tried: tuple[PatternStats, ...]
-    """All, by weight and last round."""
+    good: list[PatternStats]
+    bad: list[PatternStats]
+    tried: list[PatternStats]
 
 
 def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
-    """Rank structures by their fading means, each shrunk towards the mean of all by two observations.
-
-    Ties are ordered by weight, then by last round, then by key.
-    """
+    """Rank structures by their fading means; ties are ordered by weight, then by last round, then by key."""
     current = [pattern.faded(now) for pattern in patterns]
     latest = {pattern.structure: pattern.round for pattern in patterns}
     weight = math.fsum(pattern.weight for pattern in current)
     overall = math.fsum(pattern.weighted for pattern in current) / weight if weight else 0.0
 
     def value(pattern: PatternStats) -> float:
-        return (pattern.weighted + _SHRINK * overall) / (pattern.weight + _SHRINK)
+        # Shrunk towards the mean of all by two observations, so that one lucky draw leads no list.
+        return (pattern.weighted + 2.0 * overall) / (pattern.weight + 2.0)
 
     def seen(pattern: PatternStats) -> tuple[float, int, str]:
         return -pattern.weight, -latest[pattern.structure], pattern.structure
@@ -133,7 +120,7 @@ def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
     slack = 1e-12 * max(1.0, abs(overall))
     good = sorted((each for each in current if value(each) >= overall - slack), key=lambda it: (-value(it), *seen(it)))
     bad = sorted((each for each in current if value(each) < overall - slack), key=lambda it: (value(it), *seen(it)))
-    return Ranked(tuple(good), tuple(bad), tuple(sorted(current, key=seen)))
+    return Ranked(good, bad, sorted(current, key=seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +137,10 @@ class MemoryScope:
         return {"domain": self.domain, "measure": self.measure, "simulated": self.simulated, "pack_id": self.pack.pack_id}
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """Memory of a scope at the time it was read."""
+class Remembered(NamedTuple):
+    """Memory of a scope at the time it was read, in the order in which patterns were first seen."""
 
     patterns: tuple[PatternStats, ...] = ()
-    """In the order in which they were first seen."""
     round: int = 0
 
 
@@ -177,8 +162,7 @@ class PatternMemory:
             seen, now = Observation(*(value[name] for name in _OBSERVED)), max(now, value["round"])
             patterns[seen.structure] = with_observation(patterns.get(seen.structure), seen, value["round"])
         weights = {name: pattern.faded(now).weight for name, pattern in patterns.items()}
-        heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))[:MAX_PATTERNS]
-        kept = set(heaviest)
+        kept = set(sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))[:MAX_PATTERNS])
         return Remembered(tuple(each for name, each in patterns.items() if name in kept), now)
 
     def observe(self, observations: Sequence[Observation], selection_id: str) -> None:
@@ -186,17 +170,13 @@ class PatternMemory:
 
         Raises ``StoreError`` when the disk refuses; the file is then as before.
         """
-        kept = [seen for seen in observations if max(len(seen.text), len(seen.label)) <= MAX_TEXT_CHARS]
+        kept = [seen for seen in observations if len(seen.text) <= MAX_TEXT_CHARS]
         if not kept:
             return
         with LineFile(self.path) as file:
-            of_all: LineRow = {
-                "schema_version": PATTERNS_SCHEMA,
-                **self.scope.columns(),
-                "round": self.read().round + 1,
-                "selection_id": selection_id,
-                "created_at": self.clock().isoformat(),
-            }
+            # Under the lock of the file, so that no two rounds have one number.
+            of_all: LineRow = {"schema_version": PATTERNS_SCHEMA, **self.scope.columns(), "round": self.read().round + 1}
+            of_all |= {"selection_id": selection_id, "created_at": self.clock().isoformat()}
             lines: list[LineRow] = [{**of_all, **asdict(seen)} for seen in kept]
             file.append({**line, "stamp_signature": sign_record(line, self.scope.pack)} for line in lines)
 
@@ -255,22 +235,22 @@ class StageDecision:
 
 
 def decide_stage(
-    history: Sequence[SelectionRound] | None, *, reference: bool, asked: SelectionStage | Literal["auto"] = "auto"
+    history: Sequence[SelectionRound] | None, *, reference: bool, choice: SelectionStage | Literal["auto"] = "auto"
 ) -> StageDecision:
-    """Return the stage of the next round.
+    """Return the stage of the next round, which has a ``reference`` or none.
 
-    ``history``: all rounds, oldest first; None without a task, where a reference counts at once. ``reference``: whether it has
-    one.
+    ``history``: all rounds, oldest first; None without a task, where a reference counts at once.
     """
-    if asked == VALIDITY:
+    if choice == VALIDITY:
         return StageDecision(VALIDITY, "validity was asked for")
-    if reference and (history is None or asked == BEHAVIOUR):
+    if reference and (history is None or choice == BEHAVIOUR):
         return StageDecision(BEHAVIOUR, "a reference is there, and it counts")
     if not history:
         return StageDecision(VALIDITY, "there is no history yet")
     reached, since = StageDecision(VALIDITY, f"not good enough to move on, after {len(history)} rounds"), 0
     for end in range(_ROUNDS, len(history) + 1):
-        rounds = history[since:end]  # a stage counts only the rounds since it was reached
+        # A stage counts only the rounds since it was reached.
+        rounds = history[since:end]
         validity = reached.stage == VALIDITY
         if len(rounds) >= _ROUNDS and (why := _completed(rounds) if validity else _failed(rounds[-_ROUNDS:])):
             reached, since = StageDecision(BEHAVIOUR if validity else VALIDITY, why), end

@@ -244,7 +244,7 @@ def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
         memory = planned({"selection.memory": "record"}).memory
         assert memory is not None
         for number, (name, reward) in enumerate((("a", 0.9), ("a", 0.8), *[("b", 0.7)] * 3, ("c", 0.1))):
-            memory.observe([Observation(name, name, f"ACTIVITY({name})", reward)], f"s{number}")
+            memory.observe([Observation(name, f"ACTIVITY({name})", reward)], f"s{number}")
         return look(planned(dict(options)))
 
     return observe

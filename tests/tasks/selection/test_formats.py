@@ -62,7 +62,7 @@ def test_the_example_a_model_is_given_is_one():
 
 def remembered(*seen):
     patterns = tuple(
-        with_observation(None, Observation(str(place), "l", text, reward), 1) for place, (text, reward) in enumerate(seen)
+        with_observation(None, Observation(str(place), text, reward), 1) for place, (text, reward) in enumerate(seen)
     )
     return Remembered(patterns, 1)
 

@@ -39,8 +39,8 @@ def memory(tmp_path, scope=SCOPE):
     return PatternMemory(tmp_path / "patterns.jsonl", scope, clock=lambda: NOON)
 
 
-def seen(structure, reward, label=None, text=None):
-    return Observation(structure, label or structure.upper(), text or f"SEQUENCE({structure})", reward)
+def seen(structure, reward, text=None):
+    return Observation(structure, text or f"SEQUENCE({structure})", reward)
 
 
 def by_structure(remembered):
@@ -134,7 +134,7 @@ WRITES = """if True:
     pack = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
     scope = MemoryScope("claims", "powl_footprint", simulated=False, pack=pack)
     for number in range(8):
-        found = [Observation(name, name.upper(), f"SEQUENCE({name})", 0.5) for name in ("a", sys.argv[2])]
+        found = [Observation(name, f"SEQUENCE({name})", 0.5) for name in ("a", sys.argv[2])]
         PatternMemory(Path(sys.argv[1]), scope).observe(found, f"{sys.argv[2]}{number}")
 """
 
@@ -178,9 +178,9 @@ def test_the_stage_follows_from_the_history(history, wanted):
 
 
 def test_without_a_task_or_asked_for_behaviour_is_at_once_rewarded_and_validity_stays():
-    assert stage(None) == stage([], asked=BEHAVIOUR) == BEHAVIOUR
-    assert stage(None, reference=False) == stage([], asked=BEHAVIOUR, reference=False) == VALIDITY
-    assert stage(good(50), asked=VALIDITY) == VALIDITY
+    assert stage(None) == stage([], choice=BEHAVIOUR) == BEHAVIOUR
+    assert stage(None, reference=False) == stage([], choice=BEHAVIOUR, reference=False) == VALIDITY
+    assert stage(good(50), choice=VALIDITY) == VALIDITY
 
 
 HIGH = "10 rounds in a row were above 0.8, with 100% usable answers"
@@ -197,7 +197,7 @@ def test_a_stage_is_left_after_high_rounds_or_a_fall_and_behaviour_is_never_rewa
 ):
     decision = decide_stage(history, reference=reference)
     assert (decision.stage, decision.why) == (wanted, why)
-    assert stage(history, reference=False, asked=BEHAVIOUR) == VALIDITY
+    assert stage(history, reference=False, choice=BEHAVIOUR) == VALIDITY
 
 
 def test_rounds_are_read_in_order_and_by_kind_of_model(tmp_path):
