@@ -1,7 +1,7 @@
 """Render lessons in the forms that other agents read; read back the JSON form, screen it, and make stamped records of it.
 
-Every form but plain text states the origin of the lessons. The caller decides which lessons may be exported or stored. Stored
-ones have no evidence here, reward 0 and no group: what they are worth is measured like that of any other lesson.
+Every form but plain text states the origin of the lessons. Those that are stored have no evidence here, reward 0 and no group:
+what they are worth is measured like that of any other lesson.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from tfgrpo.stores.json_values import canonical_json, sha256_hex
 LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md"]
 LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)
 
+# In every form but plain text when the lessons were learned with the simulated model.
 SIMULATED: Final = "SIMULATED"
-"""In every form but plain text when the lessons were learned with the simulated model."""
 _ADVICE: Final = "Earlier attempts taught these lessons. Follow each of them that fits the task at hand."
-_LONGEST_NAME: Final = 64
-_ID_DIGITS: Final = 24
 
 
 class ExportedLesson(BaseModel, frozen=True):
@@ -39,7 +37,6 @@ class ExportedLesson(BaseModel, frozen=True):
     says: Polarity
     text: str
     groups_for: int = 0
-    """Groups that taught or confirmed it."""
     groups_against: int = 0
     effect: Mapping[str, Any] | None = None
     """Effect on the reward as ``effect_json`` has it: in points with its interval, and the attempts behind it."""
@@ -67,9 +64,9 @@ def _lines(lessons: LessonSet) -> str:
 
 
 def _skill(lessons: LessonSet) -> str:
-    """``SKILL.md``: front matter with a name of lower-case letters, digits and hyphens, and a description, then the text."""
+    # A name in SKILL.md has at most 64 lower-case letters, digits and hyphens.
     words = re.sub("[^a-z0-9]+", "-", f"{lessons.task_id or lessons.domain}-lessons".lower())
-    name = words.strip("-")[:_LONGEST_NAME].strip("-")
+    name = words.strip("-")[:64].strip("-")
     about = lessons.domain or lessons.task_id or "these"
     description = f"Lessons learned on {about} tasks by comparing attempts. Use when working on {about} tasks."
     front = f"name: {json.dumps(name)}\ndescription: {json.dumps(description, ensure_ascii=False)}"
@@ -77,7 +74,7 @@ def _skill(lessons: LessonSet) -> str:
 
 
 def _block(lessons: LessonSet) -> str:
-    """Return the lessons between marks, so that a later export can replace them in a file of others."""
+    # Between marks, so that a later export can replace them in a file of others.
     facts = [("task", lessons.task_id), ("pack", lessons.pack_id), ("library", lessons.library_id)]
     origin = [f"{name}:{value}" for name, value in facts if value] + [SIMULATED] * lessons.simulated
     begin = " ".join(["<!-- tfgrpo lessons begin", *origin, "-->"])
@@ -99,9 +96,9 @@ def read_lessons(text: str, *, source: str) -> LessonSet:
     except ValidationError as error:
         problems = []
         for fault in error.errors(include_url=False):
-            place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
+            path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
             accepted = f"lessons as `tfgrpo experiences export --to json` writes them: {fault['msg']}"
-            problems.append(Problem(f"{source}: {place[1:]}".rstrip(": "), f"{fault['input']!r:.80}", accepted))
+            problems.append(Problem(f"{source}: {path[1:]}".rstrip(": "), f"{fault['input']!r:.80}", accepted))
         raise DatasetError(problems) from error
     if not lessons.lessons:
         raise DatasetError.one(source, "no lesson", "lessons as `tfgrpo experiences export --to json` writes them")
@@ -114,7 +111,7 @@ class Screened:
 
     lesson: ExportedLesson
     text: str = ""
-    """As it would be stored; empty when it is refused."""
+    """As it would be stored; empty when it is refused, for a reason."""
     reason: str = ""
     known: ExperienceRecord | None = None
     """The lesson of the task that says the same, perhaps in other words."""
@@ -153,7 +150,7 @@ def imported_record(entry: Screened, pack: LoadedPack, task_id: str, run_id: str
     stamp = pack_stamp(pack)
     content = {"task": task_id, "polarity": entry.lesson.says, "text": entry.text, "stamp": [stamp.stamp, stamp.stamped_at]}
     record = ExperienceRecord(
-        experience_id=f"exp-{sha256_hex(canonical_json(content))[:_ID_DIGITS]}",
+        experience_id=f"exp-{sha256_hex(canonical_json(content))[:24]}",
         run_id=run_id,
         task_id=task_id,
         domain=pack.manifest.domain,

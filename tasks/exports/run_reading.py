@@ -33,10 +33,10 @@ from tfgrpo.tasks.models.wire import called
 from tfgrpo.tasks.recorded import LineIndex, RecordedTurn, attempt_of_key, calls_of, turns_of
 
 RunLine = Mapping[str, Any]
+# Further fields of a request that change the distribution that is sampled from.
 _RESHAPING: Final = frozenset(
     ["top_k", "min_p", "top_a", "typical_p", "logit_bias", "frequency_penalty", "presence_penalty", "repetition_penalty"]
 )
-"""Further fields of a request that change the distribution that is sampled from."""
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 
 
@@ -56,7 +56,6 @@ class RunFacts(BaseModel):
     extra_body: Mapping[str, Any] = Field(validation_alias=AliasPath("settings", "model", "extra_body"))
     min_spread: float = Field(validation_alias=AliasPath("settings", "tfgrpo", "min_spread"))
     actor: str = Field(validation_alias=AliasPath("settings", "actor", "kind"))
-    """``chat``, ``tools``, or the name of a callable."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Schemas, as sent to the model."""
 
@@ -88,7 +87,8 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = read_objects(run.rollouts)
-    first = list(islice(rows, 1))  # a generator opens its file only now
+    # A generator opens its file only now.
+    first = list(islice(rows, 1))
     heads, items, prompts = _by(run.groups, "group_id"), _by(run.items, "item_id"), _by(run.prompts, "digest")
     journal = LineIndex(run.journal, attempt_of_key)
     short: set[str] = set()
@@ -100,7 +100,8 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare
             omitted["of a batch that was never accepted"] += 1
             continue
         try:
-            if len(attempts) < len(head["rollouts"]):  # a line is lost, or the group goes on elsewhere
+            # A line is lost, or the group goes on elsewhere.
+            if len(attempts) < len(head["rollouts"]):
                 if group_id in short:
                     raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
                 short.add(group_id)
@@ -133,7 +134,8 @@ def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tu
     if not head.get("halves") or (bare and len(ids) < 4):
         yield head, rows
         return
-    lost = len(ids) - len(rows)  # lines that are missing may be of either side, so both count as short of them
+    # Lines that are missing may be of either side, so both count as short of them.
+    lost = len(ids) - len(rows)
     for arm, own in groupby(rows, key=lambda row: str(row["arm"])):
         attempts = list(own)
         made = [*(row["rollout_id"] for row in attempts), *([""] * lost)]
@@ -141,34 +143,25 @@ def _sides(head: RunLine, rows: Sequence[RunLine], *, bare: bool) -> Iterator[tu
 
 
 def _group(head: RunLine, rollouts: tuple[Rollout, ...], item: RunLine, prompt: RunLine, facts: RunFacts) -> RolloutGroup:
-    """Raise ``KeyError`` for rows that lack a field."""
     system, library = item["system_prompt"], prompt["library_id"]
-    asked = "\n\n".join(filter(None, (system, item["prompt"])))
+    user = "\n\n".join(filter(None, (system, item["prompt"])))
     bare = [("system", system), ("user", item["prompt"])] if system else [("user", item["prompt"])]
+    pack = {"pack_id": prompt["pack_id"], "pack_stamp": prompt["stamp"], "library_id": library}
+    optional = {"alternatives": item.get("alternatives"), "tools": facts.tools}
     return RolloutGroup(
         id=head["group_id"],
-        state=[{"role": "system", "content": prompt["system"]}, {"role": "user", "content": asked}],
+        state=[{"role": "system", "content": prompt["system"]}, {"role": "user", "content": user}],
         bare_state=[{"role": role, "content": content} for role, content in bare],
         rollouts=rollouts,
         target_size=max(len(head["rollouts"]), len(rollouts)),
         policy_version=facts.model,
         experience_version=f"{prompt['pack_id']}@{prompt['stamp'][:16]}+{library}",
         metadata={
-            "run_id": facts.run_id,
-            "task_id": facts.task_id,
-            "item_id": head["item_id"],
-            "answer": item["answer"] or None,
-            **({"alternatives": item["alternatives"]} if item.get("alternatives") else {}),
-            "domain": item["domain"] or None,
-            "epoch": head["epoch"],
-            "phase": head["phase"],
-            "arm": head["arm"],
-            "pack_id": prompt["pack_id"],
-            "pack_stamp": prompt["stamp"],
-            "library_id": library,
-            "simulated": facts.simulated,
-            "actor": facts.actor,
-            **({"tools": facts.tools} if facts.tools else {}),
+            **{name: getattr(facts, name) for name in ("run_id", "task_id", "simulated", "actor")},
+            **{name: head[name] for name in ("item_id", "epoch", "phase", "arm")},
+            **{name: item[name] or None for name in ("answer", "domain")},
+            **pack,
+            **{name: value for name, value in optional.items() if value},
         },
     )
 
@@ -177,7 +170,7 @@ def _rollout(head: RunLine, row: RunLine, journal: LineIndex, facts: RunFacts) -
     name, outcome = attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"]), row["outcome"]
     answered = _answer_of(journal.lines(name), name, row["output"], [tool["function"]["name"] for tool in facts.tools])
     ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
-    known = answered.usage_known or bool(row["completion_tokens"])
+    counted_tokens = answered.usage_known or bool(row["completion_tokens"])
     scored = outcome["name"] == "scored"
     return Rollout(
         id=row["rollout_id"],
@@ -198,8 +191,8 @@ def _rollout(head: RunLine, row: RunLine, journal: LineIndex, facts: RunFacts) -
             reshaped=not _RESHAPING.isdisjoint(facts.extra_body),
         ),
         usage=RolloutUsage(
-            prompt_tokens=row["prompt_tokens"] if known else None,
-            completion_tokens=row["completion_tokens"] if known else None,
+            prompt_tokens=row["prompt_tokens"] if counted_tokens else None,
+            completion_tokens=row["completion_tokens"] if counted_tokens else None,
             reasoning_tokens=answered.reasoning_tokens,
             cost_usd=row["cost_usd"],
         ),
@@ -211,44 +204,43 @@ def _rollout(head: RunLine, row: RunLine, journal: LineIndex, facts: RunFacts) -
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    # A text; chat messages for an attempt with tools; None when the whole answer is unknown.
     completion: Json
-    """A text; chat messages for an attempt with tools; None when the whole answer is unknown."""
     logprob: LogProbs | None = None
     model: str | None = None
-    """As the endpoint reports it; None when no call is known."""
     usage_known: bool = True
     reasoning_tokens: int | None = None
 
 
 def _answer_of(lines: Sequence[bytes], name: str, recorded: str, tools: Sequence[str]) -> _Answer:
-    """Return the answer of the attempt ``name`` whose end is ``recorded``; ``tools`` are the names it could call."""
     calls = calls_of(lines, name)
     turns = turns_of(calls, name)
     model = turns[-1].reply.model if turns else None
-    known = bool(turns) and all(turn.reply.usage for turn in turns)
+    measured = bool(turns) and all(turn.reply.usage for turn in turns)
     for _, payload in calls["agent"].values():
         output = payload["trajectory"]["output"]
         # No call's log-probabilities are those of the answer of an agent's own code.
-        return _Answer(output if _ends(output, recorded) else None, model=model, usage_known=known)
+        return _Answer(output if _ends(output, recorded) else None, model=model, usage_known=measured)
     if not turns:
         whole = len(recorded) < RECORDED_CHARS or not _SHORTENED.search(recorded)
         return _Answer(recorded if whole and recorded else None, usage_known=False)
-    reasoning = sum(turn.reply.usage.reasoning for turn in turns if turn.reply.usage) if known else None
+    reasoning = sum(turn.reply.usage.reasoning for turn in turns if turn.reply.usage) if measured else None
     last = turns[-1].reply.message.content
+    # Only an answer whose end is the one that was graded.
     if not _ends(last or "", recorded):
-        return _Answer(None, None, model, known, reasoning)
+        return _Answer(None, None, model, measured, reasoning)
     if len(turns) == 1:
-        return _Answer(last, _logprobs(turns), model, known, reasoning)
+        return _Answer(last, _logprobs(turns), model, measured, reasoning)
     messages: list[RunLine] = []
     for reply, results in turns:
-        asked = reply.message.tool_calls
-        requested = {"tool_calls": [called(call.id, call.name, call.arguments) for call in asked]} if asked else {}
-        messages.append({"role": "assistant", "content": reply.message.content, **requested})
-        for call, result in zip(asked, results, strict=True):
+        requests = [called(call.id, call.name, call.arguments) for call in reply.message.tool_calls]
+        more = {"tool_calls": requests} if requests else {}
+        messages.append({"role": "assistant", "content": reply.message.content, **more})
+        for call, result in zip(reply.message.tool_calls, results, strict=True):
             # Calls of unknown tools have no result and got a standard answer.
             text = no_such_tool(call.name, tools) if result is None else result["text"]
             messages.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
-    return _Answer(messages, _logprobs(turns), model, known, reasoning)
+    return _Answer(messages, _logprobs(turns), model, measured, reasoning)
 
 
 def _ends(text: str, recorded: str) -> bool:
@@ -256,15 +248,13 @@ def _ends(text: str, recorded: str) -> bool:
 
 
 def _logprobs(turns: Sequence[RecordedTurn]) -> LogProbs | None:
-    """Return those of one reply by token; of several replies only the sum, as tool results have none.
-
-    They are complete with a value for every token that the endpoint counted; hidden reasoning has no values.
-    """
     measured = [(reply.token_logprobs, reply.usage) for reply, _ in turns if reply.token_logprobs]
     if not measured:
         return None
     if len(measured) < len(turns):
         return LogProbs()
+    # Hidden reasoning has no values.
     complete = all(usage and not usage.reasoning and len(tokens) >= usage.completion for tokens, usage in measured)
     total, count = (math.fsum(value for tokens, _ in measured for value in tokens), sum(len(tokens) for tokens, _ in measured))
+    # Of several replies only the sum, as the results of tools between them have none.
     return LogProbs(measured[0][0] if len(turns) == 1 else None, total=total, count=count, complete=complete)

@@ -14,9 +14,8 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filte
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 """A user message, or messages with ``role`` (system, user or assistant) and ``content``."""
-
+# Reasons of an incomplete reply.
 CUT_OFF: Final[tuple[FinishReason, ...]] = ("length", "content_filter")
-"""Reasons of an incomplete reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +101,11 @@ class ChatReply:
 
     message: Message
     finish_reason: FinishReason
+    # None when the endpoint sent none: unknown, not zero.
     usage: TokenUsage | None = None
-    """None when the endpoint sent none: unknown, not zero."""
     latency_s: float = 0.0
     """Seconds of the successful attempt, without waits for a slot or for retries."""
     cost_usd: float | None = None
-    """None when the price or the usage is unknown."""
     model: str = ""
     response_id: str | None = None
     attempts: int = 1
@@ -118,8 +116,7 @@ class ChatReply:
     @property
     def used(self) -> Usage:
         """What the call used."""
-        tokens = self.usage
-        prompt, completion = (tokens.prompt, tokens.completion) if tokens is not None else (None, None)
+        prompt, completion = (None, None) if self.usage is None else (self.usage.prompt, self.usage.completion)
         return Usage(1, prompt, completion, self.cost_usd)
 
 
