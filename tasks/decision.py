@@ -48,10 +48,7 @@ def gain_of(effect: Effect) -> Gain:
 
 
 def verdict_of(credit: Credit, *, served: bool, by_person: bool = False) -> DecisionVerdict:
-    """Return what becomes of the library that would follow.
-
-    ``served`` is whether anything is in force, ``by_person`` whether a person put it there.
-    """
+    """Return what becomes of the library that would follow, if one is in force (``served``), and a person put it there."""
     if credit.follows and comes_into_force(credit.total, credit.held_out.gain, by_person=by_person):
         return "in force"
     return "taken back" if served else "not yet"

@@ -338,10 +338,7 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
 def observe_scores(
     span: SpanHandle, scores: Sequence[RewardScore], rewarders: Sequence[Weighted], rollout_index: int | None = None
 ) -> None:
-    """Add an event for every score, labelled where it is an end of the range that its rewarder declares.
-
-    ``rollout_index`` names the attempt on a span of several attempts.
-    """
+    """Add an event for every score, labelled where it is an end of the range that its rewarder declares."""
     ranges = {each.scorer.rewarder_id: each.range for each in rewarders}
     for score in scores:
         label: Literal["pass", "fail"] | None = None

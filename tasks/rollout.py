@@ -48,7 +48,6 @@ class FinishedRollout:
     """Final text; empty if the attempt did not run to its end."""
     finish_reason: str = "none"
     fatal: str | None = None
-    """Set when the run cannot go on."""
     span: SpanHandle | None = None
     """Open until the attempt is graded; None once closed."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -61,10 +60,7 @@ def rollout_id_of(spec: GroupSpec, index: int) -> str:
 
 
 async def run_rollout(spec: GroupSpec, index: int, runtime: Runtime, graded: ExitStack | None = None) -> FinishedRollout:
-    """Attempt the item once. Failures are in the result; only cancellation is raised.
-
-    With ``graded`` the span stays open for the scores until that stack is closed; its end time is that of the attempt.
-    """
+    """Attempt the item once. Failures are in the result. The span stays open for the scores until ``graded`` is closed."""
     around = runtime.telemetry.rollout_span(
         epoch=spec.key.epoch,
         phase=spec.key.phase,
@@ -191,10 +187,7 @@ _MAX_TOOLS_NAMED = 3
 
 
 def summarize_trajectory(frames: Sequence[Frame], output: str = "", *, max_words: int = MAX_WORDS) -> str:
-    """Return turns, tool calls and errors of an attempt, then the end of its output, in one line within both limits.
-
-    ``frames`` are the attempt's calls in order; without ``output`` the text of the last frame is used.
-    """
+    """Return turns, tool calls and errors of an attempt, then the end of its output, in one line within both limits."""
     counts = [pluralize(sum(frame.kind == "model" for frame in frames), "model turn")]
     tools = Counter(frame.name for frame in frames if frame.kind == "tool")
     if tools:
@@ -266,10 +259,7 @@ class Canaries:
         self.signs.update((arm, sign) for sign in {sign for each in replies for sign in each.signs})
 
     def alarms(self) -> Iterator[Alarm]:
-        """Yield an alarm for each share that is larger with the lessons, by Fisher's exact test at 1 %.
-
-        What replies to more than one item in twenty do without lessons is ordinary.
-        """
+        """Yield an alarm for each share that is larger with the lessons, by Fisher's exact test at 1 %."""
         made, made_without = self.made["library"], self.made["none"]
         for sign in sorted({sign for _, sign in self.signs}):
             count, without = self.signs["library", sign], self.signs["none", sign]

@@ -150,7 +150,6 @@ class RolloutRecord:
     index: int
     outcome: Outcome
     scores: tuple[RewardScore, ...]
-    """All scores, including those of rewarders of weight 0 and of ungraded rollouts."""
     advantage: float | None
     relative_rank: float | None
     """1 is best, 0 is worst, ties share the mean; None when not ranked."""
@@ -234,14 +233,11 @@ class GroupResult:
     signal: Signal
     mean_reward: float | None
     spread: float | None
-    """Population standard deviation."""
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
-    """Proposed texts that violate a rule, with the reason."""
     reflection_failure: Failed | None
     learning: Usage
     budget_refused: str | None
-    """Set when the ledger refused any call of the group."""
     fatal: str | None
     """Set when the run cannot go on (the endpoint refuses the key)."""
     duration_s: float
@@ -251,7 +247,6 @@ class GroupResult:
     halves: tuple[HalfResult, ...] = ()
     judgements: tuple[LessonJudgement, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
-    """Those whose reflection was answered."""
 
     @property
     def reflected(self) -> bool:

@@ -37,11 +37,9 @@ class ExportOptions:
     prompt: Literal["as-sent", "bare"] = "as-sent"
     """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
     degenerate: Literal["drop", "flag"] = "drop"
-    """Groups without two different rewards: dropped, or kept and flagged."""
     # Training on the held-out groups of the sweep would spoil the evidence of the next night.
     phase: PhaseChoice = "train"
     min_gap: float = 0.0
-    """Least difference of rewards between chosen and rejected; they always differ."""
     pairs: int = 1
     min_reward: float | None = None
     """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
@@ -56,7 +54,6 @@ class ExportReport:
     source: str
     options: ExportOptions
     file: str | None = None
-    """None when no row was written."""
     simulated: bool = False
     rows: int = 0
     groups: dict[str, int] = field(default_factory=lambda: {"read": 0, "written": 0, "flagged": 0})

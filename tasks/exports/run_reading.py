@@ -57,7 +57,6 @@ class RunFacts(BaseModel):
     min_spread: float = Field(validation_alias=AliasPath("settings", "tfgrpo", "min_spread"))
     actor: str = Field(validation_alias=AliasPath("settings", "actor", "kind"))
     tools: tuple[Mapping[str, Any], ...] = ()
-    """Schemas, as sent to the model."""
 
     def temperature(self, phase: str) -> float | None:
         """Return the temperature of a phase; None where the endpoint used its own default."""

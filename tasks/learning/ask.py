@@ -43,8 +43,8 @@ _ENTRY = re.compile(r"\s*,?\s*\{")
 _MAX_REASON = 300
 # Of every learning call: some freedom of wording, little of judgement.
 TEMPERATURE = 0.3
+# Ends the reason of a lesson that was refused in its shorter wording.
 AFTER_SHORTENING: Final = ", after shortening"
-"""Ends the reason of a lesson that was refused in its shorter wording."""
 _MAX_CHARS_TO_SHORTEN = 4_000
 _NEGATED: Final = re.compile(r"\W*(?:do\s+not|don['\u2019]?t|never|avoid|refrain\s+from)\b", re.IGNORECASE)
 # Distinct answers that may be labels: there are sets of 150 intents.
@@ -55,10 +55,9 @@ NEGATED: Final = "an avoid text names the mistake itself, and this one begins wi
 
 
 def parse_answer(text: str, schema: Mapping[str, Any]) -> Any:
-    """Return the JSON value of a reply, valid under the JSON schema; ``null`` is never valid.
+    """Return the JSON value of a reply, bare or in one fenced block, valid under the JSON schema; ``null`` is never valid.
 
-    The value may be in one fenced block with prose around it; two are ambiguous. Raises ``ValueError`` with a reason that
-    the model can act on.
+    Raises ``ValueError`` with a reason that the model can act on.
     """
     text = _without_reasoning(text)
     if not text.startswith(("{", "[")):
@@ -79,9 +78,9 @@ def parse_answer(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def complete_entries(text: str, name: str) -> dict[str, Any] | None:
-    """Return the object ``{..., name: [...]}`` of a text that was cut within that list, with its complete entries only.
+    """Return the object ``{..., name: [...]}`` of a text that was cut within that list of objects, with complete ones only.
 
-    None when there is no such list or no complete entry. Entries are objects; anything else ends the list.
+    None when there is no such list or no complete entry.
     """
     stripped = _without_reasoning(text)
     opening = re.match(rf'(?:```[^\n]*\n)?\s*(\{{.*?)"{re.escape(name)}"\s*:\s*\[', stripped, re.DOTALL)
@@ -227,10 +226,9 @@ class Question(AnswerSchema, Generic[AnswerT]):
     """What the answer may name, where the shape checks it."""
 
     def read(self, text: str, *, cut: bool = False) -> AnswerT:
-        """Read a reply: unknown keys are ignored, missing and wrong ones are errors.
+        """Read a reply; of the last list in one that was ``cut`` off at the token limit, the complete entries.
 
-        Of the last list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises
-        ``ValueError`` whose text names each offending key, for the model to correct.
+        Raises ``ValueError`` whose text names each missing or wrong key, for the model to correct.
         """
         entries = complete_entries(text, list(self.schema["properties"])[-1]) if cut else None
         value = entries or parse_answer(text, {"type": "object"})
@@ -387,16 +385,14 @@ async def screen_or_shorten(
     runtime: Runtime,
     spend: Spend,
 ) -> ScreenedLesson | Rejection:
-    """Return the lesson as it may be stored, or why it may not; ``key`` is that of the call that shortens.
-
-    A long lesson is shortened by the model once, never cut: half a sentence of advice can say the opposite of the whole.
-    """
+    """Return the lesson as it may be stored, or why it may not; ``key`` is that of the call that shortens."""
     max_words = runtime.max_words
     own = [answer for answer in answers if plain(answer) not in runtime.context.labels]
     screen = partial(screen_lesson, answers=own, prompts=prompts, max_words=max_words)
     screened = screen(text)
     if is_negated(polarity, text):
         screened = Rejection(NEGATED, "negated")
+    # By the model and once, never by cutting: half a sentence of advice can say the opposite of the whole.
     if isinstance(screened, Rejection) and screened.rule == "long":
         payload = {"text": text[:_MAX_CHARS_TO_SHORTEN], "max_words": max_words, "max_chars": MAX_CHARS}
         failure = spend.failure

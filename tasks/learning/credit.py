@@ -57,11 +57,9 @@ class Memory:
     conditions: str
     """Digest of model, actor, pack and rewarders: rows under others are passed over."""
     slots: int
-    """Most lessons that a prompt has room for."""
     in_force: tuple[str, ...] = ()
     """Ids of what was in force when the night began, in the order of the prompt."""
     kept_out: Mapping[str, str] = field(default_factory=dict)
-    """Lessons that a person keeps out, with the reason."""
     swept: tuple[str, ...] | None = None
     """Ids of what the night's sweep carried: no other lesson would follow. None before the sweep."""
 
@@ -85,7 +83,6 @@ class KnownLesson:
     ids: frozenset[str]
     """The lesson, and those of its direction that it rewords or merges."""
     effect: Effect
-    """On the reward, in points."""
     attempts: int
     """Scored attempts of the rows in which only one side carried it."""
     net: float
@@ -93,7 +90,6 @@ class KnownLesson:
     groups_for: int
     groups_against: int
     nights: int
-    """Nights since it was first heard of."""
     opposites: tuple[str, ...] = ()
     """Ids of known lessons that say the opposite, the better first."""
     kept_out: str = ""
@@ -114,9 +110,7 @@ class Credit:
     """Those of them that are probably worth more than nothing; after the sweep, such ones of what it carried."""
     total: Effect
     attempts: int
-    """Scored attempts of the rows in which any of them differed."""
     held_out: HeldOut
-    """What the libraries of all nights gain on held-out items."""
     swept: int
     """Held-out items of this night with a reward on both sides."""
     evidence: Capital
@@ -181,10 +175,8 @@ def credit_of(memory: Memory) -> Credit:
 
 
 def random_halves(lessons: Sequence[ExperienceRecord], coin: Random) -> tuple[list[ExperienceRecord], list[ExperienceRecord]]:
-    """Return a random half of the lessons and the rest, both in their order, each lesson by a toss.
-
-    Halves of equal size would hide what all lessons have in common.
-    """
+    """Return a random half of the lessons and the rest, both in their order, each lesson by a toss."""
+    # Halves of equal size would hide what all lessons have in common.
     one: list[ExperienceRecord] = []
     other: list[ExperienceRecord] = []
     for lesson in lessons:
@@ -225,9 +217,7 @@ def _sound(
 ) -> tuple[list[_Division], tuple[str, ...]]:
     """Return the rows without those of lessons that lost a larger share of attempts, and what is omitted tonight.
 
-    A lesson under which wrong attempts are lost looks better than it is. One under which fewer are lost looks worse, and helps.
-    Fisher's exact test, over the rows of one source in one run, by lesson; at a level for as many tests as there are lessons
-    with different losses.
+    By Fisher's exact test, over the rows of one source in one run, by lesson.
     """
     divisions: list[_Division] = []
     losses: dict[tuple[str, str], dict[str, FloatArray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
@@ -244,7 +234,9 @@ def _sound(
     reports: list[str] = []
     for run, tallies in losses.items():
         tables = {name: (int(a), int(b), int(c), int(d)) for name, (a, b, c, d) in tallies.items()}
+        # As many tests as there are lessons with different losses (Bonferroni).
         level = _UNEQUAL / len(set(tables.values()))
+        # One side only: with a lesson under which wrong attempts are lost the others look better than they are.
         unequal[run] = {name for name, (a, b, c, d) in tables.items() if a * d > c * b and fisher_test(a, b, c, d) <= level}
         if unequal[run] and run in tonight:
             # Of equal shares of losses the first name's, so that a replay says the same.

@@ -96,12 +96,10 @@ class CurationInput:
     epoch: int
     batch: int
     groups: tuple[GroupResult, ...]
-    """Groups of the batch, in any order."""
     known: Mapping[str, KnownLesson]
     items: Mapping[str, Item]
     """Items of the batch by id, whose answers and words no lesson may repeat."""
     rejected_before: Mapping[str, int] = field(default_factory=dict)
-    """``memory`` of the curation before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +107,6 @@ class CurationResult:
     """What one curation decided."""
 
     records: tuple[ExperienceRecord, ...] = ()
-    """Stamped, in the order in which they were made."""
     words: tuple[Word, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
     memory: Mapping[str, int]
@@ -123,7 +120,6 @@ class CurationResult:
     spend: Spend
     """What stopped it, if anything: no decision was made then, and the batch can be curated again."""
     refused: Mapping[str, int] = field(default_factory=dict)
-    """Proposals that the screening refused, by reason."""
 
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:

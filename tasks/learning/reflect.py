@@ -42,8 +42,7 @@ async def transcripts(
 ) -> list[dict[str, str]]:
     """Return what is shown of each attempt, together within ``LearningSettings.REFLECTION_CHARS``.
 
-    Of an attempt with more than its share a digest is asked for, and the steps around the first difference of the two are
-    shown next to it; without a digest it is shortened step by step.
+    Of an attempt with more than its share: a digest and the steps around their first difference, or shortened steps.
     """
     budget = runtime.context.settings.tfgrpo.REFLECTION_CHARS
     steps = []
@@ -93,10 +92,8 @@ def fitted(texts: Sequence[str], room: int) -> str:
 
 
 def first_difference(one: Sequence[Step], other: Sequence[Step]) -> tuple[int, int]:
-    """Return the number, from 0, of the step at which each of two attempts first differs from the other.
-
-    By what their tools returned; without a difference there by every step: models rarely word one alike.
-    """
+    """Return the number, from 0, of the step at which each of two attempts first differs from the other."""
+    # By what their tools returned; without a difference there by every step: models rarely word one alike.
     for begins in ("tool ", ""):
         ones, others = ([at for at, step in enumerate(steps) if step.label.startswith(begins)] for steps in (one, other))
         for at, against in zip(ones, others, strict=False):
@@ -132,17 +129,13 @@ class Reflection:
 
     proposals: tuple[Proposal, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
-    """Texts that broke a rule, with the reason."""
     judgements: tuple[LessonJudgement, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
     spend: Spend = field(default_factory=Spend)
 
 
 async def reflect_on_group(spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime) -> Reflection:
-    """Contrast the attempts of an informative group. A call that fails is noted in the spend, never raised.
-
-    Without a spread they all failed: two of them are held against the reference answer.
-    """
+    """Contrast the attempts of a group; without a spread, against the reference answer. Failed calls are in the spend."""
     settings, spend, pairs = runtime.context.settings.tfgrpo, Spend(), contrasts_of(attempts)
     limit, most = settings.lessons_of(len(pairs)), settings.LESSONS_PER_GROUP
     returned = [frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text]
@@ -258,9 +251,8 @@ def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
 def contrasts_of(attempts: Sequence[RankedAttempt]) -> tuple[tuple[RankedAttempt, ...], ...]:
     """Return the attempts of each contrast, better ones first; among equals the cheaper comes first, then the earlier.
 
-    The best is held against the worst, and the second best against the second worst. Where these have one reward, the best
-    or the worst is in both. Among equals two of one half, whose prompts are the same, make the first pair. Of attempts
-    with one reward the first two.
+    The best is held against the worst, and the second best against the second worst; where these have one reward, the best
+    or the worst is in both. Of attempts with one reward the first two.
     """
     rewards = [attempt.reward for attempt in attempts]
     best = best_first(rewards, [attempt.rollout.usage.completion_tokens for attempt in attempts])
@@ -270,6 +262,7 @@ def contrasts_of(attempts: Sequence[RankedAttempt]) -> tuple[tuple[RankedAttempt
     # The cheaper of those with the same reward: tokens alone must not make the contrast.
     worst = sorted(best, key=lambda position: rewards[position])
     extremes = [(one, other) for one in best if rewards[one] == high for other in worst if rewards[other] == low]
+    # Two of one half, whose prompts are the same, show best what made the difference.
     first = min(extremes, key=lambda pair: attempts[pair[0]].half != attempts[pair[1]].half)
     better, lower = (next(each for each in order if each != used) for order, used in zip((best, worst), first, strict=True))
     nexts = ((better, lower), (first[0], lower), (better, first[1]))

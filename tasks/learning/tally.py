@@ -69,7 +69,6 @@ class WordSums:
     groups_for: frozenset[str] = frozenset()
     groups_against: frozenset[str] = frozenset()
     opposites: frozenset[str] = frozenset()
-    """Ids of lessons that are its opposite."""
 
     def after(self, words: Iterable[Word]) -> WordSums:
         """Return the sums with these words."""
@@ -92,7 +91,6 @@ class Tally:
 
     rows: Mapping[Sides, RowSums] = field(default_factory=dict)
     words: Mapping[tuple[str, int], WordSums] = field(default_factory=dict)
-    """By lesson and night."""
 
     def plus(self, lines: Iterable[CreditLine]) -> Tally:
         """Return the sums with these lines."""

@@ -111,7 +111,6 @@ class ChatReply:
     attempts: int = 1
     token_logprobs: tuple[float, ...] | None = None
     replayed: bool = False
-    """True when it came from the journal, without a request."""
 
     @property
     def used(self) -> Usage:

@@ -397,11 +397,7 @@ class RoleModels:
 
 @dataclass(slots=True, eq=False)
 class JournaledModel:
-    """``ChatModel`` that answers from the journal where it can. For one event loop.
-
-    ``inner`` None: replay only. ``journal`` None: replies are not kept, for what is never resumed. Every call is a span;
-    only calls that were made count in the metrics.
-    """
+    """``ChatModel`` that answers from the journal where it can; without ``inner``, from it alone. For one event loop."""
 
     inner: ChatModel | None
     journal: Journal | None

@@ -137,11 +137,9 @@ class Endpoint:
     """Root of the methods, usually ending in ``/v1``. A query string is kept."""
     api_key: ApiKey | None = None
     models: tuple[str, ...] = ()
-    """Models of the run, which the preflight looks up."""
     wire: ModelSettings = field(default_factory=ModelSettings)
     timeout_s: float = 120.0
     more_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers of the settings, with the values of their variables."""
     header_secrets: tuple[ApiKey, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -215,10 +213,7 @@ def display_url(url: httpx.URL) -> str:
 
 
 def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, models: tuple[str, ...] = ()) -> Endpoint:
-    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent.
-
-    Raises ``EndpointError`` for a header whose variable is not set.
-    """
+    """Return the endpoint that the settings describe. Raises ``EndpointError`` for a header whose variable is not set."""
     key = ApiKey(api_key) if api_key is not None and api_key.strip() else None
     return Endpoint(base_url, key, models, settings, settings.timeout_s, *filled_headers(settings.headers))
 
@@ -374,10 +369,7 @@ class Ping:
 
 
 async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: float, http: httpx.AsyncClient) -> Ping:
-    """Ask for one token with the parameters of a role, at most eight times. Costs money.
-
-    A refusal that a setting mends is mended for the next attempt, so that one call finds all of them.
-    """
+    """Ask for one token with the parameters of a role, at most eight times: what a setting mends is mended. Costs money."""
     wire, findings, bound = endpoint.wire, list[PingFinding](), 0
     schema = None if role == "actor" else _SCHEMA
     request = ChatRequest(name, _MESSAGES, temperature, 1, seed=1, answer_schema=schema)

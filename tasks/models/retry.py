@@ -124,7 +124,6 @@ class FailedAttempt:
     error: ModelCallError | BudgetRefused
     retryable: bool
     after_s: float | None = None
-    """Seconds that the server asked to wait."""
     unavailable: bool = False
     """Whether the endpoint could not be reached, or is overloaded or starting. A rate limit concerns this account alone."""
     refused: str = ""
@@ -165,10 +164,7 @@ class RetryPolicy:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds of ``retry-after``, a number or an HTTP date; None without it. A time in the past means now.
-
-    ``headers`` must look names up in any case.
-    """
+    """Return the seconds of ``retry-after``, a number or an HTTP date; None without it. A time in the past means now."""
     value = headers.get("retry-after")
     seconds, date = _seconds(value), _date(value)
     if seconds is not None or date is None:
@@ -194,12 +190,9 @@ def _seconds(text: str | None) -> float | None:
 
 
 def reset_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return seconds until a rate limit is lifted, by ``x-ratelimit-reset``. None without such a header.
-
-    OpenRouter gives a time in milliseconds since 1970, others in seconds, others again the seconds that are left.
-    """
+    """Return seconds until a rate limit is lifted, by ``x-ratelimit-reset``. None without such a header."""
     value = _seconds(headers.get("x-ratelimit-reset"))
-    # A number of seconds from 1e9 on is a point in time, in 2001 or later; below it, a duration.
+    # OpenRouter gives milliseconds since 1970, others seconds since then, others again the seconds that are left.
     if value is None or value < 1e9:
         return value
     return max(0.0, (value / 1000.0 if value >= 1e12 else value) - now.timestamp())

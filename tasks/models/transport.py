@@ -51,7 +51,6 @@ class Received(NamedTuple):
     url: httpx.URL
     status: int
     headers: Mapping[str, str]
-    """With case-insensitive names."""
     content: bytes
 
     @property
@@ -151,8 +150,7 @@ def why_unreadable(headers: Mapping[str, str]) -> str:
 async def decoded(chunks: AsyncIterator[bytes], encoding: str, *, strict: bool = False) -> AsyncIterator[bytes]:
     """Yield a body without its encoding, one of ``ENCODINGS`` or none, in small pieces. Raise ``zlib.error``.
 
-    ``strict``: also for anything but one whole encoded body. Else further members of gzip are read, padding is ignored, and
-    an end may be missing: such a reply is paid for.
+    ``strict``: also for anything but one whole encoded body; else an end may be missing, as such a reply is paid for.
     """
     decoder = None
     async for chunk in chunks:
@@ -194,10 +192,9 @@ def _plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:
 def open_transport(
     *, concurrency: int = 64, app: Callable[..., Any] | None = None, trust_env: bool = True
 ) -> httpx.AsyncClient:
-    """Return the client for all calls of this process; close it with ``aclose``.
+    """Return the client for all calls of this process, at most ``concurrency`` at once; close it with ``aclose``.
 
-    ``concurrency``: connections for calls in flight at once. ``app``: an ASGI application to call in process instead of
-    the network. ``trust_env``: heed proxy and certificate variables of the environment.
+    ``app``: an ASGI application to call in process. ``trust_env``: heed proxy and certificate variables of the environment.
     """
     if app is not None:
         # An exception of the application becomes a 500, or half an answer, as of a real server.
@@ -220,10 +217,8 @@ def _certificates(trust_env: bool, _file: str | None, _directory: str | None) ->
 
 
 def refuse_socks(url: httpx.URL) -> None:
-    """Raise ``EndpointError`` if the environment names a proxy for ``url`` that is no HTTP proxy.
-
-    aiohttp would send it plain HTTP all the same, with the key in it.
-    """
+    """Raise ``EndpointError`` if the environment names a proxy for ``url`` that is no HTTP proxy."""
+    # aiohttp would send it plain HTTP all the same, with the key in it.
     proxies = getproxies_environment()
     name = url.scheme if url.scheme in proxies else "all"
     scheme, separator, _ = proxies.get(name, "").partition("://")
@@ -268,11 +263,8 @@ def never_sent(error: BaseException) -> bool:
 
 
 def chunks_of(response: httpx.Response) -> Chunks:
-    """Return the body of a reply, without its content encoding, in the callback of the connection that receives it.
-
-    A task that is woken for each chunk costs another turn of the event loop, and with it a sixth of what it takes to pass
-    one on. Replies of other transports, and encoded ones, are iterated.
-    """
+    """Return the body of a reply, without its content encoding, in the callback of the connection that receives it."""
+    # A task that is woken for each chunk costs another turn of the event loop, a sixth of what it takes to pass one on.
     reply, chunks = _plain_reply(response), _decoded_bytes(response)
 
     async def iterated(take: Take) -> bool:

@@ -70,7 +70,6 @@ class PatternStats:
     weight: float = 0.0
     """Observations, the older ones counting less, as of ``round``."""
     weighted: float = 0.0
-    """Sum of the rewards, weighted alike."""
     round: int = 0
     """Round in which it was last seen; rounds count from 1."""
 
@@ -166,10 +165,7 @@ class PatternMemory:
         return Remembered(tuple(each for name, each in patterns.items() if name in kept), now)
 
     def observe(self, observations: Sequence[Observation], selection_id: str) -> None:
-        """Append one round, all or none, without over-long structures.
-
-        Raises ``StoreError`` when the disk refuses; the file is then as before.
-        """
+        """Append one round, all or none, without over-long structures. Raises ``StoreError`` when the disk refuses."""
         kept = [seen for seen in observations if len(seen.text) <= MAX_TEXT_CHARS]
         if not kept:
             return
@@ -193,7 +189,6 @@ class SelectionRound(Strict):
     stage: str
     """Stage of the rewards; empty when rewarders were named."""
     measure: str
-    """Names of the rewarders that counted."""
     format: str
     k: int = Field(ge=1)
     outcomes: Mapping[str, int]
@@ -203,7 +198,6 @@ class SelectionRound(Strict):
     chosen: int | None
     reward: float | None
     mean_reward: float | None
-    """Over the graded candidates."""
     calls: int | None = Field(ge=0)
     """None when an agent called models without the ledger; likewise ``tokens``."""
     tokens: int | None = Field(ge=0)
@@ -218,10 +212,7 @@ def record_round(path: Path, entry: SelectionRound) -> bool:
 
 
 def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
-    """Yield the rounds with the simulated or with real models, oldest first; none without a file.
-
-    Raises ``CorruptFile`` for any other line.
-    """
+    """Yield the rounds with the simulated or with real models, oldest first. Raises ``CorruptFile`` for any other line."""
     rounds = read_lines_as(SelectionRound.model_validate_json, path, read_bodies(path), "a selection")
     return (entry for entry in rounds if entry.simulated is simulated)
 

@@ -134,10 +134,7 @@ AnswerFormat: TypeAlias = TextFormat | JsonFormat | PowlFormat
 
 
 def hint_of(memory: Remembered, mode: MemoryMode) -> str:
-    """Return structures of earlier selections as a block of quoted data for the prompt, or empty.
-
-    Models wrote them: those that look like an instruction, an address or a secret are skipped.
-    """
+    """Return structures of earlier selections as a block of quoted data for the prompt, or empty."""
     if mode not in {"exploit", "explore"}:
         return ""
     ranked = rank_patterns(memory.patterns, memory.round)
@@ -149,6 +146,7 @@ def hint_of(memory: Remembered, mode: MemoryMode) -> str:
 
 
 def _lines(verdict: str, patterns: Sequence[PatternStats]) -> list[str]:
+    # Models wrote them: those that look like an instruction, an address or a secret are skipped.
     fit = [pattern for pattern in patterns if len(pattern.text) <= _SHOWN_CHARS and attack_in(pattern.text) is None]
     return [
         f"- {verdict}, {two_decimals(pattern.mean)} over {pattern.count}: {canonical_json(pattern.text)}"
@@ -195,9 +193,7 @@ class Candidate:
     reward: float | None = None
     advantage: float | None = None
     scores: tuple[RewardScore, ...] = ()
-    """All scores, including those of weight 0."""
     ungraded: str = ""
-    """Why it was given no reward, if it was to be graded."""
 
     @property
     def valid(self) -> bool:
@@ -225,7 +221,6 @@ class SelectionCost:
     at_risk_usd: float
     """Most that calls without usage may have cost in addition."""
     unmeasured_attempts: int = 0
-    """Attempts of an agent that calls models itself, whose usage is not included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +229,9 @@ class Selection:
 
     spec: SelectionSpec
     candidates: tuple[Candidate, ...]
-    """In order of their index, which is not the order of arrival."""
     choice: SelectionChoice
     mean_reward: float | None
     spread: float | None
-    """None without any reward."""
     faults: Mapping[str, str]
     cost: SelectionCost
     duration_s: float
