@@ -246,24 +246,11 @@ def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _verl_schema(arrow: Any) -> Any:
-    text, number = arrow.string(), arrow.float64()
-    info = [
-        ("index", arrow.int64()),
-        *((name, text) for name in _NAMES.split()),
-        ("epoch", arrow.int64()),
-        ("simulated", arrow.bool_()),
-        ("recorded_completions", arrow.list_(text)),
-        ("recorded_rewards", arrow.list_(number)),
-        ("recorded_logprobs", arrow.list_(arrow.list_(number))),
-        ("recorded_token_ids", arrow.list_(arrow.list_(arrow.int64()))),
-    ]
-    message = arrow.struct([("role", text), ("content", text)])
-    return arrow.schema(
-        [
-            ("data_source", text),
-            ("prompt", arrow.list_(message)),
-            ("ability", text),
-            ("reward_model", arrow.struct([("style", text), ("ground_truth", text)])),
-            ("extra_info", arrow.struct(info)),
-        ]
-    )
+    text, number, integer = arrow.string(), arrow.float64(), arrow.int64()
+    info = {"index": integer, **dict.fromkeys(_NAMES.split(), text), "epoch": integer, "simulated": arrow.bool_()}
+    info |= {"recorded_completions": arrow.list_(text), "recorded_rewards": arrow.list_(number)}
+    info |= {"recorded_logprobs": arrow.list_(arrow.list_(number)), "recorded_token_ids": arrow.list_(arrow.list_(integer))}
+    message = arrow.struct({"role": text, "content": text})
+    columns = {"data_source": text, "prompt": arrow.list_(message), "ability": text}
+    columns |= {"reward_model": arrow.struct({"style": text, "ground_truth": text}), "extra_info": arrow.struct(info)}
+    return arrow.schema(columns)

@@ -124,9 +124,7 @@ class CurationResult:
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:
     """Decide on the proposals of a batch. Only cancellation is raised; see ``spend`` of the result."""
-    curation = _Curation(batch, runtime)
-    await curation.decide()
-    return curation.result()
+    return await _Curation(batch, runtime).decide()
 
 
 class _Curation:
@@ -154,7 +152,7 @@ class _Curation:
         self._refused: Counter[str] = Counter()
         self._questions = self._unanswered = self._shortened = 0
 
-    async def decide(self) -> None:
+    async def decide(self) -> CurationResult:
         """Find what recurs, settle what the words tell, and ask the model about the rest."""
         proposals = [proposal for group in self._groups for proposal in group.proposals] + await self._recurring()
         self._candidates = {f"P{number}": each for number, each in enumerate(merge_proposals(proposals), start=1)}
@@ -176,8 +174,9 @@ class _Curation:
             if each.experience_id in self.batch.known and each.judgement != "unused":
                 amount = _SIGNS[each.judgement] * each.weight * each.contrast.amount
                 self._note(self.batch.known[each.experience_id].record, each.judgement, amount, each.contrast)
+        return self._result()
 
-    def result(self) -> CurationResult:
+    def _result(self) -> CurationResult:
         before = self.batch.rejected_before
         if self.spend.stopped:
             return CurationResult(memory=before, asked=self._questions, lost=self._unanswered, spend=self.spend)

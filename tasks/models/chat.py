@@ -37,6 +37,7 @@ from tfgrpo.stores.ledger import NANO, Ledger, Price, Reservation
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs import IDEMPOTENCY_KEY, CallKey, Journal, idempotency_key
 from tfgrpo.stores.telemetry.setup import Facts, SpanHandle, Telemetry, TelemetryOptions
+from tfgrpo.tasks.models import wire
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (
@@ -58,16 +59,6 @@ from tfgrpo.tasks.models.transport import (
     is_certificate_error,
     never_sent,
     words_of,
-)
-from tfgrpo.tasks.models.wire import (
-    decode_embeddings,
-    decode_reply,
-    decode_usage,
-    encode_request,
-    messages_text,
-    repeats_empty,
-    request_digest,
-    usage_of,
 )
 
 Charge: TypeAlias = Callable[[Reservation], None]
@@ -245,7 +236,7 @@ class ChatClient:
             await self.sleep(wait)
 
     def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
-        body = encode_request(request, self.endpoint.wire, reasoning="reasoning" not in self.omitted)
+        body = wire.encode_request(request, self.endpoint.wire, reasoning="reasoning" not in self.omitted)
         bound = self.bound(request.model, len(body), 0 if request.embeds else request.max_tokens)
         return body, replace(bound, texts=len(request.messages)) if request.embeds else bound
 
@@ -331,12 +322,12 @@ class ChatClient:
             return _Attempt(failed, status=hidden)
         self.answering.add(model)
         # Whether or not the body can be decoded.
-        usage, nano_usd, charge = bound.settled(decode_usage(body))
+        usage, nano_usd, charge = bound.settled(wire.decode_usage(body))
         try:
-            reply = decode_embeddings(body, bound.texts) if bound.texts else decode_reply(body)
+            reply = wire.decode_embeddings(body, bound.texts) if bound.texts else wire.decode_reply(body)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
-            return _Attempt(FailedAttempt(malformed, retryable=not repeats_empty(body)), charge, status)
+            return _Attempt(FailedAttempt(malformed, retryable=not wire.repeats_empty(body)), charge, status)
         # The endpoint may have echoed the key.
         scrub = self.endpoint.scrub
         measured = replace(
@@ -409,7 +400,7 @@ class JournaledModel:
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer from the journal or the model. A journalled failure is raised again as what it was."""
-        key_text = key.text(request_digest(request))
+        key_text = key.text(wire.request_digest(request))
         journal = self.journal
         answer = None if journal is None else journal.answer(key_text, reply_of_json, final=self.inner is None)
         if answer is not None:
@@ -450,7 +441,7 @@ class JournaledModel:
         )
         with opened as span:
             if self.telemetry.options.content:
-                span.content("input", messages_text(request))
+                span.content("input", wire.messages_text(request))
             yield span
 
 
@@ -498,7 +489,7 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
 
 def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
     """Return the reply that ``reply_to_json`` wrote, marked as replayed."""
-    usage, logprobs, cost = usage_of(payload["usage"]), payload.get("token_logprobs"), payload["cost_usd"]
+    usage, logprobs, cost = wire.usage_of(payload["usage"]), payload.get("token_logprobs"), payload["cost_usd"]
     # A cost of tokens that cannot be is none either.
     invalid = payload["usage"] is not None and usage is None
     calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))

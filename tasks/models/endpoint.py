@@ -25,18 +25,9 @@ from tfgrpo.pipelines.settings.tree import ModelRole, ModelSettings
 from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyMalformed, ModelUnreachable
 from tfgrpo.stores.json_values import FrozenDict, json_of, mapping_of
 from tfgrpo.stores.text import pluralize, quoted_names, replace_surrogates
+from tfgrpo.tasks.models import transport
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.retry import UNAVAILABLE, hidden_status, read_refusal, vendor_hint
-from tfgrpo.tasks.models.transport import (
-    ACCEPTED,
-    TRANSPORT_ERRORS,
-    Received,
-    exchange,
-    is_certificate_error,
-    open_transport,
-    refuse_socks,
-    words_of,
-)
 from tfgrpo.tasks.models.wire import decode_usage, encode_request
 
 Scrub: TypeAlias = Callable[[str], str]
@@ -179,7 +170,7 @@ class Endpoint:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with the key: never to be logged, recorded or shown."""
-        headers = {"content-type": "application/json", "accept": "application/json", **ACCEPTED}
+        headers = {"content-type": "application/json", "accept": "application/json", **transport.ACCEPTED}
         if self.api_key is not None:
             # Azure's addresses with a deployment in them take the key only in api-key; its /openai/v1 takes a bearer.
             if "/openai/deployments/" in self._root.path:
@@ -272,7 +263,7 @@ async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[s
 
 async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) -> tuple[str, ...]:
     """Return warnings about the endpoint, none if all is well. Raises ``EndpointError`` when no call could succeed."""
-    refuse_socks(endpoint.url("/models"))
+    transport.refuse_socks(endpoint.url("/models"))
     received = await _get_models(endpoint, timeout_s)
     status, url = received.status, endpoint.display_url
     if status in {401, 403}:
@@ -302,18 +293,18 @@ async def check_endpoint(endpoint: Endpoint, *, timeout_s: float = PREFLIGHT_S) 
     return tuple(warning for name in endpoint.models if (warning := _unlisted(name, listed)))
 
 
-async def _get_models(endpoint: Endpoint, timeout_s: float) -> Received:
+async def _get_models(endpoint: Endpoint, timeout_s: float) -> transport.Received:
     kind: type[EndpointError] = EndpointUnavailable
     accepted = _RUNNING
     try:
-        async with open_transport(concurrency=1) as client:
+        async with transport.open_transport(concurrency=1) as client:
             request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
-            return await exchange(client, request, timeout_s)
+            return await transport.exchange(client, request, timeout_s)
     except TimeoutError:
         fault = f"no answer within {timeout_s:g} s"
-    except TRANSPORT_ERRORS as error:
-        fault = f"no connection: {endpoint.excerpt(words_of(error)) or type(error).__name__}"
-        if is_certificate_error(error):
+    except transport.TRANSPORT_ERRORS as error:
+        fault = f"no connection: {endpoint.excerpt(transport.words_of(error)) or type(error).__name__}"
+        if transport.is_certificate_error(error):
             kind = EndpointError
             accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
         elif isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
@@ -391,11 +382,11 @@ async def ping(endpoint: Endpoint, role: ModelRole, name: str, temperature: floa
 async def _answer(endpoint: Endpoint, body: bytes, http: httpx.AsyncClient) -> tuple[tuple[int, str] | None, dict[str, Any]]:
     request = httpx.Request("POST", endpoint.url("/chat/completions"), content=body, headers=endpoint.headers())
     try:
-        received = await exchange(http, request, endpoint.timeout_s)
+        received = await transport.exchange(http, request, endpoint.timeout_s)
     except TimeoutError:
         return (0, f"no answer within {endpoint.timeout_s:g} s"), {}
-    except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
-        return (0, f"{type(error).__name__}: {words_of(error)}"), {}
+    except (*transport.TRANSPORT_ERRORS, ModelReplyMalformed) as error:
+        return (0, f"{type(error).__name__}: {transport.words_of(error)}"), {}
     answer = dict(mapping_of(json_of(received.content)))
     status = hidden_status(answer) or received.status
     if 200 <= status < 300:
