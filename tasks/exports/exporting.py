@@ -132,16 +132,16 @@ def _messages(rollout: Rollout) -> list[TrainerRow]:
 
 
 def _recorded(chosen: ChosenGroup, report: ExportReport) -> TrainerRow:
-    """Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type."""
+    # Missing ones are an empty list: readers of JSON lines expect one type.
     rollouts = chosen.group.rollouts
-    known = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
-    reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(known) == len(rollouts) else {""}
+    logprobs = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
+    reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(logprobs) == len(rollouts) else {""}
     report.left_out["logprobs"].update(filter(None, reasons))
-    ids = [logprob.token_ids for logprob in known if logprob.token_ids is not None]
+    ids = [logprob.token_ids for logprob in logprobs if logprob.token_ids is not None]
     return {
         "recorded_completions": [_messages(rollout) for rollout in rollouts],
         "recorded_rewards": [_reward(rollout) for rollout in rollouts],
-        "recorded_logprobs": [] if reasons else [list(logprob.tokens or ()) for logprob in known],
+        "recorded_logprobs": [] if reasons else [list(logprob.tokens or ()) for logprob in logprobs],
         "recorded_token_ids": list(map(list, ids)) if len(ids) == len(rollouts) else [],
     }
 

@@ -344,11 +344,11 @@ class _Curation:
         return await self._made(labels, first.polarity, first.text)
 
     def _speak(
-        self, labels: Sequence[str], lesson: ExperienceRecord | None, said: Said, opposed: Sequence[ExperienceRecord] = ()
+        self, labels: Sequence[str], lesson: ExperienceRecord | None, kind: Said, opposed: Sequence[ExperienceRecord] = ()
     ) -> None:
         """Note that proposals speak for a lesson, and against those opposed and the known opposites of that lesson."""
         for label in labels if lesson or opposed else ():
-            self._outcome.setdefault(label, "contradicted" if opposed else "new" if said == "taught" else "confirmed")
+            self._outcome.setdefault(label, "contradicted" if opposed else "new" if kind == "taught" else "confirmed")
             if lesson is not None:
                 self._speaks.setdefault(label, lesson)
         against = {each.experience_id: each for each in (*opposed, *(self._opposites_of([lesson]) if lesson else ()))}
@@ -356,7 +356,7 @@ class _Curation:
         for source in self._sources(labels):
             amount = source.contrast.amount
             if lesson is not None:
-                self._note(lesson, "recurs" if source.said == "recurs" else said, amount, source.contrast)
+                self._note(lesson, "recurs" if source.said == "recurs" else kind, amount, source.contrast)
             for other in (each for each in against.values() if each is not lesson):
                 self._note(other, "contradicted", -amount, source.contrast, name)
 
@@ -434,14 +434,14 @@ class _Curation:
         return stamp_record(record, pack_stamp(self.runtime.pack))
 
     def _note(
-        self, lesson: ExperienceRecord, said: Said, amount: float, contrast: Contrast, opposite: str | None = None
+        self, lesson: ExperienceRecord, kind: Said, amount: float, contrast: Contrast, opposite: str | None = None
     ) -> None:
         """Note a word of a contrast. What it says twice of a lesson counts once; a second opposite is noted all the same."""
         name = lesson.experience_id
         if opposite is not None:
             self._opposites[name].add(opposite)
         of_group = (name, amount > 0.0, contrast.group_id)
-        key = of_group if said == "recurs" else (*of_group, contrast.number)
+        key = of_group if kind == "recurs" else (*of_group, contrast.number)
         if key in self._noted:
             if opposite is None or (name, opposite) in self._noted:
                 return
@@ -452,7 +452,7 @@ class _Curation:
             run_id=context.run_id,
             night=context.settings.tfgrpo.night or 0,
             experience_id=name,
-            said=said,
+            said=kind,
             amount=amount,
             opposite=opposite,
             epoch=self.batch.epoch,
