@@ -42,7 +42,7 @@ _NO_ITEM: Final = 0.5
 _USELESS: Final = advice_of(WORDS["useless"])
 
 
-class Question(NamedTuple):
+class RoleQuestion(NamedTuple):
     """A question to a role, in a world."""
 
     world: World
@@ -57,11 +57,11 @@ def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str
         content = mapping_of(json_of(message.text)) if message.role == "user" else {}
         for role, members in _MEMBERS.items():
             if all(isinstance(content.get(name), kind) for name, kind in members.items()):
-                return role(Question(world, content, rng, body.messages[0].text))
+                return role(RoleQuestion(world, content, rng, body.messages[0].text))
     return None
 
 
-def reflection(question: Question) -> dict[str, Any]:
+def reflection(question: RoleQuestion) -> dict[str, Any]:
     """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
 
     The answer also says what separates the attempts, and judges the lessons in force that the instructions list.
@@ -84,7 +84,7 @@ def reflection(question: Question) -> dict[str, Any]:
     }
 
 
-def digest(question: Question) -> dict[str, Any]:
+def digest(question: RoleQuestion) -> dict[str, Any]:
     """Return what one attempt shows of pitfalls, and its end."""
     transcript = question.content["transcript"]
     text = " ".join(transcript.split())
@@ -93,7 +93,7 @@ def digest(question: Question) -> dict[str, Any]:
     return {"digest": f"SIMULATED digest of {len(transcript)} characters. {shown}. … {text[-300:]}"}
 
 
-def recurring(question: Question) -> dict[str, Any]:
+def recurring(question: RoleQuestion) -> dict[str, Any]:
     """Return up to ``max_lessons`` lessons on what the causes of at least two groups name, the most frequent first."""
     groups: dict[str, dict[str, None]] = {}
     for each in question.content["causes"]:
@@ -165,7 +165,7 @@ def _classed(
     return {"class": name, **ids, **{key: "" if lesson is None else lesson[key] for key in ("polarity", "text")}}
 
 
-def curation(question: Question) -> dict[str, Any]:
+def curation(question: RoleQuestion) -> dict[str, Any]:
     """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
     content, rng = question.content, question.rng
     by_subject: dict[str, dict[Stance, _Side]] = {}
@@ -211,7 +211,7 @@ def _classes(sides: list[_Side], rng: random.Random) -> Iterable[dict[str, Any]]
             yield _classed("new", proposals, (), strongest[number])
 
 
-def shortening(question: Question) -> dict[str, Any]:
+def shortening(question: RoleQuestion) -> dict[str, Any]:
     """Cut a text to both limits: whole sentences if possible, else words, else characters."""
     text, most = question.content["text"].strip(), question.content.get("max_chars", 280)
     parts = (re.split(r"(?<=[.;!?])\s+", text), text.split())
@@ -221,7 +221,7 @@ def shortening(question: Question) -> dict[str, Any]:
     return {"text": text[:most]}
 
 
-def judgement(question: Question) -> dict[str, Any]:
+def judgement(question: RoleQuestion) -> dict[str, Any]:
     """Return a score from 0 to 1 with a reason, or what the instructions want: a verdict, or points, all met or none.
 
     The judge solves the item and compares the answers. A task of no simulated world gets the middle of the range.
@@ -237,14 +237,14 @@ def judgement(question: Question) -> dict[str, Any]:
     return {"reason": reason, "score": score}
 
 
-def comparison(question: Question) -> dict[str, Any]:
+def comparison(question: RoleQuestion) -> dict[str, Any]:
     """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
     margin = _quality(question, "first") + FIRST_BONUS - _quality(question, "second")
     better = "tie" if abs(margin) < _TIE_BELOW else "first" if margin > 0 else "second"
     return {"reason": "SIMULATED: by the answers they state.", "better": better}
 
 
-def _quality(question: Question, output: str) -> float:
+def _quality(question: RoleQuestion, output: str) -> float:
     # Both are drawn before the item is looked for, so that later draws do not depend on it.
     mistaken, noise = question.rng.random() < ERROR_SHARE, question.rng.gauss(0.0, NOISE)
     puzzle = question.world.recognise(question.content["task"])
@@ -254,7 +254,7 @@ def _quality(question: Question, output: str) -> float:
 
 
 # By role, what its question has at least; of several that fit, the first answers.
-_MEMBERS: Final[Mapping[Callable[[Question], dict[str, Any]], Mapping[str, type]]] = {
+_MEMBERS: Final[Mapping[Callable[[RoleQuestion], dict[str, Any]], Mapping[str, type]]] = {
     reflection: {"attempts": list, "max_lessons": int},
     digest: {"task": str, "transcript": str},
     recurring: {"causes": list, "max_lessons": int},
