@@ -126,8 +126,8 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
-    """Run in a separate task, so that an agent that ignores its cancellation can be abandoned."""
     limit = runtime.context.settings.actor.timeout_s
+    # In a separate task, so that an agent that ignores its cancellation can be abandoned.
     work = asyncio.ensure_future(runtime.actor.attempt(attempt))
     try:
         await asyncio.wait([work], timeout=limit)

@@ -129,9 +129,7 @@ async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult
 
 class _Curation:
     def __init__(self, batch: CurationInput, runtime: Runtime) -> None:
-        self.batch = batch
-        self.runtime = runtime
-        self.spend = Spend()
+        self.batch, self.runtime, self.spend = batch, runtime, Spend()
         self._groups = sorted(batch.groups, key=lambda each: (each.key.item, each.group_id))
         self._rollouts = {rollout.rollout_id: rollout for group in self._groups for rollout in group.rollouts}
         self._prompts = tuple(item.prompt for item in batch.items.values())
@@ -145,9 +143,8 @@ class _Curation:
         # The lesson that says what a proposal or a replaced lesson says, by its label.
         self._speaks: dict[str, ExperienceRecord] = {}
         self._outcome: dict[str, CurationOutcome] = {}
-        self._records: list[ExperienceRecord] = []
+        self._records, self._words = list[ExperienceRecord](), list[Word]()
         self._rejected: dict[str, str] = {}
-        self._words: list[Word] = []
         self._noted: set[tuple[object, ...]] = set()
         self._refused: Counter[str] = Counter()
         self._questions = self._unanswered = self._shortened = 0
@@ -245,7 +242,6 @@ class _Curation:
         self._words = [each for each in self._words if dropped.isdisjoint({each.experience_id, each.opposite})]
 
     async def _settle(self, label: str) -> bool:
-        """Decide on a proposal by its words alone, if a lesson has the same; return whether it is decided."""
         candidate = self._candidates[label]
         same = self._same_words(candidate.text)
         if same:
@@ -286,10 +282,10 @@ class _Curation:
                 self._rejected.setdefault(one.text or ", ".join(one.proposals), f"{one.class_}: {reason}")
 
     def _shown(self, label: str, record: ExperienceRecord) -> dict[str, object]:
-        """Return what the curator sees of a lesson; of one that this batch taught there are no figures yet."""
         shown: dict[str, object] = {"id": label, "polarity": record.polarity, "text": record.summary32}
         shown |= {"cause": record.cause} if record.cause else {}
         lesson = self.batch.known.get(record.experience_id)
+        # Of one that this batch taught there are no figures yet.
         if lesson is None:
             return shown
         shown |= {"for": lesson.groups_for, "against": lesson.groups_against, "nights": lesson.nights}
@@ -298,7 +294,7 @@ class _Curation:
         return shown | ({"effect": f"{points}, {pluralize(lesson.attempts, 'attempt')}"} if lesson.attempts else {})
 
     async def _carry_out(self, answer: ClassAnswer) -> str:
-        """Carry out one answer. Return why it may not be, or an empty text."""
+        # Why it may not be carried out is returned, and an empty text otherwise.
         unknown = [label for label in answer.proposals if label not in self._candidates]
         unknown += [label for label in answer.targets if label not in self._lessons and label not in self._speaks]
         if unknown:
@@ -321,7 +317,6 @@ class _Curation:
         return ""
 
     async def _write(self, answer: ClassAnswer, labels: Sequence[str], targets: Sequence[ExperienceRecord]) -> str:
-        """Make a lesson of an answer's text, in place of known lessons of its direction. Return why it may not be."""
         if answer.class_ == "merge" and len(targets) < 2:
             return "takes at least two lessons"
         if answer.class_ == "new" and not labels:
