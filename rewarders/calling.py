@@ -31,8 +31,8 @@ from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 
 _LONGEST: Final = 300
+# Characters of a text that is kept whole: it goes to the journal, the rollouts and the report
 _WHOLE: Final = 10_000
-"""Characters of a text that is kept whole: it goes to the journal, the rollouts and the report."""
 
 _T = TypeVar("_T")
 L = TypeVar("L")

@@ -23,6 +23,7 @@ DECIMALS: Final = 12
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
 _POLICIES: Final = ", ".join(get_args(OnAbstain))
+# Keys of a part, each with its default, what fits, and that in words
 _MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "isolate": (True, lambda given: isinstance(given, bool), "true or false"),
     "name": (None, lambda given: isinstance(given, str) and given != "", "the name of a rewarder"),
@@ -30,7 +31,6 @@ _MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "score_range": (None, lambda given: given is None or is_range(given), ACCEPTED_RANGE),
     "weight": (1.0, lambda given: is_number(given, allow_nan=False) and given >= 0, "a finite number of at least 0"),
 }
-"""Keys of a part, each with its default, what fits, and that in words."""
 _OF_GATES: Final = ("isolate", "name", "options")
 
 

@@ -32,8 +32,8 @@ NAMES: Final[Mapping[ParameterRole, str]] = MappingProxyType(
 EITHER: Final = ("answer", "solution")
 """The reference where another parameter is the output, the output where another one is the reference."""
 _ROLES: Final[Mapping[str, ParameterRole]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
+# Names under which DSPy passes objects with attributes
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
-"""Names under which DSPy passes objects with attributes."""
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SIGNATURES: Final = (
     "(output, answer); parameters are bound by name: one for the output (output, pred, completion, response, solution_str, "

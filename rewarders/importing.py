@@ -32,11 +32,11 @@ _NAMES: Final = (KOLIBRIFY, f"{KOLIBRIFY}.rl_dataserver", f"{KOLIBRIFY}.rl_datas
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FILES: Final = "tfgrpo_file_"
 _HANDED_OVER: Final[list[dict[str, object]]] = []
+# Longest time for the code of a file or module: some load models. One that hangs would stop a night, and all after it.
 _LOADING_S: Final = 600.0
-"""Longest time for the code of a file or module: some load models. One that hangs would stop a night, and all after it."""
 _LOCK: Final = threading.Lock()
+# Held while a file or module runs, which may load another: a second thread must not find half a module
 _RUNNING: Final = threading.RLock()
-"""Held while a file or module runs, which may load another: a second thread must not find half a module."""
 
 
 def load_object(name: str, where: str, *, folder: Path | None = None, entry: str = "") -> object:

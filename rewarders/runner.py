@@ -38,8 +38,8 @@ MODEL_TIMEOUT_S: Final = 600.0
 """Default limits of one call: of a scorer that computes, and of one that calls a model."""
 INLINE_CHARS: Final = 50_000
 """Longest work, in characters of output, that is scored on the event loop."""
+# Extra time of a scorer that keeps its limit itself
 _GRACE_S: Final = 5.0
-"""Extra time of a scorer that keeps its limit itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,6 +350,7 @@ def declared_range(holder: object) -> Range:
 
 
 GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
+# A fenced block, also one whose end is missing; by the second one, which is Markdown's, a string in it may have fences
 _BLOCKS: Final = [
     re.compile(
         r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*+(?P<language>[\w+#.-]*+)[^\n`]*+\n(?P<code>.*?)"
@@ -358,7 +359,6 @@ _BLOCKS: Final = [
     )
     for before in (r"[ \t]*", r"(?:(?P=indent))? {0,3}")
 ]
-"""A fenced block, also one whose end is missing; by the second one, which is Markdown's, a string in it may have fences."""
 
 
 @runtime_checkable

@@ -25,8 +25,8 @@ from tfgrpo.rewarders.scorer import Verdict
 from tfgrpo.stores.outcomes import RewardScore
 
 _ORPHAN_S: Final = 1.0
+# Longest processor time: timers of the system take no more
 _LONGEST_S: Final = 1e8
-"""Longest processor time: timers of the system take no more."""
 
 
 def main() -> None:

@@ -64,19 +64,19 @@ START_S: Final = 120.0
 CALLS: Final = 8
 ENDED: Final = "scoring has ended"
 _NOT_SENT: Final = "what it is asked about cannot be sent to another process"
+# Single attempts that one process is asked about in one message
 _TOGETHER: Final = 64
-"""Single attempts that one process is asked about in one message."""
+# How often a silent worker is looked after: a copy of it that its code forked may keep the connection open
 _LOOK_S: Final = 0.5
-"""How often a silent worker is looked after: a copy of it that its code forked may keep the connection open."""
+# Most seconds between the pieces of one message
 _STALLED_S: Final = 30.0
-"""Most seconds between the pieces of one message."""
+# How much later than its limit a call is given up that ends its coroutines at the limit itself
 _SLACK_S: Final = 0.5
-"""How much later than its limit a call is given up that ends its coroutines at the limit itself."""
+# Bytes of the longest message; the length of a greater one is text that the scorer's code wrote into the connection
 _LONGEST: Final = 1 << 29
-"""Bytes of the longest message; the length of a greater one is text that the scorer's code wrote into the connection."""
 _LEAST_MEMORY: Final = 1 << 30
+# Workers of which each may take all that it is allowed at the same time
 _GREEDY: Final = 4
-"""Workers of which each may take all that it is allowed at the same time."""
 _LOG: Final = logging.getLogger("tfgrpo.rewarders")
 
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import aiohttp
 
 _CONNECT_S: Final = 15.0
+# Before the second attempt; doubled before each further one
 _WAIT_S: Final = 0.25
-"""Before the second attempt; doubled before each further one."""
 _MOST_RETRIES: Final = 10
 _FIXED_BYTES: Final = 1 << 20
+# Longest response: a usual result has a few hundred bytes, and may have an explanation
 _BYTES_PER_ITEM: Final = 64 << 10
-"""Longest response: a usual result has a few hundred bytes, and may have an explanation."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _NAME: Final = "the name of an environment variable, never the token itself"

@@ -37,8 +37,8 @@ from tfgrpo.stores.outcomes import RewardScore
 
 _T = TypeVar("_T")
 
+# Longest part of a raw reply in the record of an attempt; the journal has all of it
 _RECORDED_CHARS: Final = 4_000
-"""Longest part of a raw reply in the record of an attempt; the journal has all of it."""
 _QUOTED_CHARS: Final = 120
 
 
@@ -247,8 +247,8 @@ def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:
 
 
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
+# Call names: room for the votes on one pair in both orders
 _TURNS: Final = 100
-"""Call names: room for the votes on one pair in both orders."""
 _ORDERS: Final = ("forward", "backward")
 _SWAPPED: Final[Mapping[Preference, Preference]] = {"first": "second", "second": "first", "tie": "tie"}
 _HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}

@@ -23,16 +23,16 @@ Preference: TypeAlias = Literal["first", "second", "tie"]
 _PLACEHOLDER: Final = "\x00"
 
 _T = TypeVar("_T")
+# A score this little outside the scale is clamped
 _ROUNDING: Final = 1e-6
-"""A score this little outside the scale is clamped."""
 _THOUGHT: Final = re.compile(r"\A\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 _OPENING: Final = re.compile(r"\{(?=\s*[\"'])")
 _BACKSLASH: Final = re.compile(r"\\(?:[\"'\\/bfnrt]|u[0-9a-fA-F]{4})?")
+# What JSON and a Python literal write differently, and brackets
 _LEXEME: Final = re.compile(
     r"(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')|(?P<open>[\"'])|(?P<bracket>[{}\[\]])|,(?=\s*[}\]])|\b(?P<name>True|False|None)\b",
     re.DOTALL,
 )
-"""What JSON and a Python literal write differently, and brackets."""
 _IN_STRING: Final = re.compile(r"\\.|\"", re.DOTALL)
 _ESCAPES: Final = {"\\'": "'", '"': r"\""}
 _CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
@@ -55,10 +55,10 @@ _SCORE: Final = re.compile(
     rf"{_LEFT}(?:{_VALUE}|(?:{_IN_WORDS})\b)",
     re.IGNORECASE,
 )
+# A reply that is only a value
 _ALONE: Final = re.compile(
     rf"(?:[\s*_`$]|\[\[|\\boxed\{{)*{_VALUE}(?:[\s*_`$}}]|\]\])*(?:(?:stars?|points?)\b[\s*_`]*)?[.!]?\s*", re.IGNORECASE
 )
-"""A reply that is only a value."""
 _HEADING: Final = re.compile(
     r"^[ \t]*(?:#{1,6}[ \t]+|\*\*|__)(?:(?:final|overall|total)[ \t]+)?(?:score|rating|grade)(?:\*\*|__)?[ \t]*\n\s*"
     rf"(?=[ \t*_`\[]*{_NUMBER}(?:[ \t]*(?:/|out[ ]of)[ \t]*{_NUMBER}|[ \t]*%)?[ \t*_`\].]*$)",
@@ -77,13 +77,13 @@ _WHICH: Final[dict[str, Preference]] = {
     **dict.fromkeys(("second", "b", "2"), "second"),
     **dict.fromkeys(("tie", "equal", "neither", "both"), "tie"),
 }
+# Verdicts in the brackets that MT-Bench and Arena-Hard ask for
 _BRACKETED: Final[dict[str, Preference]] = {
     **_WHICH,
     **dict.fromkeys(("a>b", "a>>b", "b<a", "b<<a"), "first"),
     **dict.fromkeys(("b>a", "b>>a", "a<b", "a<<b"), "second"),
     **dict.fromkeys(("c", "a=b", "b=a"), "tie"),
 }
-"""Verdicts in the brackets that MT-Bench and Arena-Hard ask for."""
 _VERDICTS: Final = {
     "correct": "correct",
     **dict.fromkeys(("incorrect", "wrong"), "incorrect"),
@@ -94,12 +94,12 @@ _VERDICT: Final = re.compile(
 )
 _NOTHING: Final = re.compile(r"(?!)")
 _TOP: Final = r"(?:5|10|20|100)\b"
+# Names a scale on which 1 is far from the best
 _OTHER_SCALE: Final = re.compile(
     rf"(?:/|\b(?:out\s+)?of\b|\bscale\b|\bto\b|[-\u2013]|\bmax\w*(?:\s+score)?(?:\s+is\b)?|\bwhere\b)[\s*:(]*{_TOP}"
     rf"|\b{_TOP}[\s-]*(?:is|max\w*|points?|stars?)\b",
     re.IGNORECASE,
 )
-"""Names a scale on which 1 is far from the best."""
 
 
 _WHOLE: Final = re.compile(r"\s*(?:```[^\n`]*\n([^`]*)```|[\"\u201c`]([^\"\u201c\u201d`]*)[\"\u201d`])\s*")
@@ -107,17 +107,17 @@ _FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\
 _QUOTED: Final = re.compile(
     r"^[ \t]*>.*$|\"[^\"]*(?:\"|\Z)|\u201c[^\u201d]*(?:\u201d|\Z)|\u00ab[^\u00bb]*(?:\u00bb|\Z)|`[^`\n]*`", re.MULTILINE
 )
+# Ends a sentence; a line break behind a colon does not
 _SENTENCE: Final = re.compile(
     r"(?<![:\s])\s*\n|[.!?;](?=\s)|</(?:analysis|critique|explanation|feedback|justification|rationale|reason(?:ing)?)>"
 )
-"""Ends a sentence; a line break behind a colon does not."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LEAD_CHARS: Final = 160
 _JUDGE: Final = {
     *"assessment deserves earns evaluation gets i judgement judgment me merits my rating receives verdict".split()  # noqa: SIM905
 }
+# Words that need one of ``_JUDGE`` too: ``the output: score: 1`` quotes, ``I give the output a score of 1`` states
 _OUTPUT: Final = {"answer", "assistant", "output", "reply", "response"}
-"""Words that need one of ``_JUDGE`` too: ``the output: score: 1`` quotes, ``I give the output a score of 1`` states."""
 _LINKING: Final = {
     *"a an and as assign award b based be below better choice choose conclusion d evaluate final following for "  # noqa: SIM905
     "format gave give given go grade hence here in is it json judge let ll object of on overall pick prefer "
@@ -125,13 +125,13 @@ _LINKING: Final = {
     "think this thus tie to total up will winner with would".split()
 }
 _KNOWN: Final = _JUDGE | _OUTPUT | _LINKING
+# What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else
 _AFTER: Final = re.compile(
     r"(?:</\w+>)?[*_`$\"'\u201d)\]}]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)|\s*\|\s*[a-z]"
     r"|,?\s+(?:of\s+course|because|since|as|overall|points?|stars?|output|response)\b"
     r"|,\s+(?:explanation|feedback|justification|rationale|reason(?:ing)?)\b)",
     re.IGNORECASE,
 )
-"""What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else."""
 
 
 class Judgement(NamedTuple, Generic[_T]):

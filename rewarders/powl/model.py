@@ -186,8 +186,8 @@ class Operator:
 
 
 Model: TypeAlias = Activity | Silent | Operator
+# A leaf, or an operator with the number of its children in their place
 _Flat: TypeAlias = Activity | Silent | tuple[OperatorKind, int, frozenset[tuple[int, int]], str | None]
-"""A leaf, or an operator with the number of its children in their place."""
 
 
 class Site(NamedTuple):

@@ -46,13 +46,13 @@ from tfgrpo.stores.json_values import load_json
 
 _LEAVES: Final = ("ACTIVITY", "SILENT")
 _NAMES: Final = {name: name for name in (*OPERATORS, *_LEAVES, "ORDER")}
+# The same with aliases, in capitals
 _ALIASES: Final = _NAMES | {
     "SEQ": "SEQUENCE", "→": "SEQUENCE", "×": "XOR", "AND": "PARALLEL", "∧": "PARALLEL", "↺": "LOOP",
     "PO": "PARTIAL_ORDER", "TAU": "SILENT",
 }  # fmt: skip
-"""The same with aliases, in capitals."""
+# Signs between activities that Unicode does not class as punctuation
 _ARROWS: Final = frozenset("<>=|~+^$`→←↔⇒⇐⇔⟶⟵⟹↦➔➜➝➞")
-"""Signs between activities that Unicode does not class as punctuation."""
 _DECODER: Final = json.JSONDecoder()
 
 MAX_DOCUMENT_CHARS: Final = 1_000_000
@@ -80,8 +80,8 @@ _HEAD: Final = re.compile(
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
 _SURPLUS: Final = re.compile(r"[\s,]*(?P<extra>\))[\s,)]*")
+# A smiley, or the number of a list
 _DECORATION: Final = re.compile(r"[:;=]-?\)|\n\s*\w{1,2}\)(?=[ \t]+\S)")
-"""A smiley, or the number of a list."""
 _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
 
 

@@ -36,10 +36,10 @@ from tfgrpo.rewarders.statistics.summary import FloatArray, Interval
 
 POINTS: Final = 100.0
 """Points in the range of a reward."""
+# Degrees of freedom that the first variance counts for
 _PRIOR_FREEDOM: Final = 4.0
-"""Degrees of freedom that the first variance counts for."""
+# Decimals of a mean in points: what differs by the order of a sum is equal, and nothing is above zero by rounding alone
 _DIGITS: Final = 9
-"""Decimals of a mean in points: what differs by the order of a sum is equal, and nothing is above zero by rounding alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +198,10 @@ class Differences(NamedTuple):
 
 def differences_of(rows: Iterable[tuple[Hashable, Sequence[float], Sequence[float]]]) -> dict[Hashable, Differences]:
     """Return the sums by what rows have in common, given with the scored rewards of each side."""
-    found: dict[Hashable, Differences] = defaultdict(Differences)
+    sums: dict[Hashable, Differences] = defaultdict(Differences)
     for lessons, one, other in rows:
-        found[lessons] = found[lessons].after(one, other)
-    return found
+        sums[lessons] = sums[lessons].after(one, other)
+    return sums
 
 
 def attempt_variance(every: Iterable[Differences], rules: Rules = RULES) -> float:
@@ -281,6 +281,16 @@ def on_trial(effects: Posterior, net: FloatArray, subjects: Sequence[int], rules
     return [*best[: rules.slots], *beyond][: rules.most_on_trial]
 
 
+def mean_difference(differences: Sequence[float], rules: Rules = RULES) -> Effect:
+    """Return the mean of differences by item, in points, with its standard error; ``differences`` are shares of the range.
+
+    Raises ``ValueError`` for none.
+    """
+    # Few items may all be equal by chance, which does not make their mean exact.
+    variance = max(rules.least_variance, float(np.var(differences)))
+    return Effect(POINTS * fmean(differences), POINTS * math.sqrt(variance / len(differences)))
+
+
 @dataclass(frozen=True, slots=True)
 class HeldOut:
     """The gain over no lessons on held-out items: a normal distribution that follows the sweeps, in points."""
@@ -305,8 +315,8 @@ class HeldOut:
         variance = self.variance + rules.held_drift**2
         if not len(differences):
             return HeldOut(self.mean, variance)
-        swept = POINTS * fmean(differences)
-        error = POINTS**2 * max(rules.least_variance, float(np.var(differences))) / len(differences)
+        swept, deviation = mean_difference(differences, rules)
+        error = deviation**2
         mean, limit = self.mean, self.mean - rules.held_break * math.sqrt(variance + error)
         broke = mean > 0.0 and swept < limit  # what promises nothing cannot be broken
         if broke:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 _RESAMPLES: Final = 2_000
 _COUNTS_AT_ONCE: Final = 50_000
+# Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count.
 _TIE: Final = 1e-7
-"""Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count."""
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -144,41 +144,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 _GAMBLERS: Final = 32
-"""On each side, with evenly spaced stakes between 0 and 1."""
-STAKES: Final[FloatArray] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
-_HALVINGS: Final = 45
-"""Bisection steps: ends are exact to about 1e-13 of the range, rounded outward."""
-_EDGE: Final = 1e-12
-
-
-def paired_confidence_sequence(differences: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Return the interval of the mean difference, valid simultaneously at the end of every sweep.
-
-    ``differences`` lie in ``[-1, 1]``, in any order. Raises ``ValueError`` for none, for one outside, and for a
-    ``confidence`` that is not between 0 and 1.
-
-    The method is the hedged capital process with constant bets on a grid of Waudby-Smith & Ramdas (2024), "Estimating
-    means of bounded random variables by betting", JRSS-B 86(1), arXiv:2010.09686. For a candidate mean m, gamblers with
-    different fixed stakes bet that the data lie above m, and as many that they lie below. The interval contains every m
-    against which their average capital is below 1/alpha; it does not depend on the order of the data, and the sample mean
-    is always inside.
-
-    Assumption: the differences come from whole sweeps of one fixed set of items, drawn independently given the item. Over a
-    sweep a gambler's capital is multiplied by the product of 1 + lambda * d_i, whose expectation is at most
-    (1 + lambda * mu)^n, with mu the mean over these items (arithmetic and geometric means), hence at most 1 where mu is at
-    most 0. So by Ville's inequality the average capital ever reaches 1/alpha with probability at most alpha. This binds the
-    stakes to be constant and the looks to fall at the ends of sweeps; the guarantee is for these items alone.
-    """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
-    unit = _unit_scale(differences)
-    values, counts = np.unique(unit, return_counts=True)
-    centre = min(1 - _EDGE, max(_EDGE, float(unit.mean())))
-    threshold = -math.log1p(-confidence)
-    low = _end(values, counts, centre, 0.0, threshold)
-    high = _end(values, counts, centre, 1.0, threshold)
-    estimate = math.fsum(differences) / len(differences)
-    return Interval(estimate, min(estimate, 2 * low - 1), max(estimate, 2 * high - 1), len(differences), confidence)
+_STAKES: Final[FloatArray] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,56 +168,20 @@ class Capital:
 
     def after(self, differences: Sequence[float]) -> Capital:
         """Return the capital after these differences, in any order. They lie in ``[-1, 1]``, else ``ValueError``."""
-        if not len(differences):
-            return self
-        unit = 2 * np.sort(_unit_scale(differences)) - 1
-        growth = np.log1p(STAKES[:, None] * unit).sum(axis=1)
+        # Sorted: the sum of the logarithms, and so a resumed run, does not depend on the order.
+        data = np.sort(np.asarray(differences, dtype=np.float64))
+        if not bool(np.all(np.abs(data) <= 1)):
+            raise ValueError("every difference must lie between -1 and 1")
+        growth = np.log1p(_STAKES[:, None] * data).sum(axis=1)
         return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
 
     @property
     def log_value(self) -> float:
         """Natural logarithm of the mean capital."""
-        return float(log_average(np.asarray(self.logs)))
+        # Relative to the richest gambler, whose capital may be too large for a float.
+        logs = np.asarray(self.logs)
+        return float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
 
     def reaches(self, confidence: float) -> bool:
         """Return whether the value is at least ``1 / (1 - confidence)``."""
         return self.log_value >= -math.log1p(-confidence)
-
-
-def _unit_scale(differences: Sequence[float]) -> FloatArray:
-    if not len(differences):
-        raise ValueError("no pairs to compare")
-    data = np.asarray(differences, dtype=np.float64)
-    if not bool(np.all(np.abs(data) <= 1)):
-        raise ValueError("every difference must lie between -1 and 1")
-    return (data + 1) / 2
-
-
-def _log_returns(values: FloatArray, mean: float) -> FloatArray:
-    """Return the log return of every gambler on every value, shape ``(2 * gamblers, n)``: those on *above* first."""
-    stakes = STAKES[:, None]
-    above = np.log1p(stakes * (values / mean - 1))
-    below = np.log1p(stakes * ((1 - values) / (1 - mean) - 1))
-    return np.concatenate([above, below])
-
-
-def log_average(log_capitals: FloatArray) -> FloatArray:
-    """Return the log of the average over gamblers (first axis), without overflow."""
-    peak = log_capitals.max(axis=0)
-    return np.asarray(peak + np.log(np.exp(log_capitals - peak).mean(axis=0)), dtype=np.float64)
-
-
-def _end(values: FloatArray, counts: npt.NDArray[np.int64], centre: float, edge: float, threshold: float) -> float:
-    """Return the m towards ``edge`` at which the capital, convex and at most 1 at the sample mean, reaches the threshold."""
-
-    def rejected(mean: float) -> bool:
-        return float(log_average(_log_returns(values, mean) @ counts)) >= threshold
-
-    outside = abs(edge - _EDGE)
-    if not rejected(outside):
-        return edge
-    inside = centre
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
-    return outside

@@ -36,7 +36,7 @@ from tfgrpo.flows.run.loop.batches import (
 from tfgrpo.flows.run.loop.books import Session
 from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.scorer import Range
-from tfgrpo.rewarders.statistics.summary import paired_confidence_sequence
+from tfgrpo.rewarders.statistics.credit import mean_difference
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.credit import Row, outside_range, share_of_range
 from tfgrpo.stores.experiences.decisions import (
@@ -368,8 +368,8 @@ def _compare_with_control(session: Session, control: Control) -> str:
     differences = [row.difference for row in rows if row.difference is not None]
     if not differences:
         return f"lessons in force against {control}: no group has a reward on both sides"
-    found = paired_confidence_sequence(differences, CONFIDENCE)
-    figures = {"mean": 100 * found.estimate, "low": 100 * found.low, "high": 100 * found.high, "groups": found.n}
+    found = mean_difference(differences).interval(len(differences), CONFIDENCE)
+    figures = {"mean": found.estimate, "low": found.low, "high": found.high, "groups": found.n}
     session.books.manifest.update(control={"name": control, **figures})
     interval = f"(95 %: {figures['low']:+.1f} … {figures['high']:+.1f})"
     return f"lessons in force against {control}: {figures['mean']:+.1f} points {interval}, over {pluralize(found.n, 'group')}"
@@ -420,7 +420,7 @@ def open_sealed(session: Session) -> str:
         if not ManifestFile(path).read().get("opens_sealed") and run.items.is_file():
             seen |= sealed & {row["item_id"] for row in read_objects(run.items)}  # tests aside
     differences = swept.differences(session.plan.score_range)
-    interval = paired_confidence_sequence(differences, CONFIDENCE) if differences else None
+    interval = mean_difference(differences).interval(len(differences), CONFIDENCE) if differences else None
     test = SealedTest(
         run_id=session.run_id,
         tested_at=session.clock(),
@@ -428,9 +428,9 @@ def open_sealed(session: Session) -> str:
         experience_ids=tuple(entry.experience_id for entry in session.in_force.entries),
         model=session.plan.models.name,
         simulated=session.plan.simulated,
-        estimate=None if interval is None else 100 * interval.estimate,
-        low=None if interval is None else 100 * interval.low,
-        high=None if interval is None else 100 * interval.high,
+        estimate=None if interval is None else interval.estimate,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
         confidence=CONFIDENCE,
         pairs=len(differences),
         lost=swept.items - len(differences),

@@ -33,13 +33,13 @@ from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 _LANGUAGES: Final = ("python", "python3", "py", "py3")
+# Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever
 _BY_THE_CLOCK: Final = 3
-"""Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever."""
+# Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them
 _MOST_ENDLESS: Final = 3
-"""Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
 _BUILT_IN: Final = {*dir(builtins), "__file__"}
+# Characters that are parsed in search of code in prose
 _MOST_READ: Final = 300_000
-"""Characters that are parsed in search of code in prose."""
 _SHOWN: Final = 200
 _COLUMNS: Final = ("cases", "tests", "test_list", "test_cases", "public_tests", "input_output", "test")
 _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"

@@ -25,14 +25,15 @@ from tfgrpo.stores.outcomes import RewardScore
 
 Check: TypeAlias = Callable[..., bool]
 
+# Least probability of the language of a text; another one has less than 0.1
 _SURE: Final = 0.9
-"""Least probability of the language of a text; another one has less than 0.1."""
+# Letters of a text in ASCII below which the detector names any language for sure: ``hello`` is Dutch
 _FEWEST_LETTERS: Final = 10
-"""Letters of a text in ASCII below which the detector names any language for sure: ``hello`` is Dutch."""
 _RESPONSES: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _NOT_LAST: Final = r"""(?!\s*["')\]}]+\s*\Z)"""
+# What may end a sentence before another one: ``"It rains." (Always.) 3.5`` has two
 _BREAK: Final = re.compile(r"""[.?!](?=[])};"'*:@({[!?]|\s+\S)""" + _NOT_LAST)
-"""What may end a sentence before another one: ``"It rains." (Always.) 3.5`` has two."""
+# One that the trained model takes for an end whatever else it knows; behind a number it knows 26 words that go on
 _SURE_BREAK: Final = re.compile(
     r"""(?:(?:(?<!\.)\b([a-z]{2,})\.|[^\w\s.]\.|\d\.(?!\s+(?:[.,:;?!]|(?-i:[^\W\d_A-Z])|"""
     r"(?:abreast|aes|business|cbot|colgate|commodities|cooper|corrections|credit|dividend|financing|genentech|henley|insider|"
@@ -40,15 +41,14 @@ _SURE_BREAK: Final = re.compile(
     r"""(?=[])};"'*:@({[]|\s+\S)|[?!](?=["')\]}*]*\s+\S))""" + _NOT_LAST,
     re.IGNORECASE,
 )
-"""One that the trained model takes for an end whatever else it knows; behind a number it knows 26 words that go on."""
+# Words before a point that may not end a sentence
 _ABBREVIATIONS: Final = frozenset(
     "adm al ala approx apr ariz aug ave bros calif chg cie co col colo conn corp cos ct dec dept dr ed eg eq est etc feb fig "  # noqa: SIM905
     "fla fri ft ga gen ie ill inc jan jr kan ky la lt ltd maj mass max messrs mg mich min minn mr mrs ms mt nev no nov oct ok "
     "okla ore pa pp prof rep reps sec sen sep sept sr st sw tenn tues va vol vs vt wash wed wis yr".split()
 )
-"""Words before a point that may not end a sentence."""
+# Words of which a tokenizer of the Penn Treebank makes two
 _SPLIT_WORDS: Final = re.compile(r"\b(?:CANNOT|GIMME|GONNA|GOTTA|LEMME|WANNA)\b")
-"""Words of which a tokenizer of the Penn Treebank makes two."""
 
 
 @dataclass(frozen=True, slots=True)

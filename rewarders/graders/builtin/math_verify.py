@@ -16,10 +16,10 @@ from tfgrpo.rewarders.options import require
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, final_answer
 from tfgrpo.stores.errors import RewardError
 
+# Characters of a formula; the parser takes seconds for a long one
 _LONGEST = 1_000
-"""Characters of a formula; the parser takes seconds for a long one."""
+# Greatest relative difference of equal numbers: the library rounds to six decimals, to which 2^-98 and 2^-99 are equal
 _SAME = 1e-12
-"""Greatest relative difference of equal numbers: the library rounds to six decimals, to which 2^-98 and 2^-99 are equal."""
 
 
 class MathVerify(ItemScorer):

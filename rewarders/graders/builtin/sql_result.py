@@ -27,20 +27,20 @@ _STEPS: Final = 100_000
 MOST_STEPS: Final = 200_000_000
 """Instructions of the database between two looks at the limit, and most of one query: the same everywhere, unlike seconds."""
 _MOST_ROWS: Final = 100_000
+# Most bytes of one value, and of a statement
 _MOST_BYTES: Final = 10 << 20
-"""Most bytes of one value, and of a statement."""
 _QUERIES: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]", re.DOTALL)
 _QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
+# Words before a query: ``Answer: SELECT …``
 _LABEL: Final = re.compile(r"\A(?!\s*(?:--|/\*|select\b))[^:;()=]{0,80}:[\s*]*(?=(?:select|with)\b)", re.IGNORECASE)
-"""Words before a query: ``Answer: SELECT …``."""
+# A statement with prose around it: ``Use `SELECT …` here``, ``SELECT …; This returns …``
 _IN_PROSE: Final = re.compile(
     r"`((?:select|with)\b[^`]+)`|(?:^|;)[^\S\n]*(?:<\w+>\s*)?("
     r"(?:select|with\s+(?:recursive\s+)?\w+\s*(?:\([^()]*\)\s*)?as\s*\(|(?:insert|delete|drop|create|alter|pragma)\b|update\s+\w+\s+set).*?)"
     r"(?=;|</|\n\s*\n|\Z)",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
-"""A statement with prose around it: ``Use `SELECT …` here``, ``SELECT …; This returns …``."""
 _INNER: Final = re.compile(r"\([^()]*\)")
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _Row: TypeAlias = tuple[Any, ...]

@@ -40,10 +40,10 @@ SimilarityMetric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _AROUND: Final = 30
+# Characters of a text that are embedded: models refuse longer ones
 _LONGEST_EMBEDDED: Final = 8_000
-"""Characters of a text that are embedded: models refuse longer ones."""
+# Matches of a pattern in one output: each is found in linear time, all of them together are not
 _MOST_MATCHES: Final = 1_000
-"""Matches of a pattern in one output: each is found in linear time, all of them together are not."""
 
 
 @dataclass(frozen=True, slots=True)

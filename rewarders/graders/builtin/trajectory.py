@@ -20,10 +20,10 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
 
 MatchMode: TypeAlias = Literal["exact", "any_order", "subset"]
+# As OpenAI, LangChain, Anthropic, Llama, tau-bench and agents that write actions call them
 _ARGUMENTS: Final = ("arguments", "args", "input", "parameters", "kwargs", "params", "tool_input", "action_input")
-"""As OpenAI, LangChain, Anthropic, Llama, tau-bench and agents that write actions call them."""
+# What the interfaces of models refuse in the name of a tool: ``math.hypot`` is called as ``math_hypot``
 _UNSENT: Final = re.compile(r"[^A-Za-z0-9_-]")
-"""What the interfaces of models refuse in the name of a tool: ``math.hypot`` is called as ``math_hypot``."""
 _ACCEPTED: Final = "a list of objects with name and arguments"
 
 

@@ -19,6 +19,7 @@ from tfgrpo.rewarders.statistics.credit import (
     comes_into_force,
     differences_of,
     evidence,
+    mean_difference,
     on_trial,
     posterior,
     row_weight,
@@ -179,6 +180,14 @@ def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(att
 
 
 # --- on trial, in force
+
+
+def test_the_interval_of_a_mean_difference_covers_it_and_a_few_equal_differences_are_not_exact():
+    generator = np.random.default_rng(11)
+    runs = generator.choice([-1.0, 0.0, 1.0], size=(1000, 40), p=[0.1, 0.6, 0.3])
+    intervals = [mean_difference(run).interval(40) for run in runs]
+    assert 0.93 <= np.mean([each.low <= 20.0 <= each.high for each in intervals]) <= 0.97
+    assert mean_difference([0.5] * 4) == pytest.approx((50.0, 100 * math.sqrt(RULES.least_variance / 4)))
 
 
 def test_on_trial_are_the_best_supported_lessons_of_opposites_the_better_and_beyond_the_slots_those_surely_worth_it():
