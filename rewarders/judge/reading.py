@@ -72,25 +72,20 @@ _BETTER: Final = re.compile(
     r"|\[\[\s*(?P<bracketed>first|second|tie|[abc12]|a\s*(?:<<?|>>?|=)\s*b|b\s*(?:<<?|>>?|=)\s*a)\s*\]\])(?![\w/%]|[.,]\d)",
     re.IGNORECASE,
 )
-_WHICH: Final[dict[str, Preference]] = {
-    **dict.fromkeys(("first", "a", "1"), "first"),
-    **dict.fromkeys(("second", "b", "2"), "second"),
-    **dict.fromkeys(("tie", "equal", "neither", "both"), "tie"),
-}
-# Verdicts in the brackets that MT-Bench and Arena-Hard ask for
-_BRACKETED: Final[dict[str, Preference]] = {
-    **_WHICH,
-    **dict.fromkeys(("a>b", "a>>b", "b<a", "b<<a"), "first"),
-    **dict.fromkeys(("b>a", "b>>a", "a<b", "a<<b"), "second"),
-    **dict.fromkeys(("c", "a=b", "b=a"), "tie"),
+# Verdicts, also in the brackets that MT-Bench and Arena-Hard ask for
+_PREFERENCES: Final[dict[str, Preference]] = {
+    **dict.fromkeys(("first", "a", "1", "a>b", "a>>b", "b<a", "b<<a"), "first"),
+    **dict.fromkeys(("second", "b", "2", "b>a", "b>>a", "a<b", "a<<b"), "second"),
+    **dict.fromkeys(("tie", "equal", "neither", "both", "c", "a=b", "b=a"), "tie"),
 }
 _VERDICTS: Final = {
     "correct": "correct",
     **dict.fromkeys(("incorrect", "wrong"), "incorrect"),
-    **dict.fromkeys(("unattempted", "not attempted", "not_attempted"), "unattempted"),
+    **dict.fromkeys(("unattempted", "notattempted", "not_attempted"), "unattempted"),
 }
 _VERDICT: Final = re.compile(
-    rf"(?<!\w)(?:verdict|grade|assessment){_MARKUP}{_SIGN}{_LEFT}(?P<which>{'|'.join(_VERDICTS)})\b", re.IGNORECASE
+    rf"(?<!\w)(?:verdict|grade|assessment){_MARKUP}{_SIGN}{_LEFT}(?P<which>(?:in)?correct|wrong|unattempted|not[ _]attempted)\b",
+    re.IGNORECASE,
 )
 _NOTHING: Final = re.compile(r"(?!)")
 _TOP: Final = r"(?:5|10|20|100)\b"
@@ -124,7 +119,7 @@ _LINKING: Final = {
     "preference rate requested result rubric s select significantly slightly so summary sure that the therefore "
     "think this thus tie to total up will winner with would".split()
 }
-_KNOWN: Final = _JUDGE | _OUTPUT | _LINKING
+_LEADING: Final = _JUDGE | _OUTPUT | _LINKING
 # What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else
 _AFTER: Final = re.compile(
     r"(?:</\w+>)?[*_`$\"'\u201d)\]}]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)|\s*\|\s*[a-z]"
@@ -148,25 +143,25 @@ def read_score(text: str) -> Judgement[float]:
     y`` and ``x%`` are divided, commas and the Unicode minus are accepted. A number that is the whole reply needs no label.
     Raises ``ValueError`` for no score, for different ones, for quotations alone, and for one outside the scale.
     """
-    prose, given = _split(text, "score")
+    prose, answers = _split(text, "score")
     alone = _ALONE.fullmatch(_unwrapped(prose))
     prose = _HEADING.sub("Score: ", prose)
-    said = [alone] if alone else list(_SCORE.finditer(prose))
-    members = [answer["score"] for answer in given]
+    labelled = [alone] if alone else [*_SCORE.finditer(prose)]
+    members = [answer["score"] for answer in answers]
     written = [_SCORE.fullmatch(f"score: {each.strip()}") if isinstance(each, str) else None for each in members]
     values = [_value_of(match) if match else _finite(each) for match, each in zip(written, members, strict=True)]
-    value = _agreed((*values, *map(_value_of, said)), "score")
+    value = _agreed((*values, *map(_value_of, labelled)), "score")
     if not -_ROUNDING <= value <= 1.0 + _ROUNDING:
         raise ValueError(f"the score {value:g} is outside the scale from 0 to 1")
     value = min(max(value, 0.0), 1.0)
-    if value == 1.0 and not any(match["of"] or match["percent"] for match in said):
+    if value == 1.0 and not any(match["of"] or match["percent"] for match in labelled):
         # A member other than score and reason may name another scale, as ``"max": 10`` does.
-        others = [{name: each for name, each in answer.items() if name not in ("score", "reason")} for answer in given]
-        if _OTHER_SCALE.search(prose) or _LOWEST_OF_TEN.search(prose) or re.search(rf"\b{_TOP}", json.dumps(others)):
+        others = json.dumps([{name: each for name, each in answer.items() if name != "reason"} for answer in answers])
+        if _OTHER_SCALE.search(prose) or _LOWEST_OF_TEN.search(prose) or re.search(rf"\b{_TOP}", others):
             raise ValueError("the score 1 may be of another scale; divide by its top")
     if alone is None:
         _require_stated(prose, _SCORE, "score")
-    return Judgement(value, _reason(given))
+    return Judgement(value, _reason(answers))
 
 
 def read_preference(text: str) -> Judgement[Preference]:
@@ -174,12 +169,8 @@ def read_preference(text: str) -> Judgement[Preference]:
 
     Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
     """
-    prose, given = _split(text, "better")
-    named = ("".join((match["which"] or match["bracketed"]).lower().split()) for match in _BETTER.finditer(prose))
-    labelled: list[Preference] = [_BRACKETED[name] for name in named]
-    better = _agreed([*_words_of(given, "better", _WHICH, "preference"), *labelled], "preference")
-    _require_stated(prose, _BETTER, "preference")
-    return Judgement(better, _reason(given))
+    prose, answers = _split(text, "better")
+    return Judgement(_word_of(prose, answers, "better", _BETTER, _PREFERENCES), _reason(answers))
 
 
 def read_verdict(text: str) -> Judgement[float]:
@@ -188,19 +179,16 @@ def read_verdict(text: str) -> Judgement[float]:
     The verdict is the member ``verdict`` of a JSON object, a labelled word, or a word that is the whole reply. Raises
     ``ValueError`` for no verdict, for different ones, and for quotations alone.
     """
-    prose, given = _split(text, "verdict")
-    alone = _VERDICTS.get(_unwrapped(prose).strip(" \n*_`.").lower())
-    labelled = [alone] if alone else [_VERDICTS[match["which"].lower()] for match in _VERDICT.finditer(prose)]
-    verdict = _agreed([*_words_of(given, "verdict", _VERDICTS, "verdict"), *labelled], "verdict")
-    if alone is None:
-        _require_stated(prose, _VERDICT, "verdict")
-    return Judgement(float(verdict == "correct"), f"{verdict}: {_reason(given)}".removesuffix(": "))
+    prose, answers = _split(text, "verdict")
+    alone = _VERDICTS.get(_bare(_unwrapped(prose).rstrip(".")))
+    verdict = alone or _word_of(prose, answers, "verdict", _VERDICT, _VERDICTS)
+    return Judgement(float(verdict == "correct"), f"{verdict}: {_reason(answers)}".removesuffix(": "))
 
 
 def read_checklist(text: str, points: Sequence[Point]) -> Judgement[float]:
     """Return the share of the points' weight that is met. Raises ``ValueError`` unless a reply says it of each point once."""
-    prose, given = _split(text, "points")
-    rows = [row for answer in given for row in as_list(answer["points"]) or ()]
+    prose, answers = _split(text, "points")
+    rows = [row for answer in answers for row in as_list(answer["points"]) or ()]
     met: dict[Any, object] = {row.get("point"): row.get("met") for row in rows if isinstance(row, dict)}
     booleans = all(isinstance(each, bool) for each in met.values())
     if not booleans or len(rows) != len(points) or met.keys() != {*range(1, len(points) + 1)}:
@@ -211,35 +199,43 @@ def read_checklist(text: str, points: Sequence[Point]) -> Judgement[float]:
     return Judgement(share, f"not met: {'; '.join(missed)}" if missed else "every point is met")
 
 
-def _words_of(given: list[dict[str, Any]], member: str, words: Mapping[str, _T], what: str) -> list[_T]:
-    found = [words.get(str(answer[member]).strip(" []*").lower()) for answer in given]
-    if None in found:
-        raise ValueError(f"no {what} in the reply that is {', '.join(map(str, dict.fromkeys(words.values())))}")
-    return [each for each in found if each is not None]
+def _bare(word: str) -> str:
+    return re.sub(r"[\s*`\[\]]", "", word).lower()
+
+
+def _word_of(
+    prose: str, answers: Sequence[dict[str, Any]], member: str, label: re.Pattern[str], words: Mapping[str, _T]
+) -> _T:
+    """Return the one meaning of the member and of the labelled words. Raises ``ValueError``."""
+    written = [str(answer[member]) for answer in answers]
+    labelled = [next(filter(None, match.groups())) for match in label.finditer(prose)]
+    if any(_bare(each) not in words for each in written):
+        raise ValueError(f"no {member} in the reply that is {', '.join(map(str, dict.fromkeys(words.values())))}")
+    meaning = _agreed([words[_bare(each)] for each in (*written, *labelled)], member)
+    _require_stated(prose, label, member)
+    return meaning
 
 
 def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
     """Put a placeholder for each object with ``member``. Other members, such as the reason, may quote the output."""
-    said = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(_PLACEHOLDER, "").strip()
-    if not said:
+    reply = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(_PLACEHOLDER, "").strip()
+    if not reply:
         raise ValueError("the reply is empty")
     # Judges of mathematics write "\(" into JSON strings, where a backslash has to be doubled.
-    said = _BACKSLASH.sub(lambda found: found[0] if len(found[0]) > 1 else "\\\\", said)
-    pieces: list[str] = []
-    given: list[dict[str, Any]] = []
-    place = 0
-    while opening := _OPENING.search(said, place):
+    reply = _BACKSLASH.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", reply)
+    prose, end = "", 0
+    answers: list[dict[str, Any]] = []
+    while opening := _OPENING.search(reply, end):
+        prose += reply[end : opening.start()]
         try:
-            answer, end = _read_object(said, opening.start())
+            answer, end = _read_object(reply, opening.start())
         except (ValueError, RecursionError):
             # The ends of its strings are unknown, so words of the output in them may look like the judge's.
             raise ValueError("no score or preference: a JSON object in the reply cannot be read") from None
-        pieces.append(said[place : opening.start()])
         if member in answer:
-            pieces.append(_PLACEHOLDER)
-            given.append(answer)
-        place = end
-    return "".join([*pieces, said[place:]]), given
+            prose += _PLACEHOLDER
+            answers.append(answer)
+    return prose + reply[end:], answers
 
 
 def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
@@ -247,18 +243,18 @@ def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
     with suppress(json.JSONDecodeError):
         return _DECODER.raw_decode(text, begin)
     pieces: list[str] = []
-    depth, place = 0, begin
-    for found in _LEXEME.finditer(text, begin):
-        if found["open"]:
+    depth, end = 0, begin
+    for lexeme in _LEXEME.finditer(text, begin):
+        if lexeme["open"]:
             break
-        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found["bracket"] or "", 0)
-        in_json = found["bracket"] or _CONSTANTS.get(found["name"] or "", "")
-        if found["string"] is not None:
-            in_json = f'"{_IN_STRING.sub(lambda sign: _ESCAPES.get(sign[0], sign[0]), found["string"][1:-1])}"'
-        pieces += (text[place : found.start()], in_json)
-        place = found.end()
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(lexeme["bracket"] or "", 0)
+        in_json = lexeme["bracket"] or _CONSTANTS.get(lexeme["name"] or "", "")
+        if lexeme["string"] is not None:
+            in_json = f'"{_IN_STRING.sub(lambda sign: _ESCAPES.get(sign[0], sign[0]), lexeme["string"][1:-1])}"'
+        pieces += (text[end : lexeme.start()], in_json)
+        end = lexeme.end()
         if depth == 0:
-            return _DECODER.decode("".join(pieces)), place
+            return _DECODER.decode("".join(pieces)), end
     raise ValueError("the object has no end")
 
 
@@ -274,31 +270,28 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, strict=False)
 
 def _agreed(values: Iterable[_T], what: str) -> _T:
     distinct = sorted(set(values), key=str)
-    if not distinct:
-        raise ValueError(f"no {what} in the reply")
-    if len(distinct) > 1:
-        raise ValueError(f"more than one {what} in the reply: {', '.join(map(str, distinct))}")
+    if len(distinct) != 1:
+        raise ValueError(f"{'more than one' if distinct else 'no'} {what} in the reply: {', '.join(map(str, distinct))}")
     return distinct[0]
 
 
-def _value_of(said: re.Match[str]) -> float:
+def _value_of(match: re.Match[str]) -> float:
     signs = str.maketrans("\u2212\u2013,", "--.")
-    value, whole = (
-        _finite(float((said[name] or default).translate(signs))) for name, default in (("value", "NaN"), ("of", "1"))
-    )
-    if said["of"] is None:
-        return value / 100.0 if said["percent"] else value
+    value = _finite(float((match["value"] or "NaN").translate(signs)))
+    if match["of"] is None:
+        return value / 100.0 if match["percent"] else value
+    whole = _finite(float(match["of"].translate(signs)))
     return _finite(value / whole if whole > 0.0 else None)
 
 
-def _finite(given: object) -> float:
-    if is_number(given, allow_nan=False):
-        return float(cast("float", given))
+def _finite(score: object) -> float:
+    if is_number(score, allow_nan=False):
+        return float(cast("float", score))
     raise ValueError("no score in the reply that is a number")
 
 
-def _reason(given: list[dict[str, Any]]) -> str:
-    return next((answer["reason"] for answer in given if isinstance(answer.get("reason"), str)), "")
+def _reason(answers: Sequence[dict[str, Any]]) -> str:
+    return next((answer["reason"] for answer in answers if isinstance(answer.get("reason"), str)), "")
 
 
 def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
@@ -312,8 +305,8 @@ def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
     else:
         own = _FENCED.sub(lambda fence: fence[2] if _PLACEHOLDER in fence[2] else "", text)
         own = _QUOTED.sub(lambda span: "" if _PLACEHOLDER in span[0] or label.search(span[0]) else span[0], own)
-    objects = (each for each in re.finditer(_PLACEHOLDER, own) if _is_led(own, each))
-    labels = (each for each in label.finditer(own) if _is_led(own, each) and _AFTER.match(own, each.end()))
+    objects = (_is_led(own, each) for each in re.finditer(_PLACEHOLDER, own))
+    labels = (_is_led(own, each) and _AFTER.match(own, each.end()) for each in label.finditer(own))
     if not any(objects) and not any(labels):
         raise ValueError(f"no {what} in the reply but in quotations")
 
@@ -323,7 +316,7 @@ def _unwrapped(text: str) -> str:
     return (whole[1] or whole[2] or "") if whole else text
 
 
-def _is_led(own: str, found: re.Match[str]) -> bool:
-    lead = _SENTENCE.split(own[max(0, found.start() - _LEAD_CHARS) : found.start()])[-1]
+def _is_led(own: str, statement: re.Match[str]) -> bool:
+    lead = _SENTENCE.split(own[max(0, statement.start() - _LEAD_CHARS) : statement.start()])[-1]
     words = set(_WORD.findall(lead.lower()))
-    return words <= _KNOWN and (not words & _OUTPUT or bool(words & _JUDGE))
+    return words <= _LEADING and (not words & _OUTPUT or bool(words & _JUDGE))
