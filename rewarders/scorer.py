@@ -38,30 +38,21 @@ OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
 
 
-def parse_completion(text: str) -> tuple[str | None, str | None]:
+def parse_completion(text: str, parse: Parse = "think") -> tuple[str | None, str | None]:
     """Return reasoning and answer, split at the first ``<think>`` and the first ``</think>``; None when empty or absent.
 
     The tags are literal: no attributes, no other case. Without both, or with the first close before the first open, there
     is neither reasoning nor answer. Text before the block is ignored, and later tags belong to the answer.
+    Under ``auto`` a text without an opening tag is cut at its first closing one, or is an answer as a whole.
     """
-    opened = text.find(OPEN)
-    closed = text.find(CLOSE)
-    if opened < 0 or closed < opened:
+    opened, closed = text.find(OPEN), text.find(CLOSE)
+    if parse == "auto" and opened < 0:
+        reasoning, _, answer = text.partition(CLOSE) if closed >= 0 else ("", "", text)
+    elif opened < 0 or closed < opened:
         return None, None
-    reasoning = text[opened + len(OPEN) : closed].strip()
-    answer = text[closed + len(CLOSE) :].strip()
-    return reasoning or None, answer or None
-
-
-def split_output(output: str, parse: Parse) -> tuple[str | None, str | None]:
-    """Return reasoning and answer of an output, as ``parse_completion`` does.
-
-    Under ``auto`` an output without an opening tag is cut at its first closing one, or is an answer as a whole.
-    """
-    if parse == "think" or OPEN in output:
-        return parse_completion(output)
-    reasoning, close, answer = output.partition(CLOSE)
-    return (reasoning.strip() or None, answer.strip() or None) if close else (None, output.strip() or None)
+    else:
+        reasoning, answer = text[opened + len(OPEN) : closed], text[closed + len(CLOSE) :]
+    return reasoning.strip() or None, answer.strip() or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +170,7 @@ class RewardContext:
         indices = self.completion_indices or tuple(attempt.index for attempt in self.outputs)
         return [
             GraderInput(
-                self.item_id, record, each.output, *split_output(each.output, self.parse), each.tokens, index, each.metadata
+                self.item_id, record, each.output, *parse_completion(each.output, self.parse), each.tokens, index, each.metadata
             )
             for each, index in zip(self.outputs, indices, strict=True)
         ]
@@ -222,8 +213,6 @@ def abstain_on_all(name: str, context: RewardContext, reason: str) -> Verdicts:
 class ItemScorer(ABC):
     """A scorer of single attempts, written as a class."""
 
-    per_item: bool = True
-
     def prepare(self) -> None:  # noqa: B027 - most load nothing
         """Load what takes long, before the clock of the first attempt starts."""
 
@@ -241,17 +230,6 @@ class ItemScorer(ABC):
     @abstractmethod
     def score_one(self, item: GraderInput) -> float | Verdict:
         """Return the score of one attempt. Raise ``RewardError`` where it has none."""
-
-    def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """Return a result for each input, in order: the form of graders elsewhere."""
-        results = []
-        for item in inputs:
-            score = self.score_one(item)
-            if isinstance(score, Abstained):
-                raise RewardError(score.reason)
-            number = score.score if isinstance(score, RewardScore) else score
-            results.append(GradeResult(item.sample_id, number, item.completion_index))
-        return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +314,8 @@ class Weighted:
 
 def is_range(ends: object) -> bool:
     """Return whether a value is two finite numbers, the lower one first."""
-    if not isinstance(ends, Sequence) or len(ends) != 2 or not all(is_number(end, allow_nan=False) for end in ends):
-        return False
-    return bool(ends[0] < ends[1])
+    pair = isinstance(ends, Sequence) and len(ends) == 2 and all(is_number(end, allow_nan=False) for end in ends)
+    return pair and bool(ends[0] < ends[1])  # type: ignore[index]
 
 
 def declared_range(holder: object) -> Range:
@@ -384,8 +361,8 @@ def column(item: GraderInput, name: str) -> Any:
     """Return a field of the record's metadata, else of the record; a list or an object that was written as text is read."""
     value = metadata(item, name)
     value = field_of(item, name) if value is None else value
-    written = isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
-    return value if not written or (read := json_of(value)) is None else read
+    read = json_of(value) if isinstance(value, str) and value.lstrip()[:1] in ("[", "{") else None
+    return value if read is None else read
 
 
 def final_answer(item: GraderInput, *, or_completion: bool = False) -> str | None:
@@ -413,7 +390,7 @@ def program(
     readings = [(each, text) for each in _BLOCKS]
     if first and not first["language"] and fits(text[: first.start()]):
         readings.append((_BLOCKS[0], f"```{languages[0]}\n{text}"))
-    found: list[str] = []
+    programs: list[str] = []
     for pattern, read in readings:
         blocks = [
             (block["language"].lower(), re.sub(f"^{block['indent']}", "", block["code"], flags=re.MULTILINE))
@@ -423,6 +400,6 @@ def program(
         codes = codes or [code for language, code in blocks if not language] or [code for _, code in blocks]
         right = [at for at, code in enumerate(codes) if claims(code)] or [at for at, code in enumerate(codes) if fits(code)]
         last = right[-1] if right else len(codes) - 1
-        found += [codes[last], "\n".join(codes[: last + 1])] if codes else []
+        programs += [codes[last], "\n".join(codes[: last + 1])] if codes else []
     whole = text.strip("`\n")
-    return next(filter(fits, found or within(whole)), found[0] if found else whole)
+    return next(filter(fits, programs or within(whole)), programs[0] if programs else whole)

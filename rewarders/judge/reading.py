@@ -84,7 +84,8 @@ _VERDICTS: Final = {
     **dict.fromkeys(("unattempted", "notattempted", "not_attempted"), "unattempted"),
 }
 _VERDICT: Final = re.compile(
-    rf"(?<!\w)(?:verdict|grade|assessment){_MARKUP}{_SIGN}{_LEFT}(?P<which>(?:in)?correct|wrong|unattempted|not[ _]attempted)\b",
+    rf"(?<!\w)(?:verdict|grade|assessment){_MARKUP}{_SIGN}{_LEFT}(?P<which>(?:in)?correct|wrong|unattempted|not[ _]attempted)"
+    r"\b",
     re.IGNORECASE,
 )
 _NOTHING: Final = re.compile(r"(?!)")
@@ -203,9 +204,7 @@ def _bare(word: str) -> str:
     return re.sub(r"[\s*`\[\]]", "", word).lower()
 
 
-def _word_of(
-    prose: str, answers: Sequence[dict[str, Any]], member: str, label: re.Pattern[str], words: Mapping[str, _T]
-) -> _T:
+def _word_of(prose: str, answers: Sequence[dict[str, Any]], member: str, label: re.Pattern[str], words: Mapping[str, _T]) -> _T:
     """Return the one meaning of the member and of the labelled words. Raises ``ValueError``."""
     written = [str(answer[member]) for answer in answers]
     labelled = [next(filter(None, match.groups())) for match in label.finditer(prose)]

@@ -42,9 +42,8 @@ def plain(cell: str) -> str | None:
 
 
 def score(name: str, completion: str, record: dict[str, Any]) -> float:
-    (result,) = built(name, **NEEDED.get(name, {})).made_from.grade_batch([GraderInput.of("s:0", record, completion)])
-    reward: float = result.reward
-    return reward
+    score = built(name, **NEEDED.get(name, {})).call(GraderInput.of("s:0", record, completion))
+    return score if isinstance(score, float) else score.score
 
 
 def test_completions_are_cut_as_the_page_says():
