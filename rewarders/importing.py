@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import signal
 import sys
 import threading
 from collections import ChainMap
@@ -32,8 +31,6 @@ _NAMES: Final = (KOLIBRIFY, f"{KOLIBRIFY}.rl_dataserver", f"{KOLIBRIFY}.rl_datas
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FILES: Final = "tfgrpo_file_"
 _HANDED_OVER: Final[list[dict[str, object]]] = []
-# Longest time for the code of a file or module: some load models. One that hangs would stop a night, and all after it.
-_LOADING_S: Final = 600.0
 _LOCK: Final = threading.Lock()
 # Held while a file or module runs, which may load another: a second thread must not find half a module
 _RUNNING: Final = threading.RLock()
@@ -53,7 +50,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
         raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
-    with _RUNNING, kolibrify_names(), _in_time():
+    with _RUNNING, kolibrify_names():
         if _is_file(module_name):
             module = _run(module_name, folder or Path.cwd(), entry, where)
         else:
@@ -65,35 +62,13 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
             except (Exception, SystemExit) as error:
                 raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     try:
-        found: object = attrgetter(attribute)(module)
+        return attrgetter(attribute)(module)
     except AttributeError:
         names = sorted(each for each in vars(module) if not each.startswith("_"))
         accepted = ", ".join(names[:20]) or "an attribute of it"
         raise PipelineError.one(where, f"{attribute!r}, which {module_name} does not have", accepted) from None
     except Exception as error:  # a module may look its names up itself
         raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
-    return found
-
-
-@contextmanager
-def _in_time() -> Iterator[None]:
-    """Raise ``TimeoutError`` in code that loads for too long; only in the main thread, where runs load theirs."""
-    before, in_main = signal.getsignal(signal.SIGALRM), threading.current_thread() is threading.main_thread()
-    if not in_main or before is None or signal.getitimer(signal.ITIMER_REAL)[0]:
-        yield  # the loading of another file has begun this one, or alarms are for something else
-        return
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"it was not loaded within {_LOADING_S:g} s")
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, _LOADING_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        if signal.getsignal(signal.SIGALRM) is late:  # graders set handlers of their own when they are loaded
-            signal.signal(signal.SIGALRM, before)
 
 
 def load_callable(name: str) -> Callable[..., Any]:
@@ -101,12 +76,12 @@ def load_callable(name: str) -> Callable[..., Any]:
     if not is_name(name):
         raise ValueError("not of the form module:attr or path/to/file.py:attr")
     try:
-        found = load_object(name, "")
+        loaded = load_object(name, "")
     except PipelineError as error:
         raise ValueError(f"importing it failed: {'; '.join(each.given for each in error.problems)}") from error
-    if not callable(found):
-        raise ValueError(f"it is of type {type(found).__name__}, which cannot be called")
-    return found
+    if not callable(loaded):
+        raise ValueError(f"it is of type {type(loaded).__name__}, which cannot be called")
+    return loaded
 
 
 def is_name(text: str) -> bool:
@@ -133,15 +108,15 @@ def handed_over() -> Iterator[Callable[[object], str]]:
         owner = type(value) if called is None else value
         name = f"{owner.__module__}:{called or f'{type(value).__qualname__}()'}"
         if not _is_of_a_script(name):
-            found: object = sys.modules.get(owner.__module__)
+            importable: object = sys.modules.get(owner.__module__)
             for part in name.rpartition(":")[2].split("."):
-                found = getattr(found, part, None)
-            if found is value:
+                importable = getattr(importable, part, None)
+            if importable is value:
                 return name
         with _LOCK:
-            known = ChainMap(*_HANDED_OVER)
+            in_use = ChainMap(*_HANDED_OVER)
             names = chain([name], (f"{name}#{number}" for number in count(2)))
-            free = next(each for each in names if known.get(each, value) is value)
+            free = next(each for each in names if in_use.get(each, value) is value)
             own[free] = value
         return free
 

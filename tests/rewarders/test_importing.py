@@ -1,6 +1,5 @@
 """One loader for ``module:attr`` and ``path/to/file.py:attr``: the user's modules first."""
 
-import signal
 import subprocess
 import sys
 import textwrap
@@ -118,44 +117,3 @@ def test_names_are_kept_apart_between_threads():
 
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(run, range(4))] == [True] * 4
-
-
-def test_code_that_is_never_loaded_is_refused_after_a_limit(tmp_path):
-    write(tmp_path, "mine.py", "while True: pass\n")
-    loads = """
-import sys
-from tfgrpo.rewarders import importing
-from tfgrpo.stores.errors import PipelineError
-importing._LOADING_S = 0.2
-try:
-    importing.load_object("mine.py:score", "rewarders.0")
-except PipelineError as error:
-    sys.exit(str(error))
-"""
-    words = [sys.executable, "-c", loads]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert "rewarders.0: got TimeoutError: it was not loaded within 0.2 s" in done.stderr
-
-
-OWN = "import signal\ndef late(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, late)\n"
-
-
-@pytest.mark.parametrize(("own", "left"), [("def late(): pass\n", "before"), (OWN, "late")])
-@pytest.mark.parametrize("armed", [0.0, 60.0])
-def test_alarms_of_the_program_and_of_the_loaded_code_stay_as_they_are(tmp_path, own, left, armed):
-    write(tmp_path, "mine.py", own)
-
-    def before(*_):
-        pass
-
-    old = signal.signal(signal.SIGALRM, before)
-    timer = signal.setitimer(signal.ITIMER_REAL, armed)
-    try:
-        late = load_callable("mine.py:late")
-        remains = signal.getitimer(signal.ITIMER_REAL)[0]
-        assert signal.getsignal(signal.SIGALRM) is {"before": before, "late": late}[left]
-        assert 0.0 <= armed - remains < 50.0
-        assert (remains > 0.0) == (armed > 0.0)
-    finally:
-        signal.signal(signal.SIGALRM, old)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
